@@ -1,0 +1,112 @@
+"""Stage, verify, extract and push data between any object store and a small disk.
+
+The same verbs in Python (`pull`, `push`, `md5check`, `untar_volumes`, `quota`, `transfers`, `cleanup`), as
+IPython magics (``%load_ext nbdata``) and on the command line (``nbdata pull …``).
+
+Examples
+--------
+>>> import nbdata
+>>> report = nbdata.pull("s3://bucket/data/", "data", include="*.mp4", max_bytes="4GB")  # doctest: +SKIP
+>>> plan = nbdata.Pull("s3://bucket/data/", "data").plan()  # doctest: +SKIP
+>>> job = nbdata.Pull("s3://bucket/data/", "data").start()  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbdata.errors import (
+    AccessDenied,
+    AgentUnavailable,
+    BadArchive,
+    BadOption,
+    Cancelled,
+    ChecksumMismatch,
+    MissingVolume,
+    NbdataError,
+    NotEnoughSpace,
+    NotFound,
+    SourceChanged,
+    StoreUnavailable,
+    TransferFailed,
+    UnsafeMember,
+)
+from nbdata.operation import Display, Host, Job, slots
+from nbdata.report import Plan, Report, Snapshot
+from nbdata.verbs.cleanup import Cleanup, cleanup
+from nbdata.verbs.md5check import Md5check, md5check
+from nbdata.verbs.pull import Pull, pull
+from nbdata.verbs.push import Push, push
+from nbdata.verbs.quota import Quota, quota
+from nbdata.verbs.transfers import Transfers, transfers
+from nbdata.verbs.untar_volumes import UntarVolumes, untar_volumes
+from nbdata.version import __version__
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = [
+    "AccessDenied",
+    "AgentUnavailable",
+    "BadArchive",
+    "BadOption",
+    "Cancelled",
+    "ChecksumMismatch",
+    "Cleanup",
+    "Job",
+    "Md5check",
+    "MissingVolume",
+    "NbdataError",
+    "NotEnoughSpace",
+    "NotFound",
+    "Plan",
+    "Pull",
+    "Push",
+    "Quota",
+    "Report",
+    "Snapshot",
+    "SourceChanged",
+    "StoreUnavailable",
+    "TransferFailed",
+    "Transfers",
+    "UnsafeMember",
+    "UntarVolumes",
+    "__version__",
+    "cleanup",
+    "md5check",
+    "pull",
+    "push",
+    "quota",
+    "transfers",
+    "untar_volumes",
+]
+
+
+def _host() -> Host:
+    from nbdata.client.hosts import default_host
+
+    return default_host()
+
+
+def _display() -> Display:
+    from nbdata.display import TextDisplay
+
+    return TextDisplay()
+
+
+slots.host = _host
+slots.display = _display
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%load_ext nbdata`` calls: register the magics."""
+    from nbdata.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%unload_ext nbdata`` calls."""
+    from nbdata.notebook import unload
+
+    unload(shell)

@@ -1,0 +1,51 @@
+"""An agent's life: prove to be the only one, serve, end when there is nothing left to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from nbdata.agent.server import Server
+from nbdata.agent.sockets import listen
+from nbdata.engine.runner import load_all
+from nbdata.runtime import Endpoint, build_id, file_lock, runtime_folder
+
+__all__ = ["main"]
+
+
+def main(name: str) -> None:
+    """Serve on the endpoint of that name until idle or told to stop."""
+    endpoint = Endpoint(runtime_folder(), name)
+    alive = file_lock(endpoint.alive)
+    if not alive.acquire(wait=False):
+        return  # another one was faster
+    if not name.endswith(build_id()):
+        # The files were replaced between the client's import and now: two builds must not be mixed.
+        say("this is not the build that was asked for; the client has to be restarted")
+        return
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")  # the user's model is worth more than a transfer that can go on
+    load_all()
+    server = Server(endpoint)
+    signal.signal(signal.SIGTERM, lambda *_: server.stop_now())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    listener = listen(endpoint)
+    say(f"agent {os.getpid()} serves {name}")
+    try:
+        server.serve(listener)
+    finally:
+        server.jobs.close()
+        say(f"agent {os.getpid()} ends")
+        sys.stderr.flush()
+        alive.release()
+        # Threads that block in a store must not keep the process.
+        os._exit(0)
+
+
+def say(text: str) -> None:
+    """A line in the log."""
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,150 @@
+"""The agent's socket: accepts clients, ends when idle, gives way to another build."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+
+from nbdata import wire
+from nbdata.agent.sessions import Session
+from nbdata.engine.jobs import Jobs
+from nbdata.runtime import Endpoint, endpoints, file_lock
+
+__all__ = ["Server"]
+
+# Clients at a time; more wait in the socket's queue.
+_CLIENTS = 256
+# Seconds after which a paused job no longer keeps the agent.
+_PAUSED_KEEPS = 24 * 3600.0
+_TOUCH_EVERY = 3600.0
+# Bytes of memory beyond which an idle agent ends at once.
+_IDLE_MEMORY = 300 << 20
+
+
+class Server:
+    """Accepts connections and owns the table of jobs.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.jobs = Jobs()
+        self.draining = False
+        self._stop = threading.Event()
+        self._clients = threading.BoundedSemaphore(_CLIENTS)
+        self._sessions: dict[int, Session] = {}
+        self._lock = threading.Lock()
+        self._idle_after = float(os.environ.get("NBDATA_AGENT_IDLE", "300"))
+        self._busy_at = time.monotonic()
+
+    def serve(self, listener: socket.socket) -> None:
+        """Serve until idle, drained or stopped; the socket's file is gone when it returns."""
+        threading.Thread(target=self._retire_others, name="retire", daemon=True).start()
+        listener.settimeout(0.5)
+        touched = time.monotonic()
+        while not self._stop.is_set():
+            self._clients.acquire()
+            try:
+                sock, _ = listener.accept()
+            except OSError:  # nobody came in this half second
+                self._clients.release()
+                if self._may_end() and self._close(listener):
+                    return
+                if time.monotonic() - touched > _TOUCH_EVERY:
+                    touched = time.monotonic()
+                    for path in (
+                        self.endpoint.socket,
+                        self.endpoint.alive,
+                        self.endpoint.start,
+                        self.endpoint.log,
+                    ):
+                        with contextlib.suppress(OSError):
+                            os.utime(path)  # cleaners of temporary folders look at this
+                continue
+            sock.settimeout(None)
+            self._busy_at = time.monotonic()
+            session = Session(self, sock)
+            with self._lock:
+                self._sessions[id(session)] = session
+            threading.Thread(target=self._run, args=(session,), name="session", daemon=True).start()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.endpoint.socket)
+        for job in self.jobs.unfinished():
+            job.task.interrupt()
+        time.sleep(0.3)  # watchers are told
+
+    def _run(self, session: Session) -> None:
+        try:
+            session.run()
+        finally:
+            with self._lock:
+                self._sessions.pop(id(session), None)
+            self._clients.release()
+            self._busy_at = time.monotonic()
+
+    def _may_end(self) -> bool:
+        unfinished = self.jobs.unfinished()
+        if unfinished:
+            now = time.monotonic()
+            if any(job.task.snapshot().state != "PAUSED" for job in unfinished):
+                self._busy_at = now
+            return now - self._busy_at > _PAUSED_KEEPS
+        if self.jobs.planning:
+            self._busy_at = time.monotonic()
+            return False
+        if self.draining:
+            return True
+        idle = time.monotonic() - self._busy_at
+        return idle > self._idle_after or (idle > 5 and _memory() > _IDLE_MEMORY)
+
+    def _close(self, listener: socket.socket) -> bool:
+        """Stop accepting; False if a client is just about to come."""
+        lock = file_lock(self.endpoint.start)
+        if not lock.acquire(wait=False):
+            return False
+        try:
+            listener.settimeout(0)
+            with contextlib.suppress(OSError):
+                sock, _ = listener.accept()  # came between the last look and the lock
+                sock.settimeout(None)
+                self._clients.acquire()
+                self._busy_at = time.monotonic()
+                threading.Thread(
+                    target=self._run, args=(Session(self, sock),), name="session", daemon=True
+                ).start()
+                listener.settimeout(0.5)
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.endpoint.socket)
+            return True
+        finally:
+            lock.release()
+
+    def stop_now(self) -> None:
+        """End; jobs that run become INTERRUPTED, and the same line resumes them."""
+        self._stop.set()
+
+    def _retire_others(self) -> None:
+        """Ask agents of other builds of this environment to take no new jobs and end after their last."""
+        environment = self.endpoint.name.partition("-")[0]
+        for other in endpoints():
+            if other.name != self.endpoint.name and other.name.startswith(environment + "-"):
+                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+                    sock.settimeout(5)
+                    sock.connect(other.socket)
+                    wire.send(sock, {"do": "stop", "how": "drain"})
+                    wire.receive(sock)
+
+
+def _memory() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,302 @@
+"""One client's connection: its messages, the jobs it waits for in the foreground, the items it holds.
+
+A message is ``{"do": NAME, …}``; its answer is ``{"ok": true, …}`` or ``{"error": …}``. After ``watch`` snapshots are
+pushed as ``{"snapshot": …}``, after ``items`` the connection carries only items and their acknowledgement. The messages
+*hello list watch pause resume cancel stop* never change their meaning (`wire.PROTOCOL`): attach, lists and the
+panel ask agents of every build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nbdata import wire
+from nbdata.engine.jobs import EngineJob
+from nbdata.engine.spool import read_page
+from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
+from nbdata.operation import Context
+from nbdata.runtime import build_id, runtime_folder
+from nbdata.verbs import operation_from_dict
+from nbdata.version import __version__
+
+if TYPE_CHECKING:
+    from nbdata.agent.server import Server
+
+__all__ = ["Session"]
+
+# Jupyter interrupts a kernel before it restarts it, and the process is gone 0.14 s later (measured). So an
+# interrupt only holds the bytes, and becomes a cancel unless the connection is gone by then.
+_RESTART_WINDOW = 0.8
+_SNAPSHOT_EVERY = 0.25
+
+_sessions: dict[str, Session] = {}
+
+
+class Session:
+    """A connection; `run` serves it until the client closes."""
+
+    def __init__(self, server: Server, sock: socket.socket) -> None:
+        self._server, self._sock = server, sock
+        self._sending = threading.Lock()
+        self.id = secrets.token_hex(8)
+        self.open = True
+        self._foreground: set[EngineJob] = set()
+
+    def run(self) -> None:
+        """Answer messages until the end of the connection; whatever it held is released then."""
+        _sessions[self.id] = self
+        try:
+            while (message := wire.receive(self._sock)) is not None:
+                self._answer(message)
+        except OSError:
+            pass  # the client is gone, or sent what is no message
+        finally:
+            self.open = False
+            _sessions.pop(self.id, None)
+            for job in list(self._foreground):
+                self.leave(job)
+            self._sock.close()
+
+    def leave(self, job: EngineJob) -> None:
+        """No longer wait for a job in the foreground; the job goes on."""
+        if job in self._foreground:
+            self._foreground.discard(job)
+            job.foreground -= 1
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._sending:
+            wire.send(self._sock, message)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        handler = _HANDLERS.get(str(message.get("do")))
+        try:
+            if handler is None:
+                raise BadOption(f"the agent knows no message {message.get('do')!r}")
+            answer = handler(self, message)
+        except NbdataError as error:
+            self._send({"error": error.to_dict()})
+        except OSError:
+            raise
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            self._send({"error": NbdataError(f"internal error: {type(error).__name__}: {error}").to_dict()})
+        else:
+            if answer is not None:
+                self._send({"ok": True, **answer})
+
+    def _job(self, message: dict[str, Any]) -> EngineJob:
+        return self._server.jobs.find(str(message.get("job", "")))
+
+    # -- the frozen messages ------------------------------------------------------------------
+
+    def hello(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "protocol": wire.PROTOCOL,
+            "version": __version__,
+            "build": build_id(),
+            "pid": os.getpid(),
+            "python": sys.prefix,
+            "draining": self._server.draining,
+            "unfinished": len(self._server.jobs.unfinished()),
+        }
+
+    def list(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {"jobs": [snapshot.to_dict() for snapshot in self._server.jobs.snapshots()]}
+
+    def watch(self, message: dict[str, Any]) -> None:
+        """Push snapshots from a thread of its own, so that this one hears what the client says meanwhile."""
+        job = self._job(message)
+        self._send({"ok": True})
+        threading.Thread(target=self._push, args=(job,), name=f"watch-{job.id}", daemon=True).start()
+
+    def _push(self, job: EngineJob) -> None:
+        version = -1
+        try:
+            while self.open:
+                began = time.monotonic()
+                snapshot = job.task.wait_change(version, _SNAPSHOT_EVERY)
+                if snapshot.version != version or snapshot.finished:
+                    version = snapshot.version
+                    self._send({"snapshot": snapshot.to_dict()})
+                if snapshot.finished:
+                    return
+                # Not before the next snapshot is due; but the end is told at once.
+                job.task.wait_end(max(0.0, began + _SNAPSHOT_EVERY - time.monotonic()))
+        except OSError:
+            return
+
+    def pause(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {"done": self._job(message).task.pause("user")}
+
+    def resume(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {"done": self._job(message).task.resume()}
+
+    def cancel(self, message: dict[str, Any]) -> dict[str, Any]:
+        return {"done": self._job(message).task.cancel()}
+
+    def stop(self, message: dict[str, Any]) -> dict[str, Any]:
+        """``how``: *idle* (refuse while jobs run), *drain* (after the last job) or *now*."""
+        how = message.get("how", "idle")
+        unfinished = len(self._server.jobs.unfinished())
+        if how == "idle" and unfinished:
+            raise BadOption(
+                f"jobs that are not finished: {unfinished}",
+                remedy="nbdata agent stop --now interrupts them; the same lines resume",
+            )
+        if how == "drain":
+            self._server.draining = True
+        else:
+            self._send({"ok": True, "unfinished": unfinished})
+            self._server.stop_now()
+            return None  # type: ignore[return-value]  # answered already
+        return {"unfinished": unfinished}
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def plan(self, message: dict[str, Any]) -> dict[str, Any]:
+        operation = operation_from_dict(message["operation"])
+        context = self._context(message)
+        planned, folder = self._server.jobs.plan(operation, context, {})
+        return {"plan": planned.to_dict(), "count": len(planned.rows), "folder": os.path.basename(folder)}
+
+    def submit(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._server.draining:
+            raise AgentUnavailable(
+                "nbdata was upgraded since this process began",
+                remedy="Restart the kernel, and run the same line again",
+            )
+        operation = operation_from_dict(message["operation"])
+        background = bool(message.get("background"))
+        job, attached = self._server.jobs.submit(operation, self._context(message), {}, background=background)
+        if not background and job not in self._foreground:
+            self._foreground.add(job)
+            job.foreground += 1
+        return {"job": job.id, "attached": attached, "session": self.id}
+
+    def _context(self, message: dict[str, Any]) -> Context:
+        context = Context.from_dict(message["context"])
+        if context.target_id is not None:
+            path, device, inode = context.target_id
+            try:
+                found = os.stat(path)
+                same = (found.st_dev, found.st_ino) == (device, inode)
+            except OSError:
+                same = False
+            if not same:
+                raise AgentUnavailable(
+                    "the agent sees another disk there than this process (another container or mount namespace)",
+                    path=path,
+                    details={"inline": True},
+                )
+        return context
+
+    def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Ctrl-C of the client whose connection is ``session``."""
+        job = self._job(message)
+        waiting = _sessions.get(str(message.get("session", "")))
+        mine = waiting is not None and job in waiting._foreground
+        if job.foreground > (1 if mine else 0):
+            if waiting is not None:
+                waiting.leave(job)
+            return {"alone": False}
+        if message.get("at_once") or waiting is None:
+            job.task.cancel()
+        elif job.task.pause("interrupt") or job.task.snapshot().state == "PAUSED":
+            threading.Thread(target=_cancel_unless_restarted, args=(job, waiting), daemon=True).start()
+        return {"alone": True}
+
+    def report(self, message: dict[str, Any]) -> dict[str, Any]:
+        job = self._job(message)
+        report, error = job.task.report, job.task.error
+        if report is None:
+            raise NotFound(f"job {job.id} has no report yet", remedy="Wait for its end")
+        return {
+            "report": report.to_dict(),
+            "count": len(report.rows),
+            "failure": error.to_dict() if error else None,
+            "on_error": job.on_error,
+        }
+
+    def rows(self, message: dict[str, Any]) -> dict[str, Any]:
+        offset = int(message.get("offset", 0))
+        folder = str(message.get("folder", ""))
+        if folder:
+            if not re.fullmatch(r"[0-9a-f]{16}", folder):
+                raise BadOption("no such plan")
+            rows, after = read_page(os.path.join(runtime_folder(), "jobs", folder, "plan.jsonl"), offset)
+        else:
+            rows, after = self._job(message).page("report", offset)
+        return {"rows": rows, "next": after}
+
+    def items(self, message: dict[str, Any]) -> None:
+        """Lease items to this connection until the job hands out no more; the end of it gives them back."""
+        job, credit = self._job(message), max(1, min(int(message.get("credit", 2)), 1024))
+        self._send({"ok": True})
+        threading.Thread(
+            target=self._hand_out, args=(job, credit), name=f"items-{job.id}", daemon=True
+        ).start()
+        try:
+            while (said := wire.receive(self._sock)) is not None:
+                job.leases.acknowledge(self.id, int(said["done"]))
+        finally:
+            self.open = False
+            job.leases.give_back(self.id)
+
+    def _hand_out(self, job: EngineJob, credit: int) -> None:
+        try:
+            while self.open and not (job.leases.exhausted(self.id) or job.task.finished):
+                item = job.leases.lease(self.id, credit, 0.2)
+                if item is not None:
+                    self._send({"item": [item.number, item.path, item.key, item.size]})
+            error = job.task.error
+            self._send({"end": True, "error": error.to_dict() if error else None})
+        except OSError:
+            return
+        finally:
+            if not self.open:  # leased while the connection ended
+                job.leases.give_back(self.id)
+
+
+def _cancel_unless_restarted(job: EngineJob, session: Session) -> None:
+    reason = job.task.snapshot().reason
+    end = time.monotonic() + _RESTART_WINDOW
+    while session.open and time.monotonic() < end:
+        time.sleep(0.02)
+    snapshot = job.task.snapshot()
+    if (snapshot.state, snapshot.reason) != ("PAUSED", reason):
+        return  # somebody said the line again, or decided otherwise
+    if session.open:
+        job.task.cancel()
+    elif reason == "interrupt":  # else somebody had paused it before, and it stays so
+        job.task.resume()
+
+
+_Handler = Callable[[Session, "dict[str, Any]"], "dict[str, Any] | None"]
+_HANDLERS: dict[str, _Handler] = {
+    name: getattr(Session, name)
+    for name in (
+        "hello",
+        "list",
+        "watch",
+        "pause",
+        "resume",
+        "cancel",
+        "stop",
+        "plan",
+        "submit",
+        "interrupt",
+        "report",
+        "rows",
+        "items",
+    )
+}

@@ -1,0 +1,167 @@
+"""One decoder for each compression: its first bytes, how to start it, and what it raises.
+
+All decoders have the interface of `bz2.BZ2Decompressor`: bounded output for each call, ``eof``,
+``needs_input`` and ``unused_data``. One decoder decodes one member, stream or frame.
+
+gzip is decoded by ISA-L, clearly faster than zlib. It verifies the checksums; its own header
+parser is not used, because it fails on headers that are split over two inputs.
+
+Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.txt 1.2.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import zstandard
+from isal import igzip_lib
+
+__all__ = ["CODECS", "Codec", "Decoder"]
+
+_MAX_WINDOW = 1 << 31  # what zstd --long=31 and the largest xz presets need
+_MAX_GZIP_HEADER = 256 << 10
+
+
+class Decoder(Protocol):
+    """Decodes one member, stream or frame."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A compression, as messages call it."""
+
+    title: str
+    begins: Callable[[bytes], bool]
+    decoder: Callable[[], Decoder]
+    errors: tuple[type[Exception], ...]
+
+
+class _GzipMember:
+    """One gzip member: the header by hand, the rest by ISA-L, which verifies CRC-32 and length."""
+
+    def __init__(self) -> None:
+        self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP_NO_HDR_VER)
+        self._header: bytes | None = b""
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inflate.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        return self._header is not None or bool(self._inflate.needs_input)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._inflate.unused_data)
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        if self._header is not None:
+            data = self._header + data
+            length = _gzip_header_length(data)
+            if length is None:
+                self._header = data
+                return b""
+            self._header, data = None, data[length:]
+            if not data:
+                return b""
+        return bytes(self._inflate.decompress(data, max_length))
+
+
+def _gzip_header_length(data: bytes) -> int | None:
+    """Length of the header that data begins with; None if it is not all there. Source: RFC 1952, 2.3."""
+    if len(data) < 10:
+        return None
+    method, flags = data[2], data[3]
+    if method != 8 or flags & 0xE0:
+        raise ValueError("unknown gzip method or flags")
+    position = 10
+    if flags & 4:  # FEXTRA
+        if len(data) < position + 2:
+            return None
+        position += 2 + struct.unpack_from("<H", data, position)[0]
+    for flag in (8, 16):  # FNAME, FCOMMENT
+        if flags & flag:
+            position = data.find(b"\0", position) + 1
+            if not position:
+                if len(data) > _MAX_GZIP_HEADER:
+                    raise ValueError("endless gzip header")
+                return None
+    if flags & 2:  # FHCRC
+        position += 2
+    return position if position <= len(data) else None
+
+
+class _ZstdFrame:
+    """One Zstandard frame with bounded output for each call.
+
+    The library has no such bound. Four bytes of input may give a block of 128 KiB (RFC 8878,
+    3.1.1.2), so small slices of input keep the worst case at 256 MiB.
+    """
+
+    _SLICE = 8 << 10
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
+        self._input = memoryview(b"")
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._input
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data + bytes(self._input)
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        if data:
+            self._input = memoryview(data)
+        blocks = []
+        length = 0
+        while self._input and length < max_length and not self.eof:
+            piece, self._input = self._input[: self._SLICE], self._input[self._SLICE :]
+            block = self._frame.decompress(piece)
+            blocks.append(block)
+            length += len(block)
+        return b"".join(blocks)
+
+
+def _is_bzip2(head: bytes) -> bool:
+    return head[:3] == b"BZh" and head[3:4] in b"123456789"
+
+
+def _is_zstd(head: bytes) -> bool:
+    return head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
+
+
+# isal says that its error class is an instance
+_GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type: ignore[assignment]
+
+CODECS = {
+    "gz": Codec("gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS),
+    "bz2": Codec("bzip2", _is_bzip2, bz2.BZ2Decompressor, (OSError, ValueError)),
+    "xz": Codec(
+        "xz",
+        lambda head: head[:6] == b"\xfd7zXZ\0",
+        lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW),
+        (lzma.LZMAError,),
+    ),
+    "zst": Codec("Zstandard", _is_zstd, _ZstdFrame, (zstandard.ZstdError,)),
+}

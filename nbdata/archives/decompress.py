@@ -1,0 +1,310 @@
+"""Decompressing a stream: tar as it is, gzip, bzip2, xz and Zstandard, told apart by their first bytes.
+
+All of them may consist of several members, streams or frames, as ``cat a.gz b.gz``, pigz, pbzip2
+and pzstd make them, and may be padded with zero bytes, as tapes and block devices do. Anything else
+behind the end is an error, and so is an end in the middle: command line tools warn there, and a
+warning in a notebook is not read.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from nbdata.archives.decoders import CODECS, Codec, Decoder
+from nbdata.archives.stream import volume_at
+from nbdata.errors import BadArchive, BadOption
+from nbdata.sizes import format_size
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["ExpansionLimit", "detect", "open_decompressed"]
+
+_INPUT = 256 << 10
+_OUTPUT = 1 << 20
+_TAR_BLOCK = 512
+
+_FORMATS = {"tar": "tar", "tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst", "zip": "zip"}
+_FORMATS |= {name: name for name in ("gz", "bz2", "xz", "zst")}
+
+_OTHERS = (
+    (b"Rar!", "a RAR archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (b"\x04\x22\x4d\x18", "LZ4 data"),
+    (b"\x1f\x9d", "data of compress (.Z)"),
+    (b"\x5d\x00\x00", "LZMA data (.lzma)"),
+    (b"<", "a web page or XML, perhaps an error message of the server"),
+    (b"{", "JSON, perhaps an error message of the server"),
+)
+
+
+def detect(head: bytes, name: str | None = None) -> str:
+    """``tar``, ``gz``, ``bz2``, ``xz``, ``zst`` or ``zip``, by the first bytes of a stream.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 512 bytes, or the whole stream if it is shorter.
+    name : str, optional
+        For the message only; names lie.
+
+    Raises
+    ------
+    BadArchive
+        If it is none of them; says what was found.
+    """
+    for format_, codec in CODECS.items():
+        if codec.begins(head):
+            return format_
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08", b"PK00PK")):
+        return "zip"
+    if _is_tar(head):
+        return "tar"
+    if not head:
+        found = "nothing: it is empty"
+    else:
+        found = next(
+            (what for magic, what in _OTHERS if head.startswith(magic)), f"bytes {head[:8].hex(' ')}"
+        )
+    raise BadArchive(
+        "not an archive",
+        path=name,
+        expected="tar, gzip, bzip2, xz, zstd or zip",
+        got=found,
+        remedy="Check that this is the first volume, and that it was stored whole",
+        details={"offset": 0},
+    )
+
+
+def open_decompressed(
+    raw: io.RawIOBase,
+    *,
+    format: str = "auto",  # noqa: A002
+    name: str | None = None,
+) -> tuple[io.RawIOBase, str]:
+    """A stream of the decompressed bytes, and the format that it has.
+
+    The stream reads `raw` forwards only, and closing it closes `raw`. It yields up to 1 MiB at a
+    time. Its errors carry the offset in the *compressed* bytes (``details["offset"]``, exact to
+    256 KiB where data is damaged) and, if `raw` is made of volumes, the volume that it lies in.
+
+    Parameters
+    ----------
+    raw : readable raw stream
+        Typically a `JoinedStream` or a `Readahead` over one.
+    format : str
+        ``auto`` looks at the first bytes; else ``tar``, ``gz``, ``tar.gz`` and so on.
+    name : str, optional
+        How messages call the archive.
+
+    Raises
+    ------
+    BadArchive
+        If the data is none of the formats; when read: if it is damaged, ends too early, or is
+        followed by something else.
+    BadOption
+        For zip, and for an unknown `format`.
+    """
+    if format != "auto" and format not in _FORMATS:
+        raise BadOption(
+            f"format: {format!r} is not known",
+            expected=f"auto, {', '.join(_FORMATS)}",
+            remedy="Leave it out, and the first bytes decide",
+        )
+    head = _read_head(raw)
+    found = detect(head, name) if format == "auto" else _FORMATS[format]
+    if found == "zip":
+        raise BadOption(
+            "zip archives are not supported yet",
+            path=name,
+            remedy="Unpack it with unzip (a set .z01 … .zip: join it with zip -s 0 first)",
+        )
+    stream = _Headed(raw, head)
+    return (stream if found == "tar" else _Decompressed(stream, CODECS[found], name)), found
+
+
+class ExpansionLimit(io.RawIOBase):
+    """A stream that may not become longer than a limit: the guard against decompression bombs.
+
+    Parameters
+    ----------
+    source : readable raw stream
+        Not closed by closing this.
+    limit : int
+        Bytes that may be read in all.
+
+    Raises
+    ------
+    BadArchive
+        When read: by the read that passes the limit, before it returns a byte too many.
+    """
+
+    def __init__(self, source: io.RawIOBase, limit: int) -> None:
+        super().__init__()
+        self._source = source
+        self._limit = limit
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def volume_at(self, offset: int) -> tuple[str, int] | None:
+        """`JoinedStream.volume_at` of the source."""
+        return volume_at(self._source, offset)
+
+    def spend(self, count: int) -> None:
+        """Count bytes that come out of the archive without being read, such as holes of sparse files."""
+        self._count += count
+        if self._count > self._limit:
+            raise BadArchive(
+                f"the archive expands to more than {format_size(self._limit)}",
+                remedy="If that is right, raise max_expansion",
+                details={"offset": self._limit, "limit": self._limit},
+            )
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        count = self._source.readinto(buffer) or 0
+        self.spend(count)
+        return count
+
+
+class _Headed(io.RawIOBase):
+    """A stream whose first bytes were read already, with a count of what was taken from it."""
+
+    def __init__(self, raw: io.RawIOBase, head: bytes) -> None:
+        super().__init__()
+        self._raw = raw
+        self._head = head
+        self.taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def volume_at(self, offset: int) -> tuple[str, int] | None:
+        return volume_at(self._raw, offset)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), len(self._head))
+        view[:count], self._head = self._head[:count], self._head[count:]
+        count += self._raw.readinto(view[count:]) or 0
+        self.taken += count
+        return count
+
+    def close(self) -> None:
+        try:
+            self._raw.close()
+        finally:
+            super().close()
+
+
+class _Decompressed(io.RawIOBase):
+    """The members of a compressed stream, one behind the other."""
+
+    def __init__(self, source: _Headed, codec: Codec, name: str | None) -> None:
+        super().__init__()
+        self._source = source
+        self._codec = codec
+        self._name = name
+        self._decoder: Decoder | None = None
+        self._pending = b""  # taken from the source, not yet given to a decoder
+        self._block = memoryview(b"")
+        self._begun = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        if not self._block and len(view):
+            self._block = memoryview(self._decode())
+        count = min(len(view), len(self._block))
+        view[:count] = self._block[:count]
+        self._block = self._block[count:]
+        return count
+
+    def close(self) -> None:
+        try:
+            self._source.close()
+        finally:
+            super().close()
+
+    def _decode(self) -> bytes:
+        """The next bytes, at most `_OUTPUT` and some; empty at the end."""
+        while True:
+            decoder = self._decoder or self._next_member()
+            if decoder is None:
+                return b""
+            data = b""
+            if decoder.needs_input:
+                data = self._take()
+                if not data:
+                    raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
+            try:
+                block = decoder.decompress(data, _OUTPUT)
+            except self._codec.errors as error:
+                offset = max(self._source.taken - len(data), 0)
+                raise self._bad(
+                    f"is damaged ({error})", offset, "Fetch it again and compare digests"
+                ) from error
+            if decoder.eof:
+                self._pending = decoder.unused_data
+                decoder = None
+            self._decoder = decoder
+            if block:
+                return block
+
+    def _next_member(self) -> Decoder | None:
+        """The decoder of the next member, or None at the end of the source."""
+        data = self._take()
+        while self._begun and data and not data[0]:
+            data = data.lstrip(b"\0") or self._take()
+        while data and len(data) < 6 and (more := self._take()):
+            data += more
+        if self._begun and not data:
+            return None
+        if not self._codec.begins(data):
+            what = "is followed by something else" if self._begun else "does not begin as such"
+            raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
+        self._begun = True
+        self._pending = data
+        return self._codec.decoder()
+
+    def _take(self) -> bytes:
+        if not self._pending:
+            return self._source.read(_INPUT) or b""
+        data, self._pending = self._pending, b""
+        return data
+
+    def _bad(self, what: str, offset: int, remedy: str) -> BadArchive:
+        details: dict[str, object] = {"offset": offset}
+        place = f"compressed byte {offset:,}"
+        where = volume_at(self._source, max(offset - 1, 0))
+        if where is not None:
+            details["volume"] = where[0]
+            place += f", in volume {where[0]}"
+        return BadArchive(
+            f"the {self._codec.title} data {what} at {place}", path=self._name, remedy=remedy, details=details
+        )
+
+
+def _is_tar(head: bytes) -> bool:
+    """Whether a header's checksum is right, or it is the zero block that an empty archive begins with."""
+    block = head[:_TAR_BLOCK]
+    if len(block) < _TAR_BLOCK:
+        return False
+    if not any(block):
+        return True
+    try:
+        stored = int(block[148:156].strip(b" \0") or b"0", 8)
+    except ValueError:
+        return False
+    return stored == sum(block[:148]) + sum(b" " * 8) + sum(block[156:])
+
+
+def _read_head(raw: io.RawIOBase) -> bytes:
+    head = b""
+    while len(head) < _TAR_BLOCK and (more := raw.read(_TAR_BLOCK - len(head))):
+        head += more
+    return head

@@ -1,0 +1,157 @@
+"""Where members may go: names are decided here, before anything is written.
+
+The rules are those of Python's ``data`` filter (PEP 706), with three differences:
+
+* They look at names only, never at a disk, because the target may be a store. What the disk would
+  add is followed from the archive itself: a member whose path leads *through* an earlier symbolic
+  link is refused, wherever the link points, and so are a folder in place of a link and a link in
+  place of a folder. Link targets are passed on in normalised form, where ``..`` stands only in
+  front; a link therefore stays inside the target whatever is extracted later (the escapes of
+  CVE-2025-4330 and its siblings mix ``..`` with other links).
+* Absolute names and any ``..`` in a name are refused, not rewritten.
+* ``.nbdata``, in any case and at any depth, is refused: it holds our own records.
+
+The one who writes must not follow a symbolic link that was in the target before, and must *replace*
+an older entry of the same name (``os.replace``), not write into it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import unicodedata
+
+from nbdata.errors import BadArchive, UnsafeMember
+
+__all__ = ["PathGuard", "components"]
+
+_NAME_MAX = 255  # bytes in one component, on every file system that matters
+_REMEDY = "Do not trust this archive; or name the members you want with --members"
+
+
+def components(name: str) -> list[str]:
+    """The parts of a member's name, without ``.`` and empty ones."""
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+class PathGuard:
+    """Decides final paths, and knows what the archive has put where so far.
+
+    It remembers the path of every file, folder and link: about 150 bytes for each.
+
+    Parameters
+    ----------
+    strip_components : int
+        Leading components that are taken off every member's name.
+    """
+
+    def __init__(self, *, strip_components: int = 0) -> None:
+        self._strip = strip_components
+        self._files: set[str] = set()
+        self._folders: set[str] = set()  # folded, as the keys of _links
+        self._links: dict[str, str] = {}  # folded path -> target as written
+
+    def path(self, name: str) -> str | None:
+        """Final relative path of a member; None if nothing is left of it.
+
+        Raises
+        ------
+        UnsafeMember
+            If the name is absolute or holds ``..``, NUL, ``.nbdata`` or a component over 255 bytes,
+            or if the path leads through a symbolic link of this archive.
+        """
+        parts = components(name)
+        if name.startswith("/"):
+            raise _unsafe(name, "has an absolute name")
+        if ".." in parts:
+            raise _unsafe(name, "has a name with '..'")
+        if "\0" in name:
+            raise _unsafe(name, "has a NUL character in its name")
+        for part in parts:
+            if part.casefold() == ".nbdata":
+                raise _unsafe(name, "would land among nbdata's own records")
+            if len(part.encode("utf-8", "surrogateescape")) > _NAME_MAX:
+                raise _unsafe(name, f"has a component of more than {_NAME_MAX} bytes in its name")
+        kept = parts[self._strip :]
+        for length in range(1, len(kept) if self._links else 1):
+            folder = "/".join(kept[:length])
+            if _fold(folder) in self._links:
+                raise _unsafe(name, f"would be written through the symbolic link {folder}")
+        return "/".join(kept) or None
+
+    def add_file(self, path: str) -> None:
+        """Record that a file stands at this path now."""
+        self._add_parents(path)
+        self._links.pop(_fold(path), None)
+        self._files.add(path)
+
+    def add_folder(self, path: str) -> None:
+        """Record a folder; refused where a symbolic link stands."""
+        if _fold(path) in self._links:
+            raise _unsafe(path, "is a folder in place of an earlier symbolic link")
+        self._add_parents(path)
+        self._folders.add(_fold(path))
+
+    def add_symlink(self, path: str, target: str) -> str:
+        """Record a symbolic link, and give its target in normalised form.
+
+        Raises
+        ------
+        UnsafeMember
+            If the target is empty, absolute or outside, or the link would take a folder's place.
+        """
+        if _fold(path) in self._folders:
+            raise _unsafe(path, "is a symbolic link in place of an earlier folder")
+        if not target or "\0" in target:
+            raise _unsafe(path, "is a symbolic link to no valid name")
+        if target.startswith("/"):
+            raise _unsafe(path, f"is a symbolic link to an absolute path, {target}")
+        reached = components(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
+        if ".." in reached:
+            raise _unsafe(path, f"is a symbolic link that leaves the target, to {target}")
+        if any(part.casefold() == ".nbdata" for part in reached):
+            raise _unsafe(path, "is a symbolic link to nbdata's own records")
+        self._add_parents(path)
+        self._files.discard(path)
+        self._links[_fold(path)] = target
+        return posixpath.normpath(target)
+
+    def hard_link_target(self, path: str, linkname: str) -> tuple[str, str]:
+        """What a hard link is: ``("hardlink", path of a file)``, or ``("symlink", target)``.
+
+        A hard link to a symbolic link is that link once more, so it is judged as one at its new place.
+
+        Raises
+        ------
+        UnsafeMember
+            If its target's name is unsafe.
+        BadArchive
+            If no member of that name came before it.
+        """
+        try:
+            target = self.path(linkname)
+        except UnsafeMember as error:
+            raise _unsafe(path, f"is a hard link to an unsafe name, {linkname}") from error
+        if target is not None and _fold(target) in self._links:
+            return "symlink", self._links[_fold(target)]
+        if target is None or target not in self._files:
+            raise BadArchive(
+                f"member {path} is a hard link to {linkname}, which did not come before it",
+                path=path,
+                remedy="If it was left out by members or strip_components, take it in as well",
+            )
+        return "hardlink", target
+
+    def _add_parents(self, path: str) -> None:
+        parent = posixpath.dirname(_fold(path))
+        while parent and parent not in self._folders:
+            self._folders.add(parent)
+            parent = posixpath.dirname(parent)
+
+
+def _fold(path: str) -> str:
+    """One key for all names that a disk may take for the same (macOS: any case, any composition)."""
+    return path if path.isascii() and path.islower() else unicodedata.normalize("NFC", path.casefold())
+
+
+def _unsafe(name: str, what: str) -> UnsafeMember:
+    return UnsafeMember(f"member {name!r} {what}", path=name, remedy=_REMEDY)

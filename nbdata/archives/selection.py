@@ -1,0 +1,70 @@
+"""Which members are wanted: globs on their names in the archive.
+
+A pattern is matched against the member's name as ``tar --list`` shows it, without a leading ``./``
+and before any components are stripped. ``*``, ``?`` and ``[…]`` stay within one component, ``**``
+crosses folders (``**/*.jpg`` also matches at the top), and a pattern that matches a folder takes
+everything below it. Matching is by case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nbdata.errors import BadOption, NotFound
+
+__all__ = ["Selection"]
+
+_TOKEN = re.compile(
+    r"(?P<folders>(?:^|(?<=/))\*\*/)|(?P<deep>\*\*)|(?P<star>\*)|(?P<one>\?)|(?P<set>\[!?\]?[^]]*\])"
+)
+
+
+class Selection:
+    """The members that some patterns name; all of them if there is no pattern."""
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        if isinstance(patterns, str):
+            raise BadOption(f"members: {patterns!r} is one text", remedy="Give a list of patterns")
+        self._patterns = {pattern: _compile(pattern) for pattern in patterns}
+        self._unmatched = set(self._patterns)
+
+    def takes(self, name: str) -> bool:
+        """Whether a name, in components joined by ``/``, is wanted; notes which patterns matched."""
+        if not self._patterns:
+            return True
+        matching = [pattern for pattern, regex in self._patterns.items() if regex.fullmatch(name)]
+        self._unmatched.difference_update(matching)
+        return bool(matching)
+
+    def check_all_matched(self) -> None:
+        """Raise NotFound if a pattern matched nothing: it is a typing error far more often than not."""
+        if self._unmatched:
+            missing = [pattern for pattern in self._patterns if pattern in self._unmatched]
+            raise NotFound(
+                f"no member matches {', '.join(missing)}",
+                remedy="Names are matched as the archive lists them; **/NAME finds one in any folder",
+                details={"patterns": missing},
+            )
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    text = "/".join(part for part in pattern.split("/") if part not in ("", "."))
+    if not text:
+        raise BadOption(f"members: {pattern!r} names nothing", remedy="Write a glob such as train/**")
+    regex, position = "", 0
+    for token in _TOKEN.finditer(text):
+        regex += re.escape(text[position : token.start()]) + _translate(token)
+        position = token.end()
+    try:
+        return re.compile(f"(?s:{regex}{re.escape(text[position:])})(?:/.*)?", re.DOTALL)
+    except re.error as error:
+        raise BadOption(f"members: {pattern!r} is no glob ({error})", remedy="Check its brackets") from error
+
+
+def _translate(token: re.Match[str]) -> str:
+    if token["set"]:
+        inside = token["set"][1:-1].replace("\\", r"\\").replace("[", r"\[")
+        inside = "^/" + inside[1:] if inside.startswith("!") else inside.replace("^", r"\^", 1)
+        return f"(?!/)[{inside}]"
+    return {"folders": "(?:.*/)?", "deep": ".*", "star": "[^/]*", "one": "[^/]"}[str(token.lastgroup)]

@@ -1,0 +1,324 @@
+"""Volumes as one stream, and reading ahead of the one who parses it.
+
+`JoinedStream` is what ``cat vol-*`` is to a pipe: one read-only stream over all volumes, with no
+merged file and at most one volume open. It can tell which volume an offset lies in, so that an
+error three layers up still names the file to fetch again.
+
+`Readahead` runs its source in a background thread, at most `Readahead.BLOCKS` blocks of
+`Readahead.BLOCK_SIZE` ahead. Reading from the network and all decompressors release the GIL, so one
+Readahead below and one above the decompressor keep two cores busy::
+
+    JoinedStream -> Readahead -> open_decompressed -> Readahead -> read_members
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from nbdata.errors import BadArchive, BadOption
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["JoinedStream", "Readable", "Readahead", "VolumeSource", "volume_at"]
+
+
+class Readable(Protocol):
+    """An open volume."""
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill the buffer from its start; the number of bytes, 0 only at the end."""
+
+    def close(self) -> None:
+        """Give the connection or file back."""
+
+
+class VolumeSource(Protocol):
+    """A volume that can be opened; the engine has one for each kind of store."""
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes; None if the store does not say."""
+
+    def open(self, offset: int, /) -> Readable:
+        """Read from this offset to the end."""
+
+
+class JoinedStream(io.RawIOBase):
+    """All volumes as one read-only stream.
+
+    Closing it closes the volume that is open. It is seekable if the sizes of all volumes are known;
+    a seek costs nothing until the next read, which opens the volume there.
+
+    Parameters
+    ----------
+    volumes : sequence of VolumeSource
+        In the order in which they are joined. A volume is opened when the reader arrives there.
+    on_progress : callable, optional
+        Called with the number of bytes after each read.
+
+    Raises
+    ------
+    BadArchive
+        When read: a volume ends before its announced size.
+    """
+
+    def __init__(
+        self, volumes: Sequence[VolumeSource], *, on_progress: Callable[[int], None] | None = None
+    ) -> None:
+        super().__init__()
+        self._volumes = list(volumes)
+        self._on_progress = on_progress
+        self._reader: Readable | None = None
+        self._index = 0  # of the volume being read
+        self._within = 0  # offset in that volume
+        self._starts = [0]  # where volumes begin, as far as known: all, or those that were reached
+        for volume in self._volumes:
+            if volume.size is None:
+                break
+            self._starts.append(self._starts[-1] + volume.size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return len(self._starts) == len(self._volumes) + 1
+
+    def tell(self) -> int:
+        return self._starts[self._index] + self._within
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        if not self.seekable():
+            raise io.UnsupportedOperation("seek in volumes of unknown size")
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._starts[-1]}[whence]
+        target = base + offset
+        if not 0 <= target <= self._starts[-1]:
+            raise BadOption(f"offset {target} is outside the volumes", expected=f"0 to {self._starts[-1]}")
+        if target != self.tell():
+            self._close_volume()
+            self._index = bisect_right(self._starts, target) - 1
+            self._within = target - self._starts[self._index]
+        return target
+
+    def volume_at(self, offset: int) -> tuple[str, int] | None:
+        """Name of the volume that holds an offset, and the offset in that volume.
+
+        An offset at the end of the stream, or beyond what is known, counts to the last volume known.
+        None if there are no volumes at all.
+        """
+        if not self._volumes:
+            return None
+        index = min(bisect_right(self._starts, offset), len(self._volumes)) - 1
+        return self._volumes[index].name, offset - self._starts[index]
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        if self.closed:
+            raise ValueError("read from closed volumes")
+        view = memoryview(buffer).cast("B")
+        while len(view) and self._index < len(self._volumes):
+            count = self._read_volume(view)
+            if count:
+                if self._on_progress is not None:
+                    self._on_progress(count)
+                return count
+            self._next_volume()
+        return 0
+
+    def _read_volume(self, view: memoryview) -> int:
+        volume = self._volumes[self._index]
+        if volume.size is not None:
+            view = view[: volume.size - self._within]
+            if not view:
+                return 0
+        if self._reader is None:
+            self._reader = volume.open(self._within)
+        count = self._reader.readinto(view) or 0
+        if not count and volume.size is not None:
+            raise BadArchive(
+                f"volume {volume.name} ends at byte {self._within:,}",
+                expected=f"{volume.size:,} bytes",
+                remedy="Fetch this volume again",
+                details={"volume": volume.name, "offset": self._within},
+            )
+        self._within += count
+        return count
+
+    def _next_volume(self) -> None:
+        self._close_volume()
+        self._index += 1
+        if self._index == len(self._starts):
+            self._starts.append(self._starts[-1] + self._within)
+            for volume in self._volumes[self._index :]:
+                if volume.size is None:
+                    break
+                self._starts.append(self._starts[-1] + volume.size)
+        self._within = 0
+
+    def _close_volume(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._close_volume()
+            finally:
+                super().close()
+
+
+def volume_at(stream: object, offset: int) -> tuple[str, int] | None:
+    """`JoinedStream.volume_at` of any stream; None if the stream does not know of volumes."""
+    locate = getattr(stream, "volume_at", None)
+    return None if locate is None else locate(offset)
+
+
+class Readahead(io.RawIOBase):
+    """A stream that is read in a background thread, a bounded number of blocks ahead.
+
+    The reader gets the bytes in order, then the source's end or its exception, and that again on
+    every later read. Closing ends the thread and closes the source.
+
+    Parameters
+    ----------
+    source : readable raw stream
+        Owned from now on: nobody else may read or close it.
+    """
+
+    BLOCKS = 8
+    BLOCK_SIZE = 1 << 20
+    _PATIENCE = 0.25  # seconds for a read that is under way to return by itself
+    _LAST_PATIENCE = 0.5
+
+    def __init__(self, source: io.RawIOBase) -> None:
+        super().__init__()
+        self._source = source
+        self._pump = _Pump(self.BLOCKS, self.BLOCK_SIZE)
+        self._block = memoryview(b"")
+        self._used = 0
+        # The thread knows the pump and the source only: a Readahead that is dropped without
+        # close() is collected, and its finaliser closes it.
+        self._thread = threading.Thread(
+            target=self._pump.run, args=(source,), name="nbdata-readahead", daemon=True
+        )
+        self._thread.start()
+
+    def readable(self) -> bool:
+        return True
+
+    def volume_at(self, offset: int) -> tuple[str, int] | None:
+        """`JoinedStream.volume_at` of the source."""
+        return volume_at(self._source, offset)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        if self.closed:
+            raise ValueError("read from a closed Readahead")
+        view = memoryview(buffer).cast("B")
+        if not view:
+            return 0
+        if self._used == len(self._block):
+            self._block, self._used = self._pump.swap(self._block), 0
+        piece = self._block[self._used : self._used + len(view)]
+        view[: len(piece)] = piece
+        self._used += len(piece)
+        return len(piece)
+
+    def abandon(self) -> None:
+        """Let a reader that waits for bytes wait no more; from any thread, and at once.
+
+        The reader gets what is filled already and then an end that is none: who abandons must not take it
+        for the end of the data.
+        """
+        self._pump.stop()
+
+    def close(self) -> None:
+        """End the thread, then close the source.
+
+        A thread that waits for room ends at once, one that reads ends with that read. If that takes
+        too long, the source is closed under it, which ends a read from most sockets and pipes; a
+        thread that even so hangs in its source is left behind as a daemon, and ends with it.
+        """
+        if self.closed:
+            return
+        try:
+            self._pump.stop()
+            self._thread.join(self._PATIENCE)
+            self._source.close()
+            self._thread.join(self._LAST_PATIENCE)
+        finally:
+            super().close()
+
+
+class _Pump:
+    """The blocks between the two threads: free ones go down, filled ones come up."""
+
+    def __init__(self, blocks: int, block_size: int) -> None:
+        self._changed = threading.Condition()
+        self._free = deque(memoryview(bytearray(block_size)) for _ in range(blocks))
+        self._filled: deque[memoryview] = deque()
+        self._ended = False
+        self._stopped = False
+        self._error: BaseException | None = None
+
+    def run(self, source: io.RawIOBase) -> None:
+        """The thread: fill blocks until the source ends, fails, or nobody wants more."""
+        try:
+            while (block := self._take_free()) is not None:
+                if not self._fill(block, source):
+                    break
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _take_free(self) -> memoryview | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self._stopped)
+            return None if self._stopped else self._free.popleft()
+
+    def _fill(self, block: memoryview, source: io.RawIOBase) -> bool:
+        """Fill a block and hand it over, also when its source fails; False at the end."""
+        filled = 0
+        more = True
+        try:
+            # A source that yields little at a time fills a block, unless the reader is waiting.
+            while filled < len(block) and not self._stopped and not (filled and not self._filled):
+                count = source.readinto(block[filled:])
+                if not count:
+                    more = False
+                    break
+                filled += count
+        finally:
+            if filled:
+                with self._changed:
+                    self._filled.append(block[:filled])
+                    self._changed.notify_all()
+        return more
+
+    def swap(self, used: memoryview) -> memoryview:
+        """Give a block back and get the next; an empty one at the end. Raises what the source raised."""
+        with self._changed:
+            if used.obj:
+                self._free.append(memoryview(used.obj))
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._filled or self._ended or self._stopped)
+            if self._filled:
+                return self._filled.popleft()
+        if self._error is not None:
+            raise self._error
+        return memoryview(b"")
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()

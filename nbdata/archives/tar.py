@@ -1,0 +1,438 @@
+"""The members of a tar stream, one after the other, as soon as they arrive.
+
+Headers are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what is done about
+them differs, because `tarfile` takes several kinds of damage for the end of the archive:
+
+* The end is a zero block. A stream that ends without one, even between two members, ends too early:
+  that is what a missing last volume looks like.
+* A header that is no header is damage, not the end, and so is anything but zeros after the end
+  (`tar` would drop it without a word; it is how two archives joined by ``cat`` look).
+* Header data (long names, pax records, maps of sparse files) is bounded for each member.
+
+Multi-volume archives of GNU tar cannot be joined: each volume repeats a header in the middle of a
+file. A volume that begins with one is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tarfile
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from tarfile import (  # type: ignore[attr-defined]
+    EmptyHeaderError,
+    EOFHeaderError,
+    TruncatedHeaderError,
+)
+from typing import TYPE_CHECKING, Any
+
+from nbdata.archives.decompress import ExpansionLimit
+from nbdata.archives.safety import PathGuard, components
+from nbdata.archives.selection import Selection
+from nbdata.archives.stream import volume_at
+from nbdata.errors import BadArchive, BadOption, NbdataError, UnsafeMember
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["Member", "MemberReader", "read_members"]
+
+_BUFFER = 1 << 20
+_MAX_HEADER = 4 << 20
+_BLOCK = tarfile.BLOCKSIZE
+_VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
+_MAX_SECONDS = 1 << 40
+
+
+class MemberReader(io.RawIOBase):
+    """The bytes of one member, exactly; usable until the next member is asked for.
+
+    Sparse files come expanded. A member that the archive cuts short raises BadArchive.
+    """
+
+    def __init__(self, tape: _Tape, size: int, data: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self._tape = tape
+        self._size = size
+        self._data = deque([*data, (size, 0)])  # (offset, length) of what is stored; between them are zeros
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        if self.closed:
+            raise ValueError("the member is read no more: the next one was asked for")
+        view = memoryview(buffer).cast("B")[: self._size - self._position]
+        if not view:
+            return 0
+        while self._position >= sum(self._data[0]) and len(self._data) > 1:
+            self._data.popleft()
+        offset, length = self._data[0]
+        if self._position < offset:
+            count = min(len(view), offset - self._position)
+            view[:count] = bytes(count)
+        else:
+            count = min(len(view), offset + length - self._position)
+            self._tape.fill(view[:count])
+        self._position += count
+        return count
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member, checked and ready to be written.
+
+    Attributes
+    ----------
+    name : str
+        Final path, relative and POSIX, with components stripped. Bytes that are not UTF-8 are
+        surrogates, as `os.fsencode` wants them.
+    kind : str
+        ``file``, ``folder``, ``symlink`` or ``hardlink``.
+    size : int
+        Bytes of content (of a sparse file: expanded); 0 if it is not a file.
+    mode : int or None
+        Permission bits as the ``data`` filter leaves them: nothing above 0o755, at least 0o600, and
+        executable only if it is for its owner. None for folders and links: the default of the target.
+    mtime_ns : int
+        Nanoseconds since 1970, with all digits that the archive has.
+    linkname : str
+        Of a symlink, its target, relative to the folder of the link; of a hardlink, the final path
+        of an earlier member.
+    reader : MemberReader
+        The content.
+    offset : int
+        Of the member's header in the uncompressed archive; no two members have the same.
+    """
+
+    name: str
+    kind: str
+    size: int
+    mode: int | None
+    mtime_ns: int
+    linkname: str
+    reader: MemberReader = field(repr=False, compare=False)
+    offset: int = field(default=0, compare=False)
+
+
+def read_members(
+    stream: io.RawIOBase,
+    *,
+    members: Sequence[str] = (),
+    strip_components: int = 0,
+    max_expansion: int | None = None,
+    target_check: Callable[[str], None] | None = None,
+    stripped: Callable[[str], None] | None = None,
+    name: str | None = None,
+) -> Generator[Member, None, None]:
+    """The members of a tar stream in its order; content that is not read is skipped.
+
+    A name may come twice: the later member replaces the earlier one. After the last member the
+    stream is read to its end, so that the checksums of a compressed stream are verified too.
+
+    Parameters
+    ----------
+    stream : readable raw stream
+        Uncompressed, read forwards only and not closed.
+    members : sequence of str
+        Globs on the names *in the archive* (see `nbdata.archives.selection`). None given: all.
+        Members that are not taken are not checked either.
+    strip_components : int
+        Leading components to take off; members of which nothing is left are passed over.
+    max_expansion : int, optional
+        Bytes that may come out in all, holes of sparse files included. None: no limit.
+    target_check : callable, optional
+        Called with the final name of each member before it is handed over; raises if the target
+        cannot have it.
+    stripped : callable, optional
+        Called with the name in the archive of each file or link that is passed over because
+        `strip_components` leaves nothing of it.
+    name : str, optional
+        How messages call the archive.
+
+    Raises
+    ------
+    UnsafeMember
+        If a member would leave the target (see `nbdata.archives.safety`), or is a device or a fifo.
+    BadArchive
+        If the archive is damaged, ends too early, goes on after its end, or passes `max_expansion`.
+    NotFound
+        At the end: a pattern of `members` matched nothing.
+    """
+    if strip_components < 0:
+        raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
+    selection = Selection(members)
+    guard = PathGuard(strip_components=strip_components)
+    limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
+    return _read(_Tape(limit or stream, name), selection, guard, limit, target_check, stripped)
+
+
+def _read(
+    tape: _Tape,
+    selection: Selection,
+    guard: PathGuard,
+    limit: ExpansionLimit | None,
+    target_check: Callable[[str], None] | None,
+    stripped: Callable[[str], None] | None,
+) -> Generator[Member, None, None]:
+    try:
+        headers = _Headers(tape)
+        while (info := headers.following()) is not None:
+            if not selection.takes("/".join(components(info.name))) or info.type == _VOLUME_LABEL:
+                continue
+            data = _stored(info, headers, tape)
+            member = _checked(info, guard, MemberReader(tape, info.size if info.isreg() else 0, data))
+            if member is None:
+                if stripped is not None and not info.isdir() and guard.path(info.name) is None:
+                    stripped(info.name)
+                continue
+            if target_check is not None:
+                target_check(member.name)
+            if limit is not None:
+                limit.spend(member.size - sum(length for _, length in data))
+            try:
+                yield member
+            finally:
+                member.reader.close()
+        tape.drain()
+        selection.check_all_matched()
+    finally:
+        tape.close()
+
+
+def _checked(info: tarfile.TarInfo, guard: PathGuard, reader: MemberReader) -> Member | None:
+    """The member that a header describes, with its final name; None if nothing is left to write."""
+    path = guard.path(info.name)
+    if not (info.isreg() or info.isdir() or info.issym() or info.islnk() or info.type == _DUMP_FOLDER):
+        if info.type == _CONTINUATION:
+            raise BadArchive(
+                f"member {info.name} begins in another volume of GNU tar",
+                path=info.name,
+                remedy="Unpack such a set with tar --multi-volume",
+            )
+        kind = "a device" if info.isdev() and not info.isfifo() else "a fifo"
+        raise UnsafeMember(
+            f"member {info.name!r} is {kind if info.isdev() else f'of unknown type {info.type!r}'}",
+            path=info.name,
+            expected="files, folders and links",
+            remedy="Name the members you want to leave this one out",
+        )
+    if path is None:
+        return None
+    kind, size, mode, linkname = "file", info.size, _file_mode(info.mode), ""
+    if info.islnk():
+        kind, linkname = guard.hard_link_target(path, info.linkname)
+        if (kind, linkname) == ("hardlink", path):
+            return None  # a file that is linked to itself is there already
+    elif info.issym():
+        kind, linkname = "symlink", info.linkname
+    elif not info.isreg():
+        kind = "folder"
+    if kind == "symlink":
+        linkname = guard.add_symlink(path, linkname)
+    elif kind == "folder":
+        guard.add_folder(path)
+    else:
+        guard.add_file(path)
+    if kind != "file":
+        size = 0
+    return Member(
+        name=path,
+        kind=kind,
+        size=size,
+        mode=mode if kind in ("file", "hardlink") else None,
+        mtime_ns=_mtime_ns(info),
+        linkname=linkname,
+        reader=reader,
+        offset=info.offset,
+    )
+
+
+def _file_mode(mode: int) -> int:
+    """Permission bits by the rules of PEP 706's ``data`` filter."""
+    mode &= 0o755
+    if not mode & 0o100:
+        mode &= ~0o111
+    return mode | 0o600
+
+
+def _mtime_ns(info: tarfile.TarInfo) -> int:
+    """Modification time; a float, as `tarfile` has it, would lose the last digits."""
+    if not math.isfinite(info.mtime) or abs(info.mtime) > _MAX_SECONDS:
+        return 0
+    try:
+        return int(Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9))
+    except InvalidOperation:
+        return int(info.mtime) * 10**9
+
+
+def _stored(info: tarfile.TarInfo, headers: _Headers, tape: _Tape) -> list[tuple[int, int]]:
+    """(offset, length) of what the archive holds of a file; checked, because maps may be forged."""
+    sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
+    if not info.isreg():
+        return []
+    if sparse is None:
+        return [(0, info.size)]
+    end = stored = 0
+    for offset, length in sparse:
+        if length < 0 or offset < end or offset + length > info.size:
+            break
+        end = offset + length
+        stored += length
+    else:
+        if stored <= headers.offset - info.offset_data:
+            return list(sparse)
+    raise tape.bad(f"has a sparse file with an impossible map, {info.name}")
+
+
+class _Info(tarfile.TarInfo):
+    """A header; those of plain files are read faster than `tarfile` does, and all others by it.
+
+    Owners and groups are left out: nobody here needs them. Source of the format: POSIX.1-2017, pax,
+    "ustar Interchange Format".
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Info:
+        plain = (
+            len(buf) == _BLOCK
+            and buf[156] == _PLAIN_FILE
+            and buf[257:263] in _MAGIC
+            and buf[107] in _END
+            and buf[135] in _END
+            and buf[147] in _END
+        )
+        try:
+            numbers = [int(buf[a:b], 8) for a, b in _NUMBERS] if plain else []
+        except ValueError:
+            numbers = []
+        if not numbers or sum(buf) - sum(buf[148:156]) + 8 * ord(" ") != numbers[3]:
+            return super().frombuf(buf, encoding, errors)
+        info = cls(_text(bytes(buf[:100]), encoding, errors))
+        if prefix := _text(bytes(buf[345:500]), encoding, errors):
+            info.name = f"{prefix}/{info.name}"
+        info.mode, info.size, info.mtime, info.chksum = numbers
+        return info
+
+
+# Of mode, size, time and checksum, in octal digits.
+_NUMBERS = ((100, 107), (124, 135), (136, 147), (148, 154))
+_END = b" \0"
+_PLAIN_FILE = ord("0")
+_MAGIC = (b"ustar\0", b"ustar ")
+
+
+def _text(field: bytes, encoding: str, errors: str) -> str:
+    return field.partition(b"\0")[0].decode(encoding, errors)
+
+
+class _Headers(tarfile.TarFile):
+    """`tarfile`'s parser over a tape: every kind of damage is told from the end."""
+
+    firstmember: tarfile.TarInfo | None
+
+    def __init__(self, tape: _Tape) -> None:
+        self._tape = tape
+        super().__init__(fileobj=tape, mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]
+
+    def following(self) -> tarfile.TarInfo | None:
+        """The next header, or None at the zero block that ends the archive."""
+        if self.firstmember is not None:  # the constructor has read it
+            info, self.firstmember = self.firstmember, None
+            return info
+        return None if self._loaded else self.next()
+
+    def next(self) -> tarfile.TarInfo | None:
+        tape = self._tape
+        try:
+            tape.skip_to(self.offset)
+            tape.header_budget = _MAX_HEADER
+            info = _Info.fromtarfile(self)
+        except EOFHeaderError:
+            self._loaded = True
+            return None
+        except (EmptyHeaderError, TruncatedHeaderError):
+            raise tape.ends_too_early() from None
+        except NbdataError:
+            raise
+        except (tarfile.TarError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+            if tape.ended:
+                raise tape.ends_too_early() from error
+            raise tape.bad(f"has a damaged header ({error})") from error
+        finally:
+            tape.header_budget = None
+        if info.size < 0 or self.offset < tape.tell():
+            raise tape.bad(f"has a header with an impossible size, of {info.name}")
+        return info
+
+
+class _Tape:
+    """A stream that only winds forwards, with the position and the errors that go with it."""
+
+    def __init__(self, source: io.RawIOBase, name: str | None) -> None:
+        self._source = source
+        self._buffered = io.BufferedReader(source, _BUFFER)
+        self._position = 0
+        self.name = name
+        self.ended = False
+        self.header_budget: int | None = None
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        """At most size bytes, fewer only at the end; for `tarfile`, which reads headers with it."""
+        if self.header_budget is not None:
+            self.header_budget -= size
+            if self.header_budget < 0 or size < 0:
+                raise self.bad("has a header of impossible length")
+        data = self._buffered.read(size)
+        self._position += len(data)
+        self.ended = self.ended or len(data) < size
+        return data
+
+    def fill(self, view: memoryview) -> None:
+        """Fill the view, or raise that the archive ends too early."""
+        count = self._buffered.readinto(view)
+        self._position += count
+        if count < len(view):
+            raise self.ends_too_early()
+
+    def skip_to(self, position: int) -> None:
+        """Wind forwards."""
+        while self._position < position:
+            size = min(position - self._position, _BUFFER)
+            if len(self.read(size)) < size:
+                raise self.ends_too_early()
+
+    def drain(self) -> None:
+        """Read what is left, which must be zeros."""
+        while data := self.read(_BUFFER):
+            if data.count(0) < len(data):
+                self._position -= len(data.lstrip(b"\0"))
+                raise self.bad("has more data after its end", "If several archives were joined, unpack each")
+
+    def ends_too_early(self) -> BadArchive:
+        return self.bad("ends too early", "Check that the last volume is there, and whole")
+
+    def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
+        details: dict[str, Any] = {"offset": self._position}
+        place = f"byte {self._position:,}"
+        where = volume_at(self._source, max(self._position - 1, 0))
+        if where is not None:
+            details["volume"] = where[0]
+            place += f", in volume {where[0]}"
+        return BadArchive(
+            f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
+        )
+
+    def close(self) -> None:
+        if not self._source.closed:
+            self._buffered.detach()  # the source is not ours to close

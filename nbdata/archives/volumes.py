@@ -1,0 +1,358 @@
+"""Which names are the volumes of one archive, and in which order.
+
+====================  ==============================================  ====================
+scheme                names                                           made by
+====================  ==============================================  ====================
+``letters``           ``a.tar.gz.aa``, ``vol-aa``, ``xaa``, ``.aaa``  ``split``
+``numbers``           ``vol-00``, ``a.tar.001``, ``a_1``, ``x00``     ``split -d``, 7-Zip
+``part``              ``a.tar.part1``, ``a.tar.part01``               download sites
+``zip``               ``a.z01``, ``a.z02``, … ``a.zip``               ``zip -s``
+``gnu``               ``a.tar``, ``a.tar-2``, ``a.tar-3``             ``tar --multi-volume``
+``single``            ``a.tar.gz``                                    everybody
+====================  ==============================================  ====================
+
+Only what stands *at the end* of a name numbers a volume: ``train-000001.tar`` is a whole archive,
+a shard. Many other names end in a number or two letters (``notes.md``, ``data_2023``), so a group
+counts as a set when at least half of it is there, or when the rest of its name is an archive's and
+it begins near the first volume. The last volume cannot be known from names; that one is missing
+shows when the archive ends too early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from nbdata.errors import BadOption, MissingVolume, NotFound
+
+__all__ = ["VolumeSet", "choose_set", "guess_format", "volume_sets"]
+
+_ARCHIVES = {
+    ".tar": "tar",
+    ".tar.gz": "tar.gz",
+    ".tgz": "tar.gz",
+    ".tar.bz2": "tar.bz2",
+    ".tbz": "tar.bz2",
+    ".tbz2": "tar.bz2",
+    ".tar.xz": "tar.xz",
+    ".txz": "tar.xz",
+    ".tar.zst": "tar.zst",
+    ".tzst": "tar.zst",
+    ".zip": "zip",
+}
+_COMPRESSED = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
+
+_DIGITS = "0123456789"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_INDEX = r"[0-9]+|[a-z]{2,3}|z[a-z]{3}|zz[a-z]{4}"
+_SEPARATED = re.compile(rf"(.+?)([._-]part[._-]?(?=[0-9]+$|[a-z]{{2}}$)|[._-])({_INDEX})", re.IGNORECASE)
+# ``split`` puts no separator of its own: its default prefix is x, and people give it a file's name.
+_GLUED = re.compile(rf"((?:.*/)?x|.+\.(?:tar|tgz|zip|tar\.(?:gz|bz2|xz|zst)))()({_INDEX})")
+_ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,})", re.IGNORECASE)
+_SIDECAR = re.compile(
+    r".*\.(md5|sha1|sha224|sha256|sha384|sha512|crc|crc32|crc32c|sfv|sig|asc)(sums?)?(\.txt)?"
+    r"|(md5|sha1|sha256|sha512|b2|check)_?sums?(\.txt)?",
+    re.IGNORECASE,
+)
+_NEAR_START = 26
+_NAMED_HOLES = 10
+
+
+@dataclass(frozen=True)
+class VolumeSet:
+    """The volumes of one archive.
+
+    Attributes
+    ----------
+    stem : str
+        What the names have in common, with the folder: ``data/train.tar.gz``.
+    scheme : str
+        ``letters``, ``numbers``, ``part``, ``zip``, ``gnu`` or ``single``.
+    names : tuple of str
+        All volumes, in the order in which they are joined.
+    format : str or None
+        What the name says about the content (``tar.gz``); None if it says nothing.
+    """
+
+    stem: str
+    scheme: str
+    names: tuple[str, ...]
+    format: str | None
+
+
+def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
+    """All volume sets among names, in the order of their stems.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names as a folder or a store lists them, in any order. Digest sidecars, hidden files and
+        what lies under ``.nbdata/`` are no volumes. Sets do not reach over folders.
+
+    Raises
+    ------
+    MissingVolume
+        If a set has a hole.
+    BadOption
+        If a volume is there twice, as ``a-1`` and ``a-01``.
+    """
+    return [group.ordered() for group in _groups(names, claimed=None)]
+
+
+def choose_set(names: Iterable[str], *, first: str | None = None) -> VolumeSet:
+    """The set that one name belongs to, or the only set.
+
+    Parameters
+    ----------
+    names : iterable of str
+        As for `volume_sets`; holes in sets that are not chosen do not matter.
+    first : str, optional
+        Any volume of the wanted set, or an archive of any name. None means the only set there is.
+
+    Raises
+    ------
+    MissingVolume, BadOption
+        As `volume_sets`; BadOption also if several sets are there and `first` does not say which.
+    NotFound
+        If `first` is not among the names, or no name is a volume's.
+    """
+    names = list(names)
+    if first is not None:
+        return _set_of(first, names)
+    groups = _groups(names, claimed=None)
+    if not groups:
+        raise NotFound(
+            f"no archive among {len(names)} names",
+            expected="volumes such as a.tar.gz.aa, or one such as a.tar.gz",
+            remedy="Name the archive itself",
+        )
+    if len(groups) > 1:
+        stems = [group.stem for group in groups]
+        shown = ", ".join(stems[:_NAMED_HOLES]) + (" …" if len(stems) > _NAMED_HOLES else "")
+        raise BadOption(
+            f"{len(groups)} archives are here: {shown}",
+            expected="one",
+            remedy="Name the first volume of the one you want",
+            details={"stems": stems},
+        )
+    return groups[0].ordered()
+
+
+def guess_format(name: str) -> str | None:
+    """What a name says about its content: ``tar.gz`` for ``a.tgz``; None if it says nothing."""
+    return _by_suffix(name, _ARCHIVES) or _by_suffix(name, _COMPRESSED)
+
+
+def _set_of(first: str, names: list[str]) -> VolumeSet:
+    if first not in names:
+        raise NotFound("no such volume", path=first, remedy="Check the name, or list its folder")
+    if not _is_candidate(first):
+        raise BadOption(
+            f"{first} is a digest or a hidden file, not a volume", remedy="Name the first volume itself"
+        )
+    for group in _groups(names, claimed=first):
+        if group.holds(first) and not _is_suffix(group):
+            return group.ordered()
+    return VolumeSet(first, "single", (first,), guess_format(first))
+
+
+def _is_suffix(group: _Group) -> bool:
+    """Whether the index of a group's only name is rather a type of file, as in ``data.bin``."""
+    return group.scheme == "letters" and list(map(len, group.texts)) == [3] and not group.is_plausible()
+
+
+def _is_candidate(name: str) -> bool:
+    folders, _, base = name.rpartition("/")
+    if not base or base.startswith(".") or _SIDECAR.fullmatch(base):
+        return False
+    return ".nbdata" not in folders.lower().split("/")
+
+
+def _by_suffix(name: str, suffixes: dict[str, str]) -> str | None:
+    lower = name.lower()
+    matching = [suffix for suffix in suffixes if lower.endswith(suffix)]
+    return suffixes[max(matching, key=len)] if matching else None
+
+
+@dataclass
+class _Group:
+    """Names that differ in their index only; not yet known to be whole, or a set at all."""
+
+    stem: str
+    separator: str
+    scheme: str
+    texts: dict[str, str] = field(default_factory=dict)  # index as written -> name
+    head: str | None = None  # gnu: the first volume, which has no number
+    tail: str | None = None  # zip: the last volume, which has no number
+
+    @property
+    def alphabet(self) -> str:
+        return _LETTERS if self.scheme == "letters" or next(iter(self.texts)).isalpha() else _DIGITS
+
+    @property
+    def extended(self) -> bool:
+        """Whether ``split`` widened the index on its way: …, 89, 9000, … or …, yz, zaaa, …"""
+        last, lengths = self.alphabet[-1], {len(text) for text in self.texts}
+        return (
+            len(lengths) > 1
+            and min(lengths) == 2
+            and all(
+                len(text) % 2 == 0 and len(text) - len(text.lstrip(last)) == len(text) // 2 - 1
+                for text in self.texts
+            )
+        )
+
+    def numbered(self) -> dict[int, str]:
+        """Position of each volume -> name, counted as the scheme counts."""
+        alphabet, extended = self.alphabet, self.extended
+        found: dict[int, str] = {} if self.head is None else {1: self.head}
+        for text, name in self.texts.items():
+            number = _decode(text, alphabet, extended=extended)
+            if number in found:
+                raise BadOption(
+                    f"{found[number]} and {name} are the same volume", remedy="Remove or rename one of them"
+                )
+            found[number] = name
+        return found
+
+    def holds(self, name: str) -> bool:
+        return name in (self.head, self.tail) or name in self.texts.values()
+
+    def holes(self, present: Iterable[int]) -> Iterator[int]:
+        """Positions that are missing, ascending; never the end, which is not known."""
+        ordered = sorted(present)
+        expected = 0 if self.alphabet is _LETTERS else min(ordered[0], 1)
+        for number in ordered:
+            yield from range(expected, number)
+            expected = number + 1
+
+    def is_plausible(self) -> bool:
+        """Whether these names mean volumes, rather than years, versions or file types."""
+        if self.scheme in ("single", "zip", "gnu"):
+            return True
+        alphabet, extended = self.alphabet, self.extended
+        numbers = {_decode(text, alphabet, extended=extended) for text in self.texts}
+        present = len(numbers)
+        half = sum(1 for _ in islice(self.holes(numbers), present + 1)) <= present
+        if _by_suffix(self.stem, _ARCHIVES):
+            return half or min(numbers) < _NEAR_START
+        return half and len(self.texts) > 1
+
+    def ordered(self) -> VolumeSet:
+        if self.scheme == "single":
+            return VolumeSet(self.stem, "single", (self.stem,), guess_format(self.stem))
+        numbered = self.numbered()
+        missing = [self._spell(number) for number in islice(self.holes(numbered), _NAMED_HOLES + 1)]
+        if self.scheme == "zip" and self.tail is None:
+            missing.append(self.stem)
+        if missing:
+            shown = ", ".join(missing[:_NAMED_HOLES]) + (" and more" if len(missing) > _NAMED_HOLES else "")
+            raise MissingVolume(
+                f"missing volume{'s' if len(missing) > 1 else ''} {shown}",
+                path=self.stem,
+                got=f"only {len(numbered)}",
+                remedy="Fetch the missing part again, or give a folder that has all of them",
+                details={"missing": missing},
+            )
+        names = [numbered[number] for number in sorted(numbered)]
+        if self.tail is not None:
+            names.append(self.tail)
+        return VolumeSet(self.stem, self.scheme, tuple(names), guess_format(self.stem))
+
+    def _spell(self, number: int) -> str:
+        width = min(map(len, self.texts))
+        index = _encode(number, self.alphabet, width, extended=self.extended)
+        if self.scheme == "zip":
+            return f"{self.stem[:-4]}{self.separator}{index}"
+        return f"{self.stem}{self.separator}{index}"
+
+
+def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
+    """All groups that are sets; the one of the claimed name is, however little of it is there."""
+    candidates = sorted({name for name in names if _is_candidate(name)})
+    groups: dict[tuple[str, ...], _Group] = {}
+    for name in candidates:
+        for pattern in (_ZIPPED, _SEPARATED, _GLUED):
+            match = pattern.fullmatch(name)
+            if match and match[1].rpartition("/")[2]:
+                _add(groups, name, *match.groups())
+                break
+    _add_unnumbered(groups, set(candidates))
+    sets = []
+    for group in groups.values():
+        _drop_plain_archives(group)
+        if group.texts and (group.is_plausible() or (claimed is not None and group.holds(claimed))):
+            sets.append(group)
+    used = {name for group in sets for name in (*group.texts.values(), group.head, group.tail)}
+    sets += [_Group(n, "", "single") for n in candidates if n not in used and _by_suffix(n, _ARCHIVES)]
+    return sorted(sets, key=lambda group: (group.stem, group.separator))
+
+
+def _add(groups: dict[tuple[str, ...], _Group], name: str, stem: str, separator: str, index: str) -> None:
+    if separator.lower() == ".z":
+        scheme, stem = "zip", stem + ".zip"
+    elif "part" in separator.lower():
+        scheme = "part"
+    else:
+        scheme = "numbers" if index.isdigit() else "letters"
+    if index.isdigit():
+        kind = "digits"
+    elif index.islower():
+        kind = "3 letters" if len(index) == 3 else "2 letters"  # 4 and 6 are 2, widened by split
+    else:
+        return
+    key = (stem, separator, kind)
+    groups.setdefault(key, _Group(stem, separator, scheme)).texts[index] = name
+
+
+def _add_unnumbered(groups: dict[tuple[str, ...], _Group], names: set[str]) -> None:
+    """Give ``a.zip`` to its ``.z01 …``, and ``a.tar`` to its ``a.tar-2 …``."""
+    for group in groups.values():
+        if group.scheme == "zip":
+            spellings = (group.stem, group.stem[:-4] + ".ZIP")
+            group.tail = next((name for name in spellings if name in names), None)
+        elif group.scheme == "numbers" and group.separator == "-" and group.stem in names:
+            first = min(int(text) for text in group.texts)
+            if first >= 2 and group.stem.lower().endswith(".tar"):
+                group.scheme, group.head = "gnu", group.stem
+
+
+def _drop_plain_archives(group: _Group) -> None:
+    """Take ``a.tar.gz`` out of ``a.tar.aa …``, unless it is the volume after ``a.tar.gy``."""
+    if group.alphabet is _LETTERS:
+        for text in sorted(group.texts):
+            before = _encode(max(_decode(text, _LETTERS) - 1, 0), _LETTERS, len(text))
+            if guess_format(group.texts[text]) and before not in group.texts:
+                del group.texts[text]
+
+
+def _decode(text: str, alphabet: str, *, extended: bool = False) -> int:
+    """Position that an index means.
+
+    ``split`` widens an index that would run out: it keeps the last symbol (9 or z) as a mark in
+    front, once for each widening, so that names still sort as text. Source: coreutils, split.c.
+    """
+    base, marks = len(alphabet), (len(text) // 2 - 1 if extended else 0)
+    number = 0
+    for symbol in text[marks:]:
+        number = number * base + alphabet.index(symbol)
+    return number + _widened(base, marks)
+
+
+def _encode(number: int, alphabet: str, width: int, *, extended: bool = False) -> str:
+    base, marks = len(alphabet), 0
+    while extended and number >= _widened(base, marks + 1):
+        marks += 1
+    number -= _widened(base, marks)
+    text = ""
+    while number or len(text) < width + marks:
+        number, digit = divmod(number, base)
+        text = alphabet[digit] + text
+    return alphabet[-1] * marks + text
+
+
+def _widened(base: int, marks: int) -> int:
+    """How many volumes come before the first one with so many marks."""
+    return int(base ** (marks + 1)) - base

@@ -1,0 +1,134 @@
+"""The command line: ``nbdata VERB …``.
+
+Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 failures, 2 wrong use, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from nbdata.display import TextDisplay
+from nbdata.errors import BadOption, NbdataError, TransferFailed
+from nbdata.operation import Operation, Option, slots, suggest
+from nbdata.report import Report
+from nbdata.verbs import VERBS
+from nbdata.verbs.parsing import help_text, parse
+from nbdata.version import __version__
+
+__all__ = ["main"]
+
+_EXTRA = {"json": Option("Print the Report as JSON on stdout; progress goes to stderr.", kind="flag")}
+_MORE = {
+    "agent": "Look at or stop the process that does the work: status, stop, log.",
+    "demo": "Run the whole job once on an embedded S3 server.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    # A batch system's SIGTERM means what Ctrl-C does. A hang-up ends only this process: the agent's job goes on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _run(words)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output is gone; flushing at exit would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except NbdataError as error:
+        text = str(error)
+        print(text if text.startswith("nbdata ") else f"nbdata: {text}", file=sys.stderr)
+        return 2 if isinstance(error, BadOption) else 1
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"nbdata {__version__}")
+        return 0
+    verb, *rest = words
+    if verb == "agent":
+        from nbdata.client.agents import main as agent_main
+
+        return agent_main(rest)
+    if verb == "demo":
+        from nbdata.demo.run import main as demo_main
+
+        return demo_main(rest)
+    cls = VERBS.get(verb.replace("-", "_"))
+    if cls is None:
+        raise BadOption(f"there is no verb {verb!r}", remedy=suggest(verb, [*VERBS, *_MORE]))
+    return _verb(cls, rest)
+
+
+def _overview() -> str:
+    width = max(map(len, [*VERBS, *_MORE]))
+    lines = [
+        f"  {name:{width}}  {text}"
+        for name, text in [*((n, c.summary) for n, c in VERBS.items()), *_MORE.items()]
+    ]
+    return "\n".join(
+        ["usage: nbdata VERB … [options]", "", *lines, "", "nbdata VERB --help explains a verb."]
+    )
+
+
+def _verb(cls: type[Operation], words: list[str]) -> int:
+    prog = f"nbdata {cls.verb}"
+    operation, face = parse(cls, words, prog=prog, extra=_EXTRA)
+    if operation is None:
+        print(help_text(cls, prog, _EXTRA))
+        return 0
+    as_json, quiet = bool(face["json"]), bool(face["quiet"])
+    display = TextDisplay(result=False)
+    slots.display = lambda: display
+    if face.get("dry_run"):
+        _print(operation.plan(), as_json=as_json, quiet=quiet)
+        return 0
+    if face.get("background"):
+        job = operation.start()
+        if as_json:
+            print(json.dumps(job.snapshot().to_dict()))
+        elif not quiet:
+            print(f"{job!r}")
+            print(
+                "The agent carries it, also after this terminal closes; the end of this container or batch job ends it."
+            )
+        return 0
+    try:
+        result = operation.run(quiet=quiet)
+    except TransferFailed as error:
+        if as_json and isinstance(error.report, Report):
+            _print(error.report, as_json=True, quiet=False)
+        raise
+    if getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
+        # What was asked for are the names: all of them, one a line, for other programs too.
+        for row in result.rows:
+            print(_printable(row.path))
+        print(result.line, file=sys.stderr)
+    else:
+        _print(result, as_json=as_json, quiet=quiet)
+    return 1 if isinstance(result, Report) and not result.ok else 0
+
+
+def _printable(name: str) -> str:
+    """A name that may come from anyone, on one line and without what a terminal would obey."""
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in ("Cc", "Cs") else c for c in name
+    )
+
+
+def _print(result: Any, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print(json.dumps([s.to_dict() for s in result] if isinstance(result, list) else result.to_dict()))
+    elif not quiet:
+        print(result.text() if hasattr(result, "text") else repr(result))

@@ -1,0 +1,1 @@
+"""How a process reaches an engine: the agent's socket, or inline."""

@@ -1,0 +1,89 @@
+"""``nbdata agent status | stop | log``: the processes that do the work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nbdata.client.connection import Connection
+from nbdata.client.launch import log_tail
+from nbdata.errors import AgentUnavailable, BadOption, NbdataError
+from nbdata.operation import suggest
+from nbdata.runtime import Endpoint, endpoint, endpoints, held
+
+__all__ = ["main", "stop_all"]
+
+_USAGE = """usage: nbdata agent status | stop [--now] | log [-n LINES]
+
+  status  the agents of this user: process, build, unfinished jobs
+  stop    end them; refused while jobs run, unless --now: then the jobs are interrupted, and the same lines resume them
+  log     the last lines (40) of the log of this environment's agent"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one of the commands; returns the exit status."""
+    command, rest = (words[0], list(words[1:])) if words else ("--help", [])
+    if command in ("-h", "--help"):
+        _say(_USAGE)
+        return 0
+    if command == "status" and not rest:
+        found = list(_agents())
+        for where, hello in found:
+            mine = ", this environment's" if where.name == endpoint().name else f", of {hello['python']}"
+            state = "ends after its last job" if hello["draining"] else "serves"
+            _say(
+                f"agent {hello['pid']}  nbdata {hello['version']}{mine}  {state}, "
+                f"unfinished jobs: {hello['unfinished']}"
+            )
+        if not found:
+            _say("no agent runs; the next operation starts one")
+        return 0
+    if command == "stop" and set(rest) <= {"--now"}:
+        count = stop_all(now=bool(rest))
+        _say(f"agents stopped: {count}" if count else "no agent runs")
+        return 0
+    if command == "log" and (not rest or (rest[0] == "-n" and len(rest) == 2 and rest[1].isdigit())):
+        _say(log_tail(endpoint(), int(rest[1]) if rest else 40) or "the log is empty")
+        return 0
+    raise BadOption(
+        f"nbdata agent: cannot do {' '.join(words)!r}", remedy=suggest(command, ["status", "stop", "log"])
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _agents() -> Iterator[tuple[Endpoint, dict[str, Any]]]:
+    for where in endpoints():
+        try:
+            with Connection(where, timeout=2.0) as connection:
+                yield where, connection.ask({"do": "hello"}, timeout=5.0)
+        except (OSError, AgentUnavailable):
+            continue
+
+
+def stop_all(*, now: bool, wait: float = 10.0) -> int:
+    """Stop every agent of this user and wait until they are gone; how many there were.
+
+    Raises
+    ------
+    BadOption
+        If jobs run and `now` is not set.
+    """
+    found = list(_agents())
+    for where, _ in found:
+        try:
+            with Connection(where, timeout=2.0) as connection:
+                connection.ask({"do": "stop", "how": "now" if now else "idle"}, timeout=5.0)
+        except (OSError, AgentUnavailable):
+            continue
+    end = time.monotonic() + wait
+    for where, hello in found:
+        while held(where.alive):
+            if time.monotonic() > end:
+                raise NbdataError(f"agent {hello['pid']} does not end", remedy=f"kill {hello['pid']}")
+            time.sleep(0.02)
+    return len(found)

@@ -1,0 +1,118 @@
+"""What a client sends along with an operation: its folder, its umask, its environment, its credentials."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from nbdata.operation import Context, Operation
+from nbdata.paths import is_url
+from nbdata.runtime import runtime_folder, state_folder
+
+__all__ = ["bindings_of", "capture", "only_here"]
+
+_SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
+_SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy"}
+
+
+def capture(operation: Operation) -> Context:
+    """The context of this process for an operation."""
+    umask = _umask()
+    options = getattr(operation, "storage_options", None)
+    filesystem = getattr(operation, "fs", None)
+    state = state_folder()
+    if not _writable(state):
+        state = os.path.join(runtime_folder(), "state")
+    return Context(
+        cwd=os.getcwd(),
+        umask=umask,
+        env={
+            n: v
+            for n, v in os.environ.items()
+            if n.startswith(_SENT) or n in _SENT_NAMES or n.lower().endswith("_proxy")
+        },
+        storage_options=dict(options or {}),
+        fsspec_conf=_fsspec_conf(operation),
+        filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
+        state_dir=state,
+        target_id=_target_id(operation.local_target()),
+        owner=f"{'kernel' if 'ipykernel' in sys.modules else 'process'} {os.getpid()}",
+    )
+
+
+def bindings_of(operation: Operation) -> dict[str, object]:
+    """Objects of this process that the engine needs when it runs here."""
+    fs = getattr(operation, "fs", None)
+    return {} if fs is None else {"fs": fs}
+
+
+def only_here(operation: Operation) -> bool:
+    """Whether an operation can only be carried out in this process.
+
+    So it is with ``memory://``, and with a file system object that cannot be rebuilt from JSON: nothing is ever
+    pickled.
+    """
+    if any(place.startswith("memory://") for place in operation.places()):
+        return True
+    fs = getattr(operation, "fs", None)
+    return fs is not None and _described(fs) is None
+
+
+def _described(fs: Any) -> dict[str, Any] | None:
+    """A file system as JSON-able data, if it is of a registered protocol and holds nothing else."""
+    import json
+
+    import fsspec
+
+    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    if protocol == "memory":
+        return None
+    try:
+        if fsspec.get_filesystem_class(protocol) is not type(fs):
+            return None
+        description = {"protocol": protocol, "args": list(fs.storage_args), **fs.storage_options}
+        return dict(json.loads(json.dumps(description)))
+    except (TypeError, ValueError, ImportError, AttributeError):
+        return None
+
+
+def _fsspec_conf(operation: Operation) -> dict[str, Any]:
+    """fsspec's configuration for the protocols that an operation uses; only if something is configured."""
+    protocols = {p.split("://")[0] for p in operation.places() if is_url(p)}
+    home = os.environ.get("FSSPEC_CONFIG_DIR") or os.path.expanduser("~/.config/fsspec")
+    if not protocols or not (
+        "fsspec" in sys.modules or os.path.isdir(home) or any(n.startswith("FSSPEC") for n in os.environ)
+    ):
+        return {}
+    from fsspec.config import conf
+
+    return {p: dict(conf[p]) for p in protocols if isinstance(conf.get(p), dict)}
+
+
+def _umask() -> int:
+    # Linux tells it without changing it; setting it to read it would race with other threads.
+    try:
+        with open("/proc/self/status") as lines:
+            return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
+    except (OSError, StopIteration):
+        found = os.umask(0o022)
+        os.umask(found)
+        return found
+
+
+def _writable(folder: str) -> bool:
+    at = folder
+    while not os.path.exists(at):
+        at = os.path.dirname(at)
+    return os.access(at, os.W_OK | os.X_OK)
+
+
+def _target_id(target: str | None) -> tuple[str, int, int] | None:
+    if target is None:
+        return None
+    at = target.rstrip("/") or "/"
+    while not os.path.exists(at):
+        at = os.path.dirname(at)
+    found = os.stat(at)
+    return at, found.st_dev, found.st_ino

@@ -1,0 +1,92 @@
+"""Which host an operation goes to: the agent, or this process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from nbdata.errors import AgentUnavailable, BadOption, NotFound
+from nbdata.operation import Host, Job, Operation
+from nbdata.report import Plan, Snapshot
+
+__all__ = ["ChoosingHost", "default_host"]
+
+_T = TypeVar("_T")
+
+
+class ChoosingHost:
+    """Sends each operation where it can be carried out.
+
+    ``NBDATA_HOST=inline`` keeps all in this process; ``NBDATA_HOST=agent`` or nothing sends to the agent what it can
+    do, and keeps here what only exists here.
+    """
+
+    def plan(self, operation: Operation) -> Plan:
+        """See `Host.plan`."""
+        return self._try(operation, lambda host: host.plan(operation))
+
+    def submit(self, operation: Operation, *, background: bool) -> Job:
+        """See `Host.submit`."""
+        return self._try(operation, lambda host: host.submit(operation, background=background))
+
+    def jobs(self) -> list[Snapshot]:
+        """Jobs of this process and of all agents."""
+        found = _inline().jobs()
+        if not _only_inline():
+            found += _agent().jobs()
+        return sorted(found, key=lambda s: s.created)
+
+    def job(self, job_id: str) -> Job:
+        """The job, wherever it is."""
+        try:
+            return _inline().job(job_id)
+        except NotFound:
+            if _only_inline():
+                raise
+        return _agent().job(job_id)
+
+    def _try(self, operation: Operation, ask: Callable[[Host], _T]) -> _T:
+        """Ask the right host; this process where no agent can do it, and then it is said, once."""
+        from nbdata.client.context import only_here
+
+        if _only_inline() or only_here(operation):
+            return ask(_inline())
+        try:
+            return ask(_agent())
+        except AgentUnavailable as error:
+            if not error.details.get("inline"):
+                raise
+            _say_once(f"nbdata works in this process, and ends with it: {error.message}")
+            return ask(_inline())
+
+
+def _only_inline() -> bool:
+    chosen = os.environ.get("NBDATA_HOST", "agent")
+    if chosen not in ("agent", "inline"):
+        raise BadOption(f"NBDATA_HOST: {chosen!r} is not a choice", expected="agent or inline")
+    return chosen == "inline"
+
+
+def _inline() -> Host:
+    from nbdata.client.inline import inline_host
+
+    return inline_host()
+
+
+def _agent() -> Host:
+    from nbdata.client.remote import agent_host
+
+    return agent_host()
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def default_host() -> Host:
+    """The host of this process."""
+    return ChoosingHost()

@@ -1,0 +1,145 @@
+"""The engine in this process: for file systems that exist only here, for tests, for workers of a cluster.
+
+The only way from a client down to the engine. Bytes are moved by threads of this process, so they
+starve while its main thread computes; the agent exists because of that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import time
+from collections.abc import Iterator
+
+from nbdata.client.context import bindings_of, capture
+from nbdata.engine.jobs import EngineJob, Jobs
+from nbdata.engine.spool import read_page
+from nbdata.errors import TransferFailed
+from nbdata.operation import Item, Operation
+from nbdata.report import Plan, Report, Rows, Snapshot
+
+__all__ = ["InlineHost", "InlineJob", "inline_host"]
+
+
+class InlineJob:
+    """A job of this process; the Job protocol of nbdata.operation."""
+
+    def __init__(self, job: EngineJob) -> None:
+        self._job = job
+
+    @property
+    def id(self) -> str:
+        return self._job.id
+
+    def __repr__(self) -> str:
+        return f"<{self.snapshot().line}>"
+
+    def snapshot(self) -> Snapshot:
+        return self._job.task.snapshot()
+
+    def watch(self) -> Iterator[Snapshot]:
+        version, last = -1, 0.0
+        while True:
+            self._job.task.wait_end(max(0.0, last + 0.25 - time.monotonic()))
+            snapshot = self._job.task.wait_change(version, 0.25)
+            version, last = snapshot.version, time.monotonic()
+            yield snapshot
+            if snapshot.finished:
+                return
+
+    def wait(self, timeout: float | None = None) -> Report:
+        end = None if timeout is None else time.monotonic() + timeout
+        task = self._job.task
+        while not task.finished:
+            left = 0.25 if end is None else min(0.25, end - time.monotonic())
+            if left <= 0:
+                raise TimeoutError(f"job {self.id} still runs")
+            task.wait_end(left)
+        return conclude(self.report(), task.error, self._job.on_error)
+
+    def report(self) -> Report:
+        report = self._job.task.report
+        if report is None:
+            snapshot = self.snapshot()
+            return Report(snapshot.verb, snapshot.source, snapshot.target, state=snapshot.state)
+        return report
+
+    def pause(self) -> None:
+        self._job.task.pause()
+
+    def resume(self) -> None:
+        self._job.task.resume()
+
+    def cancel(self) -> None:
+        self._job.task.cancel()
+
+    def interrupt(self) -> bool:
+        self._job.task.cancel()
+        return True
+
+    def items(self, credit: int = 2) -> Iterator[Item]:
+        leases, task = self._job.leases, self._job.task
+        consumer = f"inline-{id(self)}-{time.monotonic_ns()}"
+        try:
+            while not (leases.exhausted(consumer) or task.finished):
+                item = leases.lease(consumer, credit, 0.1)
+                if item is not None:
+                    try:
+                        yield item
+                    finally:
+                        leases.acknowledge(consumer, item.number)
+        finally:
+            leases.give_back(consumer)
+        if task.finished and task.error is not None:
+            raise task.error
+
+
+def conclude(report: Report, error: BaseException | None, on_error: str) -> Report:
+    """The Report, or the error that a finished job raises for who waits for it."""
+    if error is None or (on_error == "report" and isinstance(error, TransferFailed)):
+        return report
+    if isinstance(error, TransferFailed):
+        error.report = report
+    raise error
+
+
+class InlineHost:
+    """Carries operations out in this process; the Host protocol of nbdata.operation."""
+
+    def __init__(self) -> None:
+        self._jobs = Jobs()
+
+    def plan(self, operation: Operation) -> Plan:
+        planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation))
+        planned.rows = Rows(len(planned.rows), lambda offset: read_page(f"{folder}/plan.jsonl", offset))
+        return planned
+
+    def submit(self, operation: Operation, *, background: bool) -> InlineJob:
+        job, _ = self._jobs.submit(
+            operation, capture(operation), bindings_of(operation), background=background
+        )
+        return InlineJob(job)
+
+    def jobs(self) -> list[Snapshot]:
+        return self._jobs.snapshots()
+
+    def job(self, job_id: str) -> InlineJob:
+        return InlineJob(self._jobs.find(job_id))
+
+
+@functools.cache
+def inline_host() -> InlineHost:
+    """The one of this process."""
+    host, process = InlineHost(), os.getpid()
+
+    def close() -> None:
+        if os.getpid() == process:  # a child of a fork runs this too, and the rows are its parent's
+            host._jobs.close()
+
+    atexit.register(close)
+    return host
+
+
+# The jobs of a parent have no threads in its child: who attached to one would wait for ever.
+os.register_at_fork(after_in_child=inline_host.cache_clear)

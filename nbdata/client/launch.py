@@ -1,0 +1,111 @@
+"""Start the agent when it is first needed, and reach it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from nbdata.client.connection import Connection
+from nbdata.errors import AgentUnavailable
+from nbdata.runtime import Endpoint, build_id, endpoint, file_lock, held, package_folder
+
+__all__ = ["connect", "log_tail"]
+
+# Seconds that an agent may take to listen: it imports everything first, on a machine that may be busy.
+_PATIENCE = 30.0
+# Seconds after which an agent that is alive holds its lock.
+_BIRTH = 8.0
+# An agent's log is begun anew beyond this many bytes.
+_LOG_BYTES = 5 << 20
+
+
+def connect() -> Connection:
+    """A connection to the agent of this environment and build, started if it does not run.
+
+    Raises
+    ------
+    AgentUnavailable
+        If it cannot be started.
+    """
+    where = endpoint()
+    found = _try(where)
+    if found is not None:
+        return found
+    with file_lock(where.start):
+        found = _try(where)
+        if found is not None:
+            return found
+        if build_id.__wrapped__() != build_id():
+            raise AgentUnavailable(
+                "nbdata was upgraded since this process imported it",
+                remedy="Restart the kernel, and run the same line again",
+            )
+        _spawn(where)
+        began = time.monotonic()
+        end = began + _PATIENCE
+        pause = 0.005
+        while time.monotonic() < end:
+            found = _try(where)
+            if found is not None:
+                return found
+            if time.monotonic() - began > _BIRTH and not held(where.alive):
+                break  # it died before it served
+            time.sleep(pause)
+            pause = min(0.05, pause * 1.5)
+    raise AgentUnavailable(
+        f"the agent did not start: {log_tail(where, 1) or 'it said nothing'}",
+        remedy="`nbdata agent log` shows more; NBDATA_HOST=inline works without it",
+        details={"inline": True},
+    )
+
+
+def _try(where: Endpoint) -> Connection | None:
+    try:
+        return Connection(where)
+    except OSError:
+        return None
+
+
+def _spawn(where: Endpoint) -> None:
+    """Start the process: a session of its own (Jupyter kills the kernel's group), and no inherited pipes (a caller that
+    reads them would wait for the agent's whole life).
+    """
+    package = package_folder()
+    paths = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != os.path.realpath(os.getcwd())]
+    if os.path.dirname(package) not in map(os.path.realpath, paths):
+        paths.append(os.path.dirname(package))
+    kept = {
+        n: v
+        for n, v in os.environ.items()
+        if n in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") or n.startswith("NBDATA_")
+    }
+    size = os.path.getsize(where.log) if os.path.exists(where.log) else 0
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if size > _LOG_BYTES else 0)
+    log = os.open(where.log, flags, 0o600)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, os.path.join(package, "agent", "bootstrap.py"), where.name, "\n".join(paths)],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            close_fds=True,
+            cwd="/",
+            env=kept,
+        )
+        process.wait()  # the bootstrap forks and its first process ends at once
+    except OSError as error:
+        raise AgentUnavailable(f"the agent cannot be started: {error.strerror}") from error
+    finally:
+        os.close(log)
+
+
+def log_tail(where: Endpoint, lines: int) -> str:
+    """The last lines of an agent's log."""
+    try:
+        with open(where.log, encoding="utf-8", errors="replace") as file:
+            return "".join(file.readlines()[-lines:]).strip()
+    except OSError:
+        return ""

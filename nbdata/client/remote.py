@@ -1,0 +1,224 @@
+"""The agent as a Host, and its jobs as Jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from nbdata.client.connection import Connection
+from nbdata.client.context import capture
+from nbdata.client.inline import conclude
+from nbdata.client.launch import connect
+from nbdata.errors import AgentUnavailable, NotFound, error_from_dict
+from nbdata.operation import Item, Operation
+from nbdata.report import Plan, Report, Row, Rows, Snapshot
+from nbdata.runtime import Endpoint, endpoint, endpoints
+
+__all__ = ["AgentHost", "AgentJob", "agent_host"]
+
+
+# Seconds for which an interrupted kernel shows the agent that it is still there; longer than the agent waits.
+_LINGER = 3.0
+
+
+class AgentJob:
+    """A job of an agent; the Job protocol of nbdata.operation.
+
+    A foreground job keeps one connection open, its *lifeline*: when that ends without a word the agent knows that the
+    kernel was restarted or died, and lets the job go on. All else is asked on connections of its own, so a Ctrl-C in
+    the middle of a message spoils nothing.
+    """
+
+    def __init__(
+        self,
+        where: Endpoint,
+        job_id: str,
+        *,
+        lifeline: Connection | None = None,
+        session: str = "",
+        attached: bool = False,
+    ) -> None:
+        self._where, self._id = where, job_id
+        self._lifeline, self._session = lifeline, session
+        self.attached = attached
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    def __repr__(self) -> str:
+        try:
+            return f"<{self.snapshot().line}>"
+        except (AgentUnavailable, NotFound):
+            return f"<{self._id}  interrupted: its agent is gone>"
+
+    def _ask(self, do: str, **message: Any) -> dict[str, Any]:
+        with _reach(self._where) as connection:
+            return connection.ask({"do": do, "job": self._id, **message})
+
+    def snapshot(self) -> Snapshot:
+        with _reach(self._where) as connection:
+            connection.ask({"do": "watch", "job": self._id})
+            return Snapshot.from_dict(connection.receive()["snapshot"])
+
+    def watch(self) -> Iterator[Snapshot]:
+        with _reach(self._where) as connection:
+            connection.ask({"do": "watch", "job": self._id})
+            while True:
+                snapshot = Snapshot.from_dict(connection.receive()["snapshot"])
+                yield snapshot
+                if snapshot.finished:
+                    self._let_go()
+                    return
+
+    def wait(self, timeout: float | None = None) -> Report:
+        end = None if timeout is None else time.monotonic() + timeout
+        for _ in self.watch():
+            if end is not None and time.monotonic() > end and not _.finished:
+                raise TimeoutError(f"job {self._id} still runs")
+        answer = self._ask("report")
+        error = error_from_dict(answer["failure"]) if answer["failure"] else None
+        return conclude(self._report(answer), error, answer["on_error"])
+
+    def report(self) -> Report:
+        return self._report(self._ask("report"))
+
+    def _report(self, answer: dict[str, Any]) -> Report:
+        report = Report.from_dict(answer["report"])
+        report.rows = Rows(answer["count"], functools.partial(_page, self._where, {"job": self._id}))
+        return report
+
+    def pause(self) -> None:
+        self._ask("pause")
+
+    def resume(self) -> None:
+        self._ask("resume")
+
+    def cancel(self) -> None:
+        self._ask("cancel")
+
+    def interrupt(self) -> bool:
+        # Outside a kernel nobody restarts us, and Ctrl-C means what it says.
+        at_once = "ipykernel" not in sys.modules
+        alone = bool(self._ask("interrupt", session=self._session, at_once=at_once)["alone"])
+        if alone and not at_once:
+            # A kernel that is being restarted must be free to end now. If it lives on, the lifeline shows that
+            # until the agent has made a cancel of it.
+            lifeline, self._lifeline = self._lifeline, None
+            if lifeline is not None:
+                timer = threading.Timer(_LINGER, lifeline.close)
+                timer.daemon = True
+                timer.start()
+            return True
+        if alone:
+            for _ in self.watch():
+                pass
+        self._let_go()
+        return alone
+
+    def _let_go(self) -> None:
+        lifeline, self._lifeline = self._lifeline, None
+        if lifeline is not None:
+            lifeline.close()
+
+    def items(self, credit: int = 2) -> Iterator[Item]:
+        with _reach(self._where) as connection:
+            connection.ask({"do": "items", "job": self._id, "credit": credit})
+            while True:
+                message = connection.receive()
+                if "item" not in message:
+                    break
+                item = Item(*message["item"])
+                try:
+                    yield item
+                finally:  # also when the consumer leaves its loop: this one it has had
+                    connection.send({"done": item.number})
+        if message.get("error"):
+            raise error_from_dict(message["error"])
+
+
+class AgentHost:
+    """Sends operations to the agent of this environment and build, and sees the jobs of all agents."""
+
+    def plan(self, operation: Operation) -> Plan:
+        with connect() as connection:
+            context = capture(operation).to_dict()
+            answer = connection.ask({"do": "plan", "operation": operation.to_dict(), "context": context})
+        planned = Plan.from_dict(answer["plan"])
+        planned.rows = Rows(
+            answer["count"], functools.partial(_page, endpoint(), {"folder": answer["folder"]})
+        )
+        return planned
+
+    def submit(self, operation: Operation, *, background: bool) -> AgentJob:
+        context = capture(operation).to_dict()
+        connection = connect()
+        try:
+            answer = connection.ask(
+                {
+                    "do": "submit",
+                    "operation": operation.to_dict(),
+                    "context": context,
+                    "background": background,
+                }
+            )
+        except BaseException:
+            connection.close()
+            raise
+        if background:
+            connection.close()
+        return AgentJob(
+            endpoint(),
+            answer["job"],
+            lifeline=None if background else connection,
+            session=answer["session"],
+            attached=answer["attached"],
+        )
+
+    def jobs(self) -> list[Snapshot]:
+        return [snapshot for _, snapshot in self._everywhere()]
+
+    def job(self, job_id: str) -> AgentJob:
+        found = [(where, s) for where, s in self._everywhere() if s.id == job_id] or [
+            (where, s) for where, s in self._everywhere() if s.id.startswith(job_id)
+        ]
+        if len(found) != 1:
+            raise NotFound(
+                f"there is no job {job_id!r}" if not found else f"several jobs begin with {job_id!r}",
+                remedy="%transfers lists the jobs and their ids",
+            )
+        where, snapshot = found[0]
+        return AgentJob(where, snapshot.id)
+
+    def _everywhere(self) -> Iterator[tuple[Endpoint, Snapshot]]:
+        for where in endpoints():
+            with contextlib.suppress(OSError, AgentUnavailable), Connection(where, timeout=2.0) as connection:
+                for data in connection.ask({"do": "list"}, timeout=5.0)["jobs"]:
+                    yield where, Snapshot.from_dict(data)
+
+
+def _reach(where: Endpoint) -> Connection:
+    try:
+        return Connection(where)
+    except OSError as error:
+        raise AgentUnavailable(
+            "the agent that had this job is gone, so the job was interrupted",
+            remedy="Run the same line again: it continues",
+        ) from error
+
+
+def _page(where: Endpoint, what: dict[str, Any], offset: int) -> tuple[list[Row], int | None]:
+    with _reach(where) as connection:
+        answer = connection.ask({"do": "rows", "offset": offset, **what})
+    return [Row(*row) for row in answer["rows"]], answer["next"]
+
+
+@functools.cache
+def agent_host() -> AgentHost:
+    """The one of this process."""
+    return AgentHost()

@@ -1,0 +1,331 @@
+"""A real sample data set: the running Python's own files as a tar.gz stream, cut into volumes.
+
+::
+
+    FOLDER/compressed/site-00 … site-19     the stream in equal pieces; ``cat`` them and they are one tar.gz
+    FOLDER/md5/site-00.md5 … site-19.md5    one line each, as ``md5sum`` writes it
+    FOLDER/dataset.json                     what it is; written last, so it is there only when all else is
+
+It stands for what a data provider ships. The input is thousands of small real files, there on every
+machine without a download: the standard library, then the installed packages.
+
+The same files, options and processor give the same bytes: members are sorted and carry their own
+modification times and permissions, and nobody's user name. Only regular files are taken: links and
+sockets, ``__pycache__``, what cannot be read, and single big files are left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from nbdata.errors import AccessDenied, BadOption, NotEnoughSpace
+from nbdata.sizes import format_size, parse_size
+
+__all__ = ["DEFAULT_LIMIT", "Dataset", "build_dataset"]
+
+DEFAULT_LIMIT = 120_000_000
+_FORMAT = 1
+_BIG, _SMALL = 8_000_000, 64_000  # a member has at most a tenth of the wanted size, between these
+_BLOCK = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SKIP = frozenset({"__pycache__", "site-packages", "dist-packages"})  # packages come as trees of their own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A finished data set on disk.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it is.
+    name : str
+        What its volumes are called.
+    volumes : list of Path
+        The pieces of the tar.gz stream, in order.
+    bytes : int
+        Their size together.
+    members : int
+        Files in the archive.
+    member_bytes : int
+        Their size together, unpacked.
+    fingerprint : str
+        SHA-256 over the volumes' digests: the same for the same bytes.
+    """
+
+    folder: Path
+    name: str
+    volumes: list[Path]
+    bytes: int
+    members: int
+    member_bytes: int
+    fingerprint: str
+
+    @property
+    def sidecars(self) -> list[Path]:
+        """The md5 files, in the order of the volumes."""
+        return [self.folder / "md5" / f"{volume.name}.md5" for volume in self.volumes]
+
+
+def build_dataset(
+    folder: str | os.PathLike[str], *, size: int | str | None = None, volumes: int = 20, name: str = "site"
+) -> Dataset:
+    """Make the data set in ``folder``, or return at once the one that was made there with these options.
+
+    An interrupted build leaves no ``dataset.json`` and starts anew; another process that builds in the
+    same folder is waited for. On disk it needs the result and one volume more.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is missing; of what is in it, only an earlier data set's files are replaced.
+    size : int or str, optional
+        Bytes of input, for example ``2GB``; passed by a tenth (or 64 kB) at most. Less than there is:
+        the first files. More: all of it again under ``copy-0001/`` and so on.
+        None: everything once, at most `DEFAULT_LIMIT`.
+    volumes : int
+        Number of volumes; the last may be shorter than the others.
+    name : str
+        What the volumes are called.
+
+    Raises
+    ------
+    BadOption
+        If an option makes no sense, or the stream is too short for so many volumes.
+    AccessDenied, NotEnoughSpace
+        If the disk refuses.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadOption(f"name: {name!r} is not a plain file name", expected="letters, digits, . _ -")
+    if not 1 <= volumes <= 10_000:
+        raise BadOption("volumes: not a number of volumes", expected="1 to 10000", got=str(volumes))
+    wanted = None if size is None else parse_size(size)
+    if wanted == 0:
+        raise BadOption("size: a data set has at least one byte", got="0")
+    where = Path(folder).absolute()
+    trees = _trees()
+    options = {
+        "format": _FORMAT,
+        "name": name,
+        "size": wanted,
+        "volumes": volumes,
+        "python": sys.version.split()[0],
+        "trees": [list(tree) for tree in trees],
+    }
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        with open(where / "dataset.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            made = _load(where, options)
+            if made is None:
+                _remove_old(where, name)
+                made = _build(where, options, _members(trees, where, wanted))
+            return made
+    except OSError as exc:
+        if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            raise AccessDenied(f"the data set cannot be made ({exc.strerror})", path=str(where)) from exc
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            shutil.rmtree(where / ".building", ignore_errors=True)
+            raise NotEnoughSpace(
+                "the data set does not fit",
+                path=str(where),
+                got=f"{format_size(shutil.disk_usage(where).free)} free",
+                remedy="Give a smaller size",
+            ) from exc
+        raise
+
+
+def _trees() -> list[tuple[str, str]]:
+    """(prefix in the archive, folder) of the trees to take; each folder once."""
+    paths = sysconfig.get_paths()
+    found: dict[str, str] = {}
+    for key, prefix in (("stdlib", "stdlib"), ("purelib", "packages"), ("platlib", "packages-platform")):
+        real = os.path.realpath(paths[key])
+        if os.path.isdir(real):
+            found.setdefault(real, prefix)
+    return [(prefix, real) for real, prefix in found.items()]
+
+
+def _members(trees: list[tuple[str, str]], own: Path, wanted: int | None) -> Iterator[tuple[str, str]]:
+    """(name in the archive, path) of each member; the taker stops at the wanted size."""
+    biggest = max(_SMALL, min(_BIG, (DEFAULT_LIMIT if wanted is None else wanted) // 10))
+    files = [
+        (f"{prefix}/{name}", os.path.join(root, name), size)
+        for prefix, root in trees
+        for name, size in _files(root, os.path.realpath(own))
+        if size <= biggest
+    ]
+    yield from ((name, path) for name, path, _ in files)
+    copy = 1
+    while wanted is not None and any(size for _, _, size in files):
+        yield from ((f"copy-{copy:04d}/{name}", path) for name, path, _ in files)
+        copy += 1
+
+
+def _files(root: str, own: str, below: str = "") -> Iterator[tuple[str, int]]:
+    """Relative names and sizes of the readable regular files below a folder, in a fixed order."""
+    try:
+        with os.scandir(os.path.join(root, below)) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIP and os.path.realpath(entry.path) != own:
+                yield from _files(root, own, f"{below}{entry.name}/")
+        elif entry.is_file(follow_symlinks=False) and entry.name.isprintable():
+            if not os.access(entry.path, os.R_OK):
+                continue
+            yield f"{below}{entry.name}", entry.stat(follow_symlinks=False).st_size
+
+
+def _build(where: Path, options: dict[str, Any], members: Iterator[tuple[str, str]]) -> Dataset:
+    building = where / ".building"
+    for part in ("compressed", "md5"):
+        (building / part).mkdir(parents=True)
+        (where / part).mkdir(exist_ok=True)
+    stream = building / "stream"
+    count, member_bytes = _compress(stream, members, options["size"])
+    digests = _cut(stream, building, options["name"], options["volumes"])
+    sizes = {name: (building / "compressed" / name).stat().st_size for name in digests}
+    for name in digests:
+        os.replace(building / "compressed" / name, where / "compressed" / name)
+        os.replace(building / "md5" / f"{name}.md5", where / "md5" / f"{name}.md5")
+    shutil.rmtree(building)
+    text = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    facts = {
+        "options": options,
+        "volumes": sizes,
+        "bytes": sum(sizes.values()),
+        "members": count,
+        "member_bytes": member_bytes,
+        "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
+    }
+    new = where / "dataset.json.new"
+    new.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    os.replace(new, where / "dataset.json")
+    return _dataset(where, facts)
+
+
+def _compress(stream: Path, members: Iterator[tuple[str, str]], wanted: int | None) -> tuple[int, int]:
+    """Write the tar.gz stream; the number of members and their bytes."""
+    from isal import igzip_threaded
+
+    count = total = 0
+    limit = DEFAULT_LIMIT if wanted is None else wanted
+    with (
+        igzip_threaded.open(  # type: ignore[no-untyped-call]
+            stream, "wb", compresslevel=2, threads=1, block_size=_BLOCK
+        ) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_BLOCK) as tar,
+    ):
+        for name, path in members:
+            if total >= limit:
+                break
+            try:
+                file = open(path, "rb")  # noqa: SIM115 - only the opening may fail quietly
+            except OSError:
+                continue
+            with file:
+                info = _header(name, file)
+                if wanted is None and total + info.size > limit:
+                    break
+                tar.addfile(info, file)
+            count += 1
+            total += info.size
+    return count, total
+
+
+def _header(name: str, file: IO[bytes]) -> tarfile.TarInfo:
+    status = os.fstat(file.fileno())
+    info = tarfile.TarInfo(name)
+    info.size = status.st_size
+    info.mtime = int(status.st_mtime)
+    info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+    return info
+
+
+def _cut(stream: Path, building: Path, name: str, volumes: int) -> dict[str, str]:
+    """Cut the stream into volumes with sidecars, from its end so that it shrinks as they come."""
+    total = stream.stat().st_size
+    each = -(-total // volumes)
+    if each * (volumes - 1) >= total:
+        raise BadOption(
+            f"volumes: {format_size(total)} cannot be cut into {volumes} equal volumes",
+            remedy="Give a greater size, or fewer volumes",
+        )
+    width = max(2, len(str(volumes - 1)))
+    digests: dict[str, str] = {}
+    with open(stream, "r+b") as source:
+        for number in reversed(range(volumes)):
+            volume = f"{name}-{number:0{width}d}"
+            digest = hashlib.md5(usedforsecurity=False)
+            source.seek(number * each)
+            with open(building / "compressed" / volume, "wb") as target:
+                while block := source.read(_BLOCK):
+                    digest.update(block)
+                    target.write(block)
+            source.truncate(number * each)
+            digests[volume] = digest.hexdigest()
+            line = f"{digests[volume]}  {volume}\n"
+            (building / "md5" / f"{volume}.md5").write_text(line, encoding="ascii")
+    return dict(sorted(digests.items()))
+
+
+def _load(where: Path, options: dict[str, Any]) -> Dataset | None:
+    """The data set in the folder, if it was made with these options and is whole."""
+    try:
+        facts = json.loads((where / "dataset.json").read_text(encoding="utf-8"))
+        if facts["options"] != options:
+            return None
+        made = _dataset(where, facts)
+        sizes = [path.stat().st_size for path in made.volumes]
+        whole = sizes == list(facts["volumes"].values()) and all(path.is_file() for path in made.sidecars)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return made if whole else None
+
+
+def _dataset(where: Path, facts: dict[str, Any]) -> Dataset:
+    return Dataset(
+        folder=where,
+        name=facts["options"]["name"],
+        volumes=[where / "compressed" / volume for volume in facts["volumes"]],
+        bytes=facts["bytes"],
+        members=facts["members"],
+        member_bytes=facts["member_bytes"],
+        fingerprint=facts["fingerprint"],
+    )
+
+
+def _remove_old(where: Path, name: str) -> None:
+    """Remove what earlier builds left: the marker first, then its volumes and those of this name."""
+    old: list[str] = []
+    try:
+        facts = json.loads((where / "dataset.json").read_text(encoding="utf-8"))
+        old = [volume for volume in facts["volumes"] if _NAME.fullmatch(volume)]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    (where / "dataset.json").unlink(missing_ok=True)
+    shutil.rmtree(where / ".building", ignore_errors=True)
+    ours = re.compile(rf"{re.escape(name)}-\d{{2,5}}")
+    for part, suffix in (("compressed", ""), ("md5", ".md5")):
+        present = os.listdir(where / part) if (where / part).is_dir() else []
+        for file in present:
+            volume = file.removesuffix(suffix)
+            if volume in old or ours.fullmatch(volume):
+                (where / part / file).unlink(missing_ok=True)

@@ -1,0 +1,125 @@
+"""``nbdata demo``: the whole job once, on an embedded S3 server, with the public verbs.
+
+Volumes of a real archive lie in a bucket, with md5 sidecars in a folder of their own. They are pulled, checked,
+unpacked as one stream, the files pushed back, what was pushed is checked, and everything local is cleaned up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nbdata.demo.dataset import Dataset, build_dataset
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption
+from nbdata.report import Report
+from nbdata.sizes import format_duration, format_size, parse_size
+from nbdata.verbs.cleanup import cleanup
+from nbdata.verbs.md5check import md5check
+from nbdata.verbs.pull import pull
+from nbdata.verbs.push import push
+from nbdata.verbs.untar_volumes import untar_volumes
+
+__all__ = ["main"]
+
+BUCKET = "nbdata-demo"
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One line of the table at the end."""
+
+    name: str
+    objects: int
+    bytes: int
+    seconds: float
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the demo; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="nbdata demo",
+        description="Run the whole job once on an embedded S3 server, with the public verbs.",
+    )
+    parser.add_argument(
+        "--folder", default="demo-data", help="where server, data set and results go (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--size", help="bytes of files to pack, such as 500MB (default: this Python once, at most 120 MB)"
+    )
+    parser.add_argument(
+        "--server", default="auto", choices=("auto", "seaweedfs", "moto"), help="which S3 server"
+    )
+    options = parser.parse_args(list(words))
+    size = None if options.size is None else parse_size(options.size, option="--size")
+    if size is not None and size < 1_000_000:
+        raise BadOption(f"--size: {options.size} is too small for 20 volumes", expected="1MB or more")
+    folder = Path(options.folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with EmbeddedServer.start(folder / "server", kind=options.server) as server:
+        _say(f"S3 server: {server.kind} at {server.url} ({server.why})")
+        os.environ.update(server.environment())
+        data = build_dataset(folder / "dataset", size=size)
+        _say(
+            f"data set: {data.members:,} files of this Python, {format_size(data.member_bytes)}, as one tar.gz in "
+            f"{len(data.volumes)} volumes of {format_size(data.bytes)} in all"
+        )
+        server.create_bucket(BUCKET)
+        push(str(data.folder) + "/", f"s3://{BUCKET}/", include=("compressed/**", "md5/**"), quiet=True)
+        _print_table(_job(data, folder / "work"))
+    _say("\nThe same job as a notebook:\n  " + _notebook_line())
+    return 0
+
+
+def _job(data: Dataset, work: Path) -> list[_Step]:
+    """The job of the README, step by step; each verb shows its own progress."""
+    shutil.rmtree(work, ignore_errors=True)
+    volumes, sidecars, files = work / "compressed", work / "md5", work / data.name
+    source, pushed = f"s3://{BUCKET}", f"s3://{BUCKET}/extracted/"
+    return [
+        _timed("pull the volumes", lambda: pull(f"{source}/compressed/", volumes)),
+        _timed("pull the md5 files", lambda: pull(f"{source}/md5/", sidecars)),
+        _timed("md5check", lambda: md5check(volumes, against=sidecars)),
+        _timed("untar_volumes", lambda: untar_volumes(volumes, files)),
+        _timed("push", lambda: push(str(files) + "/", pushed)),
+        _timed("md5check what was pushed", lambda: md5check(str(files) + "/", against=pushed)),
+        _timed("cleanup", lambda: cleanup(work, all=True)),
+    ]
+
+
+def _timed(name: str, verb: Callable[[], Report]) -> _Step:
+    _say(f"\n{name}")
+    began = time.monotonic()
+    report = verb()
+    objects = report.files or report.counts.get("deleted", 0)
+    return _Step(name, objects, report.bytes, time.monotonic() - began)
+
+
+def _print_table(steps: list[_Step]) -> None:
+    width = max(len(step.name) for step in steps)
+    _say(f"\n{'step':{width}}  {'objects':>8}  {'bytes':>9}  {'time':>8}  {'rate':>11}")
+    for step in steps:
+        # Of a few bytes the rate says nothing.
+        rate = (
+            f"{step.bytes / step.seconds / 1e6:.1f} MB/s" if step.bytes > 1_000_000 and step.seconds else ""
+        )
+        _say(
+            f"{step.name:{width}}  {step.objects:>8,}  {format_size(step.bytes):>9}  "
+            f"{format_duration(step.seconds):>8}  {rate:>11}"
+        )
+
+
+def _notebook_line() -> str:
+    lab = Path(sys.executable).with_name("jupyter-lab")
+    program = os.path.relpath(lab) if lab.exists() else "jupyter lab"
+    return f"{program} notebooks/01-stage-verify-extract.ipynb"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

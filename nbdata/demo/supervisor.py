@@ -1,0 +1,135 @@
+"""The small process between an embedded server and its owner: when the owner goes, the server goes.
+
+Run as a script by `nbdata.demo.server`, never imported by it::
+
+    python -I -S supervisor.py '{"command": […], "owner": PID, "lock": FD, "leftovers": […]}'
+
+It starts the command, writes its process id as one line to standard output, and then waits for the
+first of: a line on standard input (the owner stops us), its end (the owner died), another
+parent process (the owner died while a forked child of it still holds the pipe), SIGTERM, or the end
+of the server. Then the server gets SIGTERM, `GRACE` seconds later SIGKILL, and this process ends.
+
+Why a process of its own: ``atexit`` does not run after SIGKILL, ``preexec_fn`` is unsafe in a process
+with threads such as a kernel, and Linux's parent-death signal fires when the *thread* that started the
+child ends. This process has one thread, so it may fork, and on Linux asks for that signal in the
+child: then even a SIGKILL to the supervisor leaves no server behind.
+
+The lock (flock on the inherited descriptor) is the sign of life. Server and supervisor both hold it:
+as long as one of them lives, nobody else opens the same data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+GRACE = 4.0  # SeaweedFS takes one, or hangs once its data is closed
+_POLL = 0.5
+_PR_SET_PDEATHSIG = 1
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class _Ended(Exception):
+    """A signal asked for the end."""
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    raise _Ended
+
+
+def _death_signal() -> Any:
+    """The C library's prctl on Linux, looked up before the fork; elsewhere None."""
+    if not sys.platform.startswith("linux"):
+        return None
+    with contextlib.suppress(OSError, AttributeError):
+        return ctypes.CDLL(None, use_errno=True).prctl
+    return None
+
+
+def _spawn(command: list[str]) -> int:
+    prctl = _death_signal()
+    us = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != us:  # died before the signal was asked for
+                os._exit(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)  # standard error is the log
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        os.execv(command[0], command)  # noqa: S606 - no shell is meant
+    except OSError as exc:
+        os.write(2, f"{command[0]}: {exc.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _ended(pid: int) -> bool:
+    return os.waitpid(pid, os.WNOHANG)[0] == pid
+
+
+def _wait(pid: int, owner: int) -> bool:
+    """Wait for a reason to end; True if it is that the server itself ended."""
+    while True:
+        ready, _, _ = select.select([0], [], [], _POLL)
+        if _ended(pid):
+            return True
+        if ready or os.getppid() != owner:
+            return False
+
+
+def _stop(pid: int) -> None:
+    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+        os.kill(pid, number)  # our own child, not waited for yet: the id cannot be another's
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if _ended(pid):
+                return
+            time.sleep(0.02)
+
+
+def main(text: str) -> int:
+    """Run the server described by the JSON text until there is a reason to end it."""
+    task = json.loads(text)
+    os.set_inheritable(task["lock"], True)
+    for number in _ENDING:
+        signal.signal(number, _on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Held back over the fork: none is lost in the child before its exec, none ends us without it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    pid = _spawn(task["command"])
+    gone = False
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(1, f"{pid}\n".encode())
+        gone = _wait(pid, task["owner"])
+    except _Ended:
+        pass
+    finally:
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        if not gone:
+            _stop(pid)
+        for path in task["leftovers"]:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    return 1 if gone else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

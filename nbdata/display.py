@@ -1,0 +1,175 @@
+"""Progress and results as text, for terminals and plain output."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from nbdata.operation import Job
+from nbdata.report import Report, Snapshot
+from nbdata.sizes import format_duration, format_size
+
+__all__ = ["Follower", "TextDisplay", "progress_line"]
+
+# Jobs that end sooner show no bar.
+_SHOW_AFTER = 0.5
+
+
+class Follower:
+    """What every display of a foreground job does; subclasses say how it looks."""
+
+    def follow(self, job: Job, *, quiet: bool = False) -> Report:
+        """Show a foreground job until it ends, and return its Report or raise what went wrong.
+
+        Ctrl-C cancels it, resumable; if others wait for it too, it only detaches.
+        """
+        try:
+            if not quiet:
+                self.begin(job)
+            for snapshot in job.watch():
+                if not quiet:
+                    self.update(snapshot)
+        except KeyboardInterrupt:
+            with _no_more_interrupts():
+                alone = job.interrupt()
+                if not quiet:
+                    if alone:
+                        self.end("stopped; what was done is kept, and the same line continues", None)
+                    else:
+                        self.end(f"detached: others wait for job {job.id} too, so it goes on", None)
+            raise
+        except BaseException:
+            if not quiet:
+                self.end("", None)
+            raise
+        report = job.report()
+        if not quiet:
+            # An error that has no rows to show says everything in its own line.
+            told = report.ok or bool(report.counts)
+            self.end(report.line if told else "", report if told else None)
+        return job.wait()
+
+    def begin(self, job: Job) -> None:
+        """Before the first snapshot."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """At each change, at most four times a second."""
+
+    def end(self, text: str, report: Report | None) -> None:
+        """Once, at the end: the last, true line, and the report if there is one."""
+
+
+class TextDisplay(Follower):
+    """A tqdm bar on stderr while a job runs, and one true line at its end on the same stream.
+
+    Parameters
+    ----------
+    stream : TextIO, optional
+        Where to write (None: stderr).
+    result : bool
+        Whether the report is written at the end; a command line prints it itself.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, result: bool = True) -> None:
+        self._stream = stream or sys.stderr
+        self._result = result
+        self._bar: _Bar | None = None
+
+    def begin(self, job: Job) -> None:
+        if getattr(job, "attached", False):
+            self._stream.write(f"attached to job {job.id}, which was running already\n")
+        self._bar = _Bar(self._stream)
+
+    def update(self, snapshot: Snapshot) -> None:
+        if self._bar is not None:
+            self._bar.show(snapshot)
+
+    def end(self, text: str, report: Report | None) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.close()
+        if text and (report is None or self._result):
+            lines = [*report.table_lines, *report.notes] if report else []
+            self._stream.write("\n".join([text, *(f"  {line}" for line in lines)]) + "\n")
+
+
+class _Bar:
+    """One tqdm bar over all bytes of a job."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._tqdm: Any = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        if self._tqdm is None:
+            if snapshot.seconds < _SHOW_AFTER or snapshot.finished or not self._stream.isatty():
+                return
+            from tqdm import tqdm
+
+            self._tqdm = tqdm(
+                total=snapshot.bytes_total,
+                unit="B",
+                unit_scale=True,
+                file=self._stream,
+                leave=False,
+                dynamic_ncols=True,
+                desc=snapshot.verb,
+            )
+        if self._tqdm.total != snapshot.bytes_total:
+            self._tqdm.total = snapshot.bytes_total
+        self._tqdm.set_postfix_str(_details(snapshot), refresh=False)
+        self._tqdm.n = snapshot.bytes
+        self._tqdm.refresh()
+
+    def close(self) -> None:
+        if self._tqdm is not None:
+            self._tqdm.close()
+
+
+def _details(snapshot: Snapshot) -> str:
+    parts = []
+    if snapshot.files_total:
+        parts.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
+    if snapshot.state != "RUNNING":
+        parts.append(f"{snapshot.state.lower()}{f': {snapshot.reason}' if snapshot.reason else ''}")
+    if snapshot.retries:
+        parts.append(f"{snapshot.retries} retries")
+    if snapshot.failures:
+        parts.append(f"{snapshot.failures} failed")
+    return ", ".join(parts)
+
+
+def progress_line(snapshot: Snapshot, width: int = 24) -> str:
+    """A snapshot as one line of text with a bar: ``pull ━━━━━━╌╌╌  52%  1.2 GB of 2.3 GB  …``."""
+    share = snapshot.bytes / snapshot.bytes_total if snapshot.bytes_total else 0.0
+    filled = round(min(share, 1.0) * width)
+    text = f"{snapshot.verb} {'━' * filled}{'╌' * (width - filled)} "
+    if snapshot.bytes_total:
+        text += (
+            f"{min(share, 1.0):4.0%}  {format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}"
+        )
+    else:
+        text += f"{format_size(snapshot.bytes)}"
+    if snapshot.rate:
+        text += f"  {format_size(snapshot.rate)}/s"
+    if snapshot.eta is not None:
+        text += f"  {format_duration(snapshot.eta)} left"
+    details = _details(snapshot)
+    return f"{text}  {details}" if details else text
+
+
+@contextlib.contextmanager
+def _no_more_interrupts() -> Iterator[None]:
+    """A second Ctrl-C must not keep the first from being told."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,198 @@
+"""cleanup: find what nbdata left below a folder or a URL, and remove it.
+
+Only what nobody works on: each folder is locked as a job would lock it while something in it is removed. What
+nbdata wrote (``--all``) goes only if it looks as it was recorded, so that a file which somebody changed,
+replaced or touched stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+from typing import Any
+
+from nbdata.engine.leftovers import left_at_store, left_on_disk, really_inside
+from nbdata.engine.run import Outcome, Run
+from nbdata.errors import AccessDenied, NbdataError
+from nbdata.paths import is_inside, is_url
+from nbdata.report import Plan, Report, Row
+from nbdata.sizes import format_size
+from nbdata.space.ledger import dead_holders
+from nbdata.stores.local import disk_error
+from nbdata.transfer.index import Index
+from nbdata.transfer.landing import OWN_FOLDER
+from nbdata.transfer.locks import TargetLock, dead_locks
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.uploads import forget_begun, remembered
+from nbdata.verbs.cleanup import Cleanup
+
+__all__ = ["perform", "plan"]
+
+
+def plan(run: Run) -> Plan:
+    """What would be removed, what is in use and what is kept; removes nothing."""
+    op = run.operation
+    assert isinstance(op, Cleanup)
+    planned = Plan("cleanup", op.source)
+    rows = run.row_file("plan")
+    planned.details["dead"] = (
+        0 if is_url(op.source) else dead_locks(remove=False) + dead_holders(remove=False)
+    )
+    found = (left_at_store if is_url(op.source) else left_on_disk)(run, op, planned)
+    for row in found:
+        run.control.checkpoint()
+        planned.count(row.action, row.size)
+        rows.add(row)
+    rows.close()
+    planned.rows = rows.rows()
+    return planned
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Remove what the plan found and is still so."""
+    return _Cleaning(run, planned).run_all()
+
+
+class _Cleaning:
+    """One cleanup while it is performed."""
+
+    def __init__(self, run: Run, planned: Plan) -> None:
+        assert isinstance(run.operation, Cleanup)
+        self.run, self.op, self.plan = run, run.operation, planned
+        self.outcome = Outcome(run)
+        self.outcome.notes.extend(planned.notes)
+        self.root = os.path.realpath(self.op.source)
+        self.freed = 0
+        self.busy: dict[str, str] = {}
+
+    def run_all(self) -> Report:
+        if is_url(self.op.source):
+            self._abort_all()
+        else:
+            if dead := dead_locks() + dead_holders():
+                self.outcome.counts["dead locks"] = dead
+            for target, rows in itertools.groupby(self.plan.rows, lambda row: row.detail["target"]):
+                self._below(target, list(rows))
+        self.outcome.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
+        report = self.outcome.report(freed=self.freed)
+        words = [f"{count:,} {name}" for name, count in report.counts.items()]
+        report.headline = (
+            ", ".join(words) + f"; {format_size(self.freed)} freed" if words else "nothing was left"
+        )
+        return report
+
+    def _abort_all(self) -> None:
+        store = self.run.open(self.op.source).store
+        known = remembered(self.run.context.state_dir)
+        for row in self.plan.rows:
+            begun = known.get(row.detail["id"])
+            if row.action != "abort" or begun is None:
+                self.outcome.add(row.path, row.action, **_reason(row))
+                continue
+            try:
+                retrying(self.run.control, lambda row=row: store.abort(row.path, row.detail["id"]))  # type: ignore[misc]
+                forget_begun(self.run.context.state_dir, begun)
+                self.outcome.add(row.path, "aborted")
+            except NbdataError as error:
+                self.outcome.fail(row.path, error)
+
+    def _below(self, target: str, rows: list[Row]) -> None:
+        """What was found in one target, while nobody else works there."""
+        lock = TargetLock(target, "cleanup")
+        held = lock.acquire()
+        try:
+            gone: dict[tuple[str, str], list[str]] = {}
+            for row in rows:
+                self.run.control.checkpoint()
+                if row.action == "keep":
+                    self.outcome.add(row.path, "kept", row.size, **_reason(row))
+                elif held is not None or row.action == "in use":
+                    reason = row.detail.get("reason", f"job {held} works there")
+                    self.outcome.add(row.path, "in use", row.size, reason=reason)
+                    self.busy[target] = reason
+                else:
+                    self._remove(row, gone)
+            for (path, root), names in gone.items():
+                _forget(path, root, names)
+            if held is None:
+                self._remove_empty(target, rows)
+        finally:
+            lock.release()
+
+    def _remove(self, row: Row, gone: dict[tuple[str, str], list[str]]) -> None:
+        path = os.path.join(self.root, row.path) if row.path != "." else self.root
+        detail = row.detail
+        try:
+            if row.action == "delete" and not _still(path, detail):
+                self.outcome.add(row.path, "kept", row.size, reason="changed since nbdata wrote it")
+                return
+            if os.path.isdir(path) and not os.path.islink(path):
+                with contextlib.suppress(OSError):  # what is in it is not ours
+                    os.rmdir(path)
+                    _note(row, gone)
+                return
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.outcome.fail(row.path, disk_error(error, path))
+            return
+        self.freed += row.size
+        self.run.control.advance(files=1)
+        self.outcome.add(row.path, "deleted" if row.action == "delete" else "removed", row.size)
+        _note(row, gone)
+
+    def _remove_empty(self, target: str, rows: list[Row]) -> None:
+        """Our own folder, and folders that are empty because of what was deleted in them."""
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(target, OWN_FOLDER))
+        emptied = {
+            os.path.dirname(os.path.join(self.root, row.path)) for row in rows if row.action == "delete"
+        }
+        for folder in sorted(emptied, key=len, reverse=True):
+            at = folder
+            while at != self.root and is_inside(at, self.root):
+                try:
+                    os.rmdir(at)
+                except OSError:
+                    break
+                at = os.path.dirname(at)
+
+
+def _note(row: Row, gone: dict[tuple[str, str], list[str]]) -> None:
+    """Remember that what an index has a record of is gone."""
+    detail = row.detail
+    if "index" in detail:
+        gone.setdefault((detail["index"], detail["written"]), []).append(detail["name"])
+
+
+def _still(path: str, detail: dict[str, Any]) -> bool:
+    """Whether a file is as it was recorded, now that nobody works on it."""
+    found = os.lstat(path)
+    if str(detail["name"]).endswith("/"):
+        return stat.S_ISDIR(found.st_mode)
+    same = [found.st_size, found.st_mtime_ns, found.st_ctime_ns] == detail["stat"]
+    return same and really_inside(path, str(detail["written"]))
+
+
+def _forget(path: str, root: str, names: list[str]) -> None:
+    """Take deleted files out of an index; the last ones take it along."""
+    found = os.stat(root)
+    index = Index.at(path, root, (found.st_dev, found.st_ino))
+    if all(name in names or name.startswith(OWN_FOLDER + "/") for name in index.paths()):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    try:
+        index.open((found.st_dev, found.st_ino))
+        index.put(dict.fromkeys(names))
+    except OSError as error:
+        raise AccessDenied("the index cannot be written", path=path) from error
+    finally:
+        index.close()
+
+
+def _reason(row: Row) -> dict[str, Any]:
+    return {"reason": row.detail["reason"]} if "reason" in row.detail else {}

@@ -1,0 +1,232 @@
+"""The files that a check is about, and the checksum files among them: listed once and spooled.
+
+Only names are held, since every checksum file may speak of any of them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import posixpath
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from nbdata.engine.run import Run
+from nbdata.engine.sources import find
+from nbdata.engine.spool import RowFile
+from nbdata.errors import AccessDenied, NotFound
+from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
+from nbdata.paths import glob_base, has_glob
+from nbdata.report import Row
+from nbdata.stores.base import Location, ObjectInfo, Store
+from nbdata.stores.local import LocalStore, disk_error
+from nbdata.transfer.control import Control
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.selection import Entry, Selection, glob_regex
+
+__all__ = ["ChecksumReader", "DataSet", "beside", "detail_of", "info_of", "is_ours", "list_data", "parent"]
+
+# Manifests that are looked for beside a single remote object, whose folder may be too large to list.
+_MANIFESTS = (
+    *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS") for end in ("", ".txt")),
+    *(f"{name}sum{s}.txt" for name in ("md5", "sha256") for s in ("", "s")),
+    "CHECKSUM",
+    "CHECKSUMS",
+    "checksums.txt",
+)
+# Checksum files that are read ahead together.
+_BATCH = 256
+
+
+@dataclass
+class DataSet:
+    """All files of a PATH.
+
+    Attributes
+    ----------
+    folder : Location
+        What paths are relative to.
+    single : str
+        The name of the file, if PATH is one, else empty.
+    names : set of str
+        The data files below `folder`, also those that a glob in PATH does not match.
+    sources : dict of str to ObjectInfo
+        The checksum files.
+    listing : RowFile
+        Both, with what the store says of them.
+    in_scope : callable
+        Whether PATH means this path.
+    """
+
+    folder: Location
+    single: str
+    listing: RowFile
+    in_scope: Callable[[str], bool]
+    names: set[str] = field(default_factory=set)
+    sources: dict[str, ObjectInfo] = field(default_factory=dict)
+
+    def add(self, entry: Entry, *, data: bool) -> None:
+        """Take in one file."""
+        if data:
+            self.names.add(entry.path)
+        else:
+            self.sources[entry.path] = entry.info
+        self.listing.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
+
+    def selected(
+        self, operation: object, missing: Iterable[str], gone: list[str], checked: Container[str] = ()
+    ) -> Iterator[Entry]:
+        """The files that the operation's options select; names out of `missing` that pass go to `gone`.
+
+        Filters and file lists hold for missing files too. Samples and limits are taken of what is there.
+        Checksum files are left out, but for those that are to be `checked` too.
+        """
+        whole = Selection.of(operation)
+        filters = Selection(whole.include, whole.exclude, whole.files_from)
+        limits = Selection(
+            sample=whole.sample, seed=whole.seed, max_files=whole.max_files, max_bytes=whole.max_bytes
+        )
+        absent = ObjectInfo("", 0)
+
+        def everything() -> Iterator[Entry]:
+            yield from (Entry(row.path, info_of(row)) for row in self.listing)
+            yield from (Entry(name, absent) for name in missing)
+
+        def present() -> Iterator[Entry]:
+            for entry in filters.apply(entry for entry in everything() if self.in_scope(entry.path)):
+                if entry.info is absent:
+                    gone.append(entry.path)
+                elif entry.path in self.names or entry.path in checked:
+                    yield entry
+
+        rest = present()
+        yield from limits.apply(rest)
+        for _ in rest:  # a limit ends before the missing ones come
+            pass
+
+
+def list_data(run: Run, place: str) -> DataSet:
+    """List a PATH. Of a glob all below its fixed part is listed, as checksum files may not match it.
+
+    Raises
+    ------
+    NotFound
+        If there is no such file or folder.
+    """
+    base = glob_base(place)
+    pattern = glob_regex(place[len(base) :].rstrip("/") if has_glob(place) else "**")
+    found = find(run, base)
+    listing = run.row_file("listing")
+    if found.single is not None:
+        name = posixpath.basename(found.single.key)
+        data = DataSet(parent(found.location), name, listing, lambda path: path == name)
+        data.add(Entry(name, found.single), data=True)
+        for entry in beside(run.control, data.folder, name):
+            data.add(entry, data=False)
+    else:
+        data = DataSet(found.location, "", listing, lambda path: pattern.fullmatch(path) is not None)
+        for entry in found.entries:
+            if not is_ours(entry.path):
+                data.add(entry, data=not is_checksum_file(entry.path))
+    listing.close()
+    return data
+
+
+def parent(location: Location) -> Location:
+    """The folder of an object."""
+    folder = location.key.rpartition("/")[0]
+    place = location.place.rpartition("/")[0] + "/"
+    return Location(location.store, folder + "/" if folder else "", place)
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path lies in ``.nbdata``, which is nobody's data."""
+    return ".nbdata" in path.lower().split("/")
+
+
+def beside(control: Control, folder: Location, name: str) -> list[Entry]:
+    """The checksum files in the folder of a single file that may be about it.
+
+    On a disk all of that folder, but for the sidecars of other files. In a store, where listing a folder may
+    take a million answers, sidecars and the usual manifests are asked for by name.
+    """
+    if isinstance(folder.store, LocalStore):
+        return list(_beside_on_disk("/" + folder.key, name))
+    names = [name + suffix for suffix in SIDECAR_SUFFIXES]
+    names += _MANIFESTS
+    found: dict[str, Entry] = {}
+
+    def ask(asked: str) -> None:
+        # Who may not list gets "access denied" for what is not there.
+        with contextlib.suppress(NotFound, AccessDenied):
+            info = retrying(control, lambda: folder.store.head(folder.key + asked))
+            found[asked] = Entry(asked, info)
+
+    run_units(control, (partial(ask, asked) for asked in names if asked != name))
+    return [found[asked] for asked in sorted(found)]
+
+
+def _beside_on_disk(folder: str, single: str) -> Iterator[Entry]:
+    try:
+        with os.scandir(folder) as found:
+            there = {entry.name for entry in found}
+        others = there - {single}
+        for name in sorted(filter(is_checksum_file, there)):
+            if owner_of(name) in others:
+                continue
+            path = os.path.join(folder, name)
+            with contextlib.suppress(FileNotFoundError):  # a link that leads nowhere
+                status = os.stat(path)
+                if stat.S_ISREG(status.st_mode):
+                    yield Entry(name, ObjectInfo(path.lstrip("/"), status.st_size))
+    except OSError as error:
+        raise disk_error(error, folder) from error
+
+
+class ChecksumReader:
+    """Reads checksum files, several ahead at once; made for callers who take them in the order of names.
+
+    Parameters
+    ----------
+    keys : dict of str to str
+        Name to key in the store.
+    """
+
+    def __init__(self, control: Control, store: Store, keys: dict[str, str]) -> None:
+        self._control, self._store, self._keys = control, store, keys
+        self._order = sorted(keys)
+        self._read: dict[str, bytes] = {}
+
+    def __call__(self, name: str) -> bytes:
+        if name not in self._read:
+            start = bisect.bisect_left(self._order, name)
+            self._read = {}
+            run_units(
+                self._control, (partial(self._one, each) for each in self._order[start : start + _BATCH])
+            )
+        return self._read.pop(name)
+
+    def _one(self, name: str) -> None:
+        self._read[name] = retrying(self._control, lambda: self._store.read_bytes(self._keys[name]))
+
+
+def detail_of(info: ObjectInfo) -> dict[str, object]:
+    """What a row remembers of an object, beside its path and size."""
+    detail: dict[str, object] = {"key": info.key}
+    for name in ("etag", "modified", "version"):
+        value = getattr(info, name)
+        if value not in ("", None):
+            detail[name] = value
+    return detail
+
+
+def info_of(row: Row) -> ObjectInfo:
+    """The way back from `detail_of`."""
+    detail = row.detail
+    return ObjectInfo(
+        detail["key"], row.size, detail.get("etag", ""), detail.get("modified"), detail.get("version", "")
+    )

@@ -1,0 +1,88 @@
+"""Whether an object is to be moved: a pure function of what the source, the target and the record say."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from nbdata.integrity.etags import parse_etag
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.index import Record
+from nbdata.transfer.partials import validator
+
+__all__ = ["Decision", "decide_pull", "decide_push"]
+
+
+class Decision(NamedTuple):
+    """An action of the plan and, where it needs one, its reason.
+
+    Actions that move: ``fetch`` or ``send`` (new), ``overwrite``, ``compare`` (hashed when performed, moved if it
+    differs). Others: ``unchanged``, ``skip``, ``conflict``.
+    """
+
+    action: str
+    reason: str = ""
+
+
+def decide_pull(
+    info: ObjectInfo, local: os.stat_result | None, record: Record | None, *, overwrite: str, size_only: bool
+) -> Decision:
+    """What to do with one object of the source, given the local file (None: there is none).
+
+    *Unchanged* is what the record says: the listing's validator as recorded **and** the local stat as
+    recorded. Without a record the bytes are compared where the store gives an MD5, and moved where not.
+    """
+    if local is None:
+        return Decision("fetch")
+    if stat.S_ISDIR(local.st_mode):
+        return Decision("conflict", "a folder stands where the file is to be")
+    if overwrite == "always":
+        return Decision("overwrite")
+    if overwrite == "never":
+        return Decision("skip", "exists, and --overwrite never")
+    if size_only:
+        return Decision("unchanged" if local.st_size == info.size else "overwrite")
+    comparable = info.size == local.st_size and parse_etag(info.etag).kind == "md5"
+    if record is None:
+        return Decision("compare" if comparable else "overwrite")
+    same_source = bool(record.tag) and record.tag == validator(info)
+    if record.local_same(local):
+        return Decision("unchanged" if same_source else "overwrite")
+    if same_source:
+        return Decision("compare" if comparable else "overwrite", "the local file was changed or touched")
+    return Decision(
+        "conflict", "changed on both sides since it was pulled; --overwrite always takes the source's"
+    )
+
+
+def decide_push(
+    local: os.stat_result,
+    remote: ObjectInfo | None,
+    record: Record | None,
+    *,
+    overwrite: str,
+    size_only: bool,
+) -> Decision:
+    """What to do with one local file, given the object at its target (None: there is none)."""
+    if remote is None:
+        return Decision("send")
+    if overwrite == "always":
+        return Decision("overwrite")
+    if overwrite == "never":
+        return Decision("skip", "exists, and --overwrite never")
+    if size_only:
+        return Decision("unchanged" if local.st_size == remote.size else "overwrite")
+    comparable = remote.size == local.st_size and parse_etag(remote.etag).kind == "md5"
+    if record is None:
+        return Decision("compare" if comparable else "overwrite")
+    same_target = bool(record.tag) and record.tag == validator(remote)
+    if record.local_same(local):
+        if same_target:
+            return Decision("unchanged")
+        return Decision("compare" if comparable else "overwrite", "the object in the store was changed")
+    if same_target:
+        return Decision("overwrite")
+    return Decision(
+        "conflict", "changed on both sides since it was pushed; --overwrite always takes the local file"
+    )

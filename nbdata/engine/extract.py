@@ -1,0 +1,340 @@
+"""Members of an archive on their way to the disk: decided, written aside, landed and remembered.
+
+Every member ends up in one of these ways, under its final name or not at all:
+
+* a *file* is written to a temporary (small ones by a writer's thread, so that parsing goes on meanwhile),
+  gets the archive's mode and time, and lands as `nbdata.transfer.landing` says;
+* a *symbolic link* is made under a temporary name and replaces whatever stood there; a *hard link* too,
+  once the file that it is linked to has landed;
+* a *folder* is made at once; it gets its time at the end, when nothing is put into it any more.
+
+What was written is remembered in the index with the archive's fingerprint and the member's offset. A member
+whose record says so and whose file looks as recorded is *unchanged*: its bytes only stream past.
+
+No path leads through a symbolic link: the archive's own are refused by `nbdata.archives.safety`, and those
+that were in the target before are refused here, even if they stay inside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from nbdata.archives.tar import Member
+from nbdata.engine.growing_space import GrowingSpace
+from nbdata.engine.hard_links import HardLinks
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.writers import Writers
+from nbdata.engine.written import Written
+from nbdata.errors import BadArchive, NbdataError, UnsafeMember
+from nbdata.space.limits import disk_of
+from nbdata.stores.local import disk_error
+from nbdata.transfer.index import Record
+from nbdata.transfer.landing import Landed, Landing
+
+__all__ = ["Extraction"]
+
+_BLOCK = 1 << 20
+# Files up to this size are written by the writers' threads.
+_SMALL = 1 << 20
+# More than one was measured no faster: they wait for each other in the folder of temporaries.
+_WRITERS = 1
+
+
+class Extraction:
+    """Writes members into one target; a context manager around the whole.
+
+    Parameters
+    ----------
+    run : Run
+    root : str
+        The target folder, absolute.
+    written : Written
+        What this archive has written there before.
+    overwrite : str
+        ``changed``, ``always`` or ``never``.
+    reserved : int
+        Bytes that the run has reserved so far.
+    volume : callable
+        The number of the volume up to which the archive was read.
+    """
+
+    def __init__(
+        self, run: Run, root: str, written: Written, outcome: Outcome, *, overwrite: str, reserved: int,
+        volume: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self._run, self._root, self._written, self._outcome = run, root, written, outcome
+        self._overwrite, self._volume = overwrite, volume
+        self._space = GrowingSpace(run, disk_of(root)[2], reserved)
+        self._landing = Landing(root, umask=run.context.umask, landed=self._landed)
+        self._umask = run.context.umask
+        self._real_root = ""
+        self._staging: dict[str, str] = {}  # parent -> folder for temporaries
+        self._pending: dict[str, str] = {}  # path that has not landed yet -> its outcome
+        self._folders: dict[str, tuple[int, str]] = {}  # path -> time and tag
+        self._links = HardLinks(root, written)
+        self._stream_error: BaseException | None = None
+        self._buffer = memoryview(bytearray(_BLOCK))
+        self._writers = Writers[_Small](_WRITERS, self._write_small)
+
+    def __enter__(self) -> Extraction:
+        self._landing.__enter__()
+        self._real_root = os.path.realpath(self._root)
+        self._written.index.open(self._landing.identity)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._writers.close(drop=self._run.control.is_set())
+        finally:
+            self._landing.__exit__(*exc)
+            self._written.index.put(self._links.records())
+
+    # -- one member ---------------------------------------------------------------------------
+
+    def take(self, member: Member) -> None:
+        """Deal with one member, before the next is asked for.
+
+        Raises
+        ------
+        UnsafeMember
+            If its path leads through a symbolic link of the target.
+        NotEnoughSpace
+            If the disk is full, or the limit allows no more.
+        BadArchive, SourceChanged, StoreUnavailable …
+            If its bytes cannot be read.
+        """
+        if member.name in self._pending:  # twice in the archive: the later one must land later
+            self._flush()
+        try:
+            if member.kind == "folder":
+                self._folder(member)
+            elif member.kind == "file":
+                self._file(member)
+            elif self._verdict(member) == "write":
+                self._link(member, self._place(member.name))
+        except UnsafeMember:
+            raise
+        except NbdataError as error:
+            if error is self._stream_error:
+                raise
+            self._failed(member, error)
+
+    def _verdict(self, member: Member) -> str:
+        """``write``; ``verify``: it is there, if it has the same content; or ``leave``, which is told."""
+        path, record = member.name, self._written.index.get(member.name)
+        if self._overwrite == "always" or (record is None and self._overwrite == "changed"):
+            return "write"
+        try:
+            found = os.lstat(os.path.join(self._root, path))
+        except (FileNotFoundError, NotADirectoryError):
+            return "write"
+        except OSError as error:
+            raise disk_error(error, path) from error
+        same = record is not None and (record.local_same(found) or self._links.was_same(record, found))
+        if record is not None and same and self._written.is_ours(record):
+            if self._written.is_older(record, member):
+                return "leave"  # a later member of the same name was written already
+            if self._written.is_of(record, member):
+                if member.kind == "file":
+                    return "verify"
+                if record.local_same(found):
+                    self._tell(member, "unchanged")
+                    return "leave"
+        if self._overwrite == "never":
+            self._tell(member, "skip", reason="exists, and --overwrite never")
+            return "leave"
+        if record is not None and not same and not self._written.is_ours(record):
+            reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
+            self._tell(member, "conflict", reason=reason)
+            return "leave"
+        self._links.replacing(record, found)
+        return "write"
+
+    def _tell(self, member: Member, outcome: str, **detail: str) -> None:
+        self._outcome.add(member.name, outcome, member.size, moved=False, **detail)
+        failed = outcome == "conflict"
+        self._run.control.advance(files=0 if failed else 1, failures=int(failed))
+
+    def _place(self, path: str) -> str:
+        """The folder for temporaries of a path, whose parent is made."""
+        parent = os.path.dirname(path)
+        staging = self._staging.get(parent)
+        if staging is None:
+            self._refuse_links(parent, path)
+            _, staging = self._landing.prepare(path)
+            self._staging[parent] = staging
+        return staging
+
+    def _refuse_links(self, folder: str, path: str) -> None:
+        real, expected = (
+            os.path.realpath(os.path.join(self._root, folder)),
+            os.path.join(self._real_root, folder),
+        )
+        if real != expected.rstrip("/"):
+            raise UnsafeMember(
+                f"member {path!r} would be written through a symbolic link in the target",
+                path=os.path.join(self._root, folder), expected=expected, got=real,
+                remedy="Remove the link, or unpack into another folder",
+            )  # fmt: skip
+
+    def _folder(self, member: Member) -> None:
+        if member.name not in self._folders:
+            self._refuse_links(member.name, member.name)
+            self._landing.prepare(member.name + "/x")
+            self._outcome.add(member.name, "folders")
+        self._folders[member.name] = (member.mtime_ns, self._written.tag(member, self._volume()))
+
+    def _file(self, member: Member) -> None:
+        verdict = self._verdict(member)
+        if verdict == "leave":
+            return
+        small = member.size <= _SMALL
+        blocks: Iterable[memoryview] = [self._content(member)] if small else self._blocks(member)
+        if verdict == "verify":
+            crc = 0
+            for block in blocks:
+                crc = crc32(block, crc)
+            record = self._written.index.get(member.name)
+            if record is not None and self._written.is_same(record, crc):
+                self._tell(member, "unchanged")
+                return
+            if not small:  # its bytes have passed
+                self._written.index.put({member.name: None})
+                raise BadArchive(
+                    "an earlier run wrote other bytes than the archive holds", path=member.name,
+                    remedy="Run the same line again: it writes this file anew",
+                )  # fmt: skip
+        staging = self._place(member.name)
+        self._space.claim(member.size)
+        self._pending[member.name] = "extracted"
+        if small:
+            self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
+        else:
+            self._write(member, staging, blocks, None)
+
+    def _content(self, member: Member) -> memoryview:
+        view, done = memoryview(bytearray(member.size)), 0
+        try:
+            while done < member.size:
+                done += member.reader.readinto(view[done:])
+        except BaseException as error:
+            self._stream_error = error
+            raise
+        return view
+
+    def _blocks(self, member: Member) -> Iterator[memoryview]:
+        while True:
+            try:
+                self._run.control.checkpoint()
+                count = member.reader.readinto(self._buffer)
+            except BaseException as error:
+                self._stream_error = error
+                raise
+            if not count:
+                return
+            yield self._buffer[:count]
+
+    def _write_small(self, item: _Small) -> None:
+        """In a thread of the writers."""
+        try:
+            self._write(*item)
+        except NbdataError as error:
+            self._failed(item.member, error)
+
+    def _write(self, member: Member, staging: str, blocks: Iterable[memoryview], volume: int | None) -> None:
+        fd, temporary = self._landing.temporary(staging)
+        crc = size = 0
+        try:
+            for block in blocks:
+                done = 0
+                while done < len(block):
+                    done += os.write(fd, block[done:])
+                crc = crc32(block, crc)
+                if volume is None:  # a large one: other jobs must not take its space twice
+                    size += len(block)
+                    self._space.note(len(block))
+            os.fchmod(fd, (member.mode or 0o600) & ~self._umask | 0o600)
+            os.utime(fd, ns=(member.mtime_ns, member.mtime_ns))
+        except BaseException as error:
+            os.unlink(temporary)
+            self._space.note(-size)
+            if isinstance(error, OSError) and not isinstance(error, NbdataError):
+                raise disk_error(error, os.path.join(self._root, member.name)) from error
+            raise
+        finally:
+            os.close(fd)
+        tag = self._written.tag(member, self._volume() if volume is None else volume, crc)
+        final = os.path.join(self._root, member.name)
+        self._landing.land(Landed(member.name, temporary, final, member.size, tag=tag))
+
+    def _link(self, member: Member, staging: str) -> None:
+        temporary = self._landing.unused(staging)
+        try:
+            if member.kind == "symlink":
+                os.symlink(member.linkname, temporary)
+                os.utime(temporary, ns=(member.mtime_ns, member.mtime_ns), follow_symlinks=False)
+            else:
+                if member.linkname in self._pending:
+                    self._flush()
+                self._refuse_links(os.path.dirname(member.linkname), member.name)
+                self._links.make(member, temporary)
+        except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
+            raise disk_error(error, os.path.join(self._root, member.name)) from error
+        self._pending[member.name] = "links"
+        final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
+        self._landing.land(Landed(member.name, temporary, final, 0, synced=True, tag=tag))
+
+    def _failed(self, member: Member, error: NbdataError) -> None:
+        self._pending.pop(member.name, None)
+        self._outcome.fail(member.name, error)
+
+    def _flush(self) -> None:
+        """Wait until all that was taken has landed."""
+        self._writers.drain()
+        self._landing.flush()
+
+    # -- afterwards ---------------------------------------------------------------------------
+
+    def _landed(self, batch: list[Landed]) -> None:
+        """From the committing thread: these are durable under their final names."""
+        good = [f for f in batch if f.error is None]
+        self._written.index.put(
+            {f.path: Record.of(f.tag, f.size, f.stat) for f in good if f.stat is not None}
+        )
+        self._run.control.advance(files=len(good))
+        # Bytes of large files were noted while they were written.
+        self._space.landed([f.size for f in good if f.size <= _SMALL], len(good))
+        for file in batch:
+            outcome = self._pending.pop(file.path, "extracted")
+            if file.error is None:
+                self._outcome.add(file.path, outcome, file.size, moved=outcome == "extracted")
+        for file in batch:
+            if file.error is not None:
+                self._outcome.fail(file.path, file.error)
+
+    def finish(self) -> None:
+        """All members were taken: land the rest, give folders their times, remember."""
+        self._flush()
+        records: dict[str, Record | None] = dict(self._links.records())
+        for path, (mtime_ns, tag) in sorted(self._folders.items(), reverse=True):
+            try:
+                os.utime(os.path.join(self._root, path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+            except OSError as error:
+                self._outcome.fail(path, disk_error(error, path))
+            records[path + "/"] = Record(tag, 0, 0, 0, 0)
+        self._written.index.put(records)
+
+
+class _Small(NamedTuple):
+    """A member whose content is in memory, and the volume that it ends in or before."""
+
+    member: Member
+    staging: str
+    blocks: Iterable[memoryview]
+    volume: int

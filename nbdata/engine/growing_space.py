@@ -1,0 +1,67 @@
+"""Disk space for work whose size shows while it is done: reserved in steps, each before it is written."""
+
+from __future__ import annotations
+
+import threading
+
+from nbdata.engine.run import Run
+from nbdata.errors import NotEnoughSpace
+from nbdata.space.limits import round_up
+
+__all__ = ["GrowingSpace"]
+
+# Bytes by which a reservation grows; smaller where the room is tight.
+_STEPS = (256 << 20, 32 << 20, 4 << 20, 0)
+
+
+class GrowingSpace:
+    """The reservation of a run whose size is not known; safe to use from many threads.
+
+    Parameters
+    ----------
+    run : Run
+    block : int
+        Bytes of a block of the disk.
+    reserved : int
+        Bytes that are reserved at the start.
+    """
+
+    def __init__(self, run: Run, block: int, reserved: int) -> None:
+        self._reservation, self._block, self._held = run.reservation, block, reserved
+        self._bounded = not getattr(run.operation, "ignore_space", False)
+        self._claimed = self._step = 0
+        self._lock = threading.Lock()
+
+    def claim(self, size: int) -> None:
+        """Have room reserved for that many more bytes; NotEnoughSpace if there is none."""
+        with self._lock:
+            self._claim(size)
+
+    def _claim(self, size: int) -> None:
+        self._claimed += round_up(size, self._block)
+        missing = self._claimed - self._held
+        if missing <= 0 or self._reservation is None or not self._bounded:
+            return
+        while True:  # in smaller steps where the room is tight
+            more = max(missing, _STEPS[self._step])
+            try:
+                self._reservation.grow(more)
+            except NotEnoughSpace as error:
+                if more == missing:
+                    error.remedy = (
+                        f"Make room and run the same line again: it continues. {error.remedy or ''}".strip()
+                    )
+                    raise
+                self._step += 1
+            else:
+                self._held += more
+                return
+
+    def note(self, size: int, files: int = 0) -> None:
+        """Bytes and files that are on the disk now."""
+        if self._reservation is not None:
+            self._reservation.landed(size, files)
+
+    def landed(self, sizes: list[int], files: int) -> None:
+        """Whole files of these sizes are on the disk now."""
+        self.note(sum(round_up(size, self._block) for size in sizes), files)

@@ -1,0 +1,77 @@
+"""Files with several names, and what their records are worth.
+
+Making or replacing one name changes the ctime of the file under all its names, so that their records look
+stale; they are made anew at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from nbdata.archives.tar import Member
+from nbdata.engine.written import Written
+from nbdata.errors import NbdataError
+from nbdata.transfer.index import Record
+
+__all__ = ["HardLinks"]
+
+
+class HardLinks:
+    """The files of a target that got or lost names in this run.
+
+    Parameters
+    ----------
+    root : str
+        The target folder.
+    written : Written
+    """
+
+    def __init__(self, root: str, written: Written) -> None:
+        self._root, self._written = root, written
+        self._groups: dict[str, list[str]] = {}  # name -> all names of the file
+        self._replaced: set[tuple[int, int]] = (
+            set()
+        )  # files that had several names, one of which was replaced
+
+    def make(self, member: Member, temporary: str) -> None:
+        """Link to the file that the member names, if it is what this archive has written."""
+        name = member.linkname
+        original = os.path.join(self._root, name)
+        found, record = os.lstat(original), self._written.index.get(name)
+        known = record is not None and self._written.is_ours(record) and stat.S_ISREG(found.st_mode)
+        if not (known and record is not None and (name in self._groups or record.local_same(found))):
+            raise NbdataError(
+                f"{name}, to which it is a hard link, is not what this archive holds", path=member.name,
+                remedy="Run the line with --overwrite always",
+            )  # fmt: skip
+        os.link(original, temporary, follow_symlinks=False)
+        group = self._groups.setdefault(name, [name])
+        if member.name not in group:
+            group.append(member.name)
+        self._groups[member.name] = group
+
+    def replacing(self, record: Record | None, found: os.stat_result) -> None:
+        """A name that looked as recorded is about to be replaced."""
+        if record is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
+            self._replaced.add((found.st_dev, found.st_ino))
+
+    def was_same(self, record: Record, found: os.stat_result) -> bool:
+        """Whether a file looked as recorded before another name of it was replaced in this run."""
+        return (found.st_dev, found.st_ino) in self._replaced and record[2:4] == (
+            found.st_size,
+            found.st_mtime_ns,
+        )
+
+    def records(self) -> dict[str, Record | None]:
+        """The records of all names, as the files look now."""
+        records: dict[str, Record | None] = {}
+        for name in self._groups:
+            record = self._written.index.get(name)
+            try:
+                found = os.lstat(os.path.join(self._root, name))
+            except OSError:
+                continue
+            if record is not None and (found.st_size, found.st_mtime_ns) == record[2:4]:
+                records[name] = Record.of(record.tag, record.size, found)
+        return records

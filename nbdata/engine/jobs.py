@@ -1,0 +1,157 @@
+"""The jobs of one process, running and finished: what the agent and the inline host both stand on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from nbdata.engine import runner
+from nbdata.engine.leases import Leases
+from nbdata.engine.spool import read_page
+from nbdata.engine.task import Task
+from nbdata.errors import NotFound
+from nbdata.operation import Context, Operation
+from nbdata.report import Plan, Report, Row, Snapshot
+
+__all__ = ["EngineJob", "Jobs"]
+
+# Finished jobs, and plans, that are remembered.
+_KEPT, _KEPT_PLANS = 200, 20
+# Jobs that move bytes at a time; more wait in QUEUED.
+_RUNNING = 8
+# States in which the same line attaches; one that is being cancelled is waited for instead.
+_ATTACHABLE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED")
+
+
+class EngineJob:
+    """One submitted operation: its task, its items, and where its rows are."""
+
+    def __init__(self, operation: Operation, context: Context, task: Task, folder: str) -> None:
+        self.operation, self.task, self.folder = operation, task, folder
+        self.identity = operation.identity()
+        self.on_error: str = getattr(operation, "on_error", "raise")
+        self.leases = Leases(task)
+        self.foreground = 0  # connections that wait for it in the foreground
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.task.id
+
+    def page(self, name: str, offset: int) -> tuple[list[Row], int | None]:
+        """Rows of its ``plan`` or ``report`` from a byte offset on."""
+        return read_page(f"{self.folder}/{'plan' if name == 'plan' else 'report'}.jsonl", offset)
+
+
+class Jobs:
+    """The table; safe to use from many threads."""
+
+    def __init__(self, *, changed: Callable[[], None] | None = None) -> None:
+        self._jobs: dict[str, EngineJob] = {}
+        self._plans: list[str] = []
+        self._planning = 0
+        self._lock = threading.Lock()
+        self._slots = threading.Semaphore(_RUNNING)
+        self._changed = changed or (lambda: None)
+
+    def plan(
+        self, operation: Operation, context: Context, bindings: Mapping[str, object]
+    ) -> tuple[Plan, str]:
+        """The plan of an operation, and the folder of its rows, which is kept for a while."""
+        folder = runner.new_folder()
+        with self._lock:
+            self._plans.append(folder)
+            old = self._plans.pop(0) if len(self._plans) > _KEPT_PLANS else None
+            self._planning += 1
+        try:
+            if old is not None:
+                runner.forget(old)
+            return runner.make_plan(operation, context, runner.Planning(), folder, bindings), folder
+        finally:
+            with self._lock:
+                self._planning -= 1
+
+    @property
+    def planning(self) -> bool:
+        """Whether somebody waits for a plan."""
+        return self._planning > 0
+
+    def submit(
+        self, operation: Operation, context: Context, bindings: Mapping[str, object], *, background: bool
+    ) -> tuple[EngineJob, bool]:
+        """Start a job, or give the unfinished one of the same identity and True."""
+        with self._lock:
+            identity = operation.identity()
+            for job in self._jobs.values():
+                state = job.task.snapshot()
+                if job.identity == identity and state.state in _ATTACHABLE and not operation.query:
+                    if state.reason == "interrupt":
+                        job.task.resume()  # said again before the interrupt had become a cancel
+                    job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
+                    return job, True
+            task = runner.new_task(operation, context, background=background)
+            while task.id in self._jobs:
+                task = runner.new_task(operation, context, background=background)
+            job = EngineJob(operation, context, task, runner.new_folder())
+            self._jobs[job.id] = job
+            self._forget_old()
+        task.start(partial(self._work, job, context, dict(bindings)))
+        return job, False
+
+    def _work(self, job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
+        try:
+            while not self._slots.acquire(timeout=0.2):
+                task.enter("QUEUED", f"waits for one of {_RUNNING} running jobs to end")
+            try:
+                return runner.perform(job.operation, context, task, job.folder, bindings, job.leases)
+            finally:
+                self._slots.release()
+        finally:
+            self._changed()
+
+    def _forget_old(self) -> None:
+        finished = [job for job in self._jobs.values() if job.task.finished]
+        queries = [job for job in finished if job.operation.query]
+        for job in [*queries[:-_KEPT_PLANS], *finished[:-_KEPT]]:
+            if self._jobs.pop(job.id, None) is not None:
+                runner.forget(job.folder)
+
+    def close(self) -> None:
+        """Remove the rows of all jobs and plans: the process ends, and nobody can ask for them any more."""
+        with self._lock:
+            for folder in [*(job.folder for job in self._jobs.values()), *self._plans]:
+                runner.forget(folder)
+
+    def find(self, job_id: str) -> EngineJob:
+        """The job of an id, or of the beginning of one.
+
+        Raises
+        ------
+        NotFound
+            If there is none, or if several begin like that.
+        """
+        with self._lock:
+            found = [job for name, job in self._jobs.items() if name == job_id] or [
+                job for name, job in self._jobs.items() if job_id and name.startswith(job_id)
+            ]
+        if len(found) != 1:
+            raise NotFound(
+                f"there is no job {job_id!r}" if not found else f"several jobs begin with {job_id!r}",
+                remedy="%transfers lists the jobs and their ids",
+            )
+        return found[0]
+
+    def all(self) -> list[EngineJob]:
+        """Every job, oldest first, but for queries."""
+        with self._lock:
+            return [job for job in self._jobs.values() if not job.operation.query]
+
+    def snapshots(self) -> list[Snapshot]:
+        """How all jobs look now."""
+        return [job.task.snapshot() for job in self.all()]
+
+    def unfinished(self) -> list[EngineJob]:
+        """The jobs that are not over."""
+        with self._lock:
+            return [job for job in self._jobs.values() if not job.task.finished]

@@ -1,0 +1,96 @@
+"""Items that a job hands out while it runs: offered, leased to one connection, acknowledged or given back.
+
+The engine offers an item and waits when nobody has credit for it; a consumer's connection leases it and acknowledges it
+when it is done with it: then the item is its owner's again (`done` is called), who may throw it away. A connection that
+ends gives back what it had not acknowledged, and the next consumer gets it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from nbdata.operation import Item
+from nbdata.transfer.control import Control
+
+__all__ = ["Leases"]
+
+# Items that wait to be leased; the engine holds when they are not taken.
+_WAITING = 1
+
+
+class Leases:
+    """The items of one job; safe to use from many threads."""
+
+    def __init__(self, control: Control, *, done: Callable[[Item], None] | None = None) -> None:
+        self._control = control
+        self._done = done or (lambda _item: None)
+        self._ready: deque[Item] = deque()
+        self._leased: dict[str, dict[int, Item]] = {}
+        self._changed = threading.Condition()
+        self._closed = self._ended = False
+        self._failed: BaseException | None = None
+
+    def offer(self, item: Item) -> None:
+        """Hand out one more item; waits while the ones before are not taken. Cancelled if the job is to end."""
+        with self._changed:
+            while len(self._ready) >= _WAITING:
+                self._changed.wait(0.1)
+                self._control.checkpoint()
+            self._ready.append(item)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """No more items will come; waits until all are taken and acknowledged."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            while self._ready or any(self._leased.values()):
+                self._changed.wait(0.1)
+                self._control.checkpoint()
+
+    def end(self) -> None:
+        """The job is over, whatever is left: consumers must not wait."""
+        with self._changed:
+            self._closed = self._ended = True
+            self._ready.clear()
+            self._changed.notify_all()
+
+    def lease(self, consumer: str, credit: int, timeout: float) -> Item | None:
+        """The next item for a consumer that holds fewer than `credit`; None after `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ended or (self._ready and self._holds(consumer) < credit), timeout
+            )
+            if not self._ready or self._holds(consumer) >= credit:
+                return None
+            item = self._ready.popleft()
+            # Looked up only now: while this waited, the consumer may have given everything back.
+            self._leased.setdefault(consumer, {})[item.number] = item
+            self._changed.notify_all()
+            return item
+
+    def _holds(self, consumer: str) -> int:
+        return len(self._leased.get(consumer, {}))
+
+    def exhausted(self, consumer: str) -> bool:
+        """Whether nothing will come any more for a consumer; what others hold may yet be given back."""
+        with self._changed:
+            others = any(items for name, items in self._leased.items() if name != consumer)
+            return self._closed and not self._ready and (not others or self._ended)
+
+    def acknowledge(self, consumer: str, number: int) -> None:
+        """The consumer is done with an item."""
+        with self._changed:
+            item = self._leased.get(consumer, {}).pop(number, None)
+            self._changed.notify_all()
+        if item is not None:
+            self._done(item)
+
+    def give_back(self, consumer: str) -> None:
+        """The consumer's connection ended: what it had not acknowledged is there for others again."""
+        with self._changed:
+            items = self._leased.pop(consumer, {}).values()
+            self._ready.extendleft(sorted(items, key=lambda item: -item.number))
+            self._changed.notify_all()

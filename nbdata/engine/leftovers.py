@@ -1,0 +1,150 @@
+"""What nbdata left behind: partials, temporaries, what it wrote, and unfinished uploads at stores.
+
+Each is given as a row of a plan: ``remove`` (ours in any case), ``delete`` (a file that nbdata wrote), ``keep`` (one
+that changed since), ``abort`` (an upload) or ``in use``. Looks only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from nbdata.engine.run import Run
+from nbdata.errors import NotFound
+from nbdata.paths import is_inside
+from nbdata.report import Plan, Row
+from nbdata.stores.local import PARTIAL, disk_error
+from nbdata.transfer.index import Index, written_below
+from nbdata.transfer.landing import OWN_FOLDER
+from nbdata.transfer.locks import TargetLock
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.uploads import remembered
+from nbdata.verbs.cleanup import Cleanup
+
+__all__ = ["left_at_store", "left_on_disk", "really_inside"]
+
+# A file that a store writes under a name of its own is taken for left behind after so many seconds.
+_STILL = 60.0
+
+
+def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
+    """Unfinished uploads at a store that nbdata began; others are counted and left."""
+    location = run.open(op.source)
+    known = remembered(run.context.state_dir)
+    others = 0
+    if not location.store.multipart:
+        planned.notes.append("this store lists no unfinished uploads")
+    pending = retrying(run.control, lambda: list(location.store.pending(location.key)))
+    for key, upload_id in pending:
+        if location.key and not is_inside(key, location.key):
+            continue
+        begun = known.get(upload_id)
+        if begun is None or begun.key != key:
+            others += 1
+            continue
+        reason = begun.in_use()
+        detail = {"key": key, "id": upload_id, **({"reason": reason} if reason else {})}
+        yield Row(key, "in use" if reason else "abort", 0, detail)
+    if others:
+        planned.notes.append(f"{others:,} unfinished uploads that nbdata did not begin are left alone")
+
+
+def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
+    """Partials and temporaries below a folder and, with ``--all``, what nbdata wrote there."""
+    root = os.path.realpath(op.source)
+    if not os.path.exists(root):
+        raise NotFound("no such file or folder", path=op.source)
+    yield from _leftovers(run, root, planned)
+    if op.all:
+        for index in written_below(run.context.state_dir, root):
+            yield from _written(index, root)
+
+
+def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Row]:
+    """All in our own folders, and files that a store was writing."""
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, NotADirectoryError):
+            planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
+
+    for folder, folders, names in os.walk(root, onerror=failed):
+        run.control.checkpoint()
+        held = None
+        if OWN_FOLDER in folders:
+            folders.remove(OWN_FOLDER)
+            held = _holder(folder)
+            yield from _own(root, folder, held)
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(PARTIAL):
+                path = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - os.lstat(path).st_mtime > _STILL:
+                        held = held or _holder(folder)
+                        yield _row(root, path, "in use" if held else "remove", folder, held)
+
+
+def _own(root: str, folder: str, held: str | None) -> Iterator[Row]:
+    own = os.path.join(folder, OWN_FOLDER)
+    if os.path.islink(own):
+        return
+    try:
+        names = sorted(os.listdir(own))
+    except OSError as error:
+        raise disk_error(error, own) from error
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            yield _row(root, os.path.join(own, name), "in use" if held else "remove", folder, held)
+    if not names and not held:
+        yield Row(os.path.relpath(own, root), "remove", 0, {"target": folder})
+
+
+def _row(root: str, path: str, action: str, target: str, held: str | None, **detail: Any) -> Row:
+    found = os.lstat(path)
+    size = 0 if found.st_nlink > 1 or stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
+    reason = {"reason": f"job {held} works there"} if held else {}
+    return Row(os.path.relpath(path, root), action, size, {"target": target, **reason, **detail})
+
+
+def _holder(target: str) -> str | None:
+    """The job that works on a folder, above or below it."""
+    return TargetLock(target, "cleanup").holder()
+
+
+def _written(index: Index, root: str) -> Iterator[Row]:
+    """Files and links below `root` that an index says were written, and whether they are so still."""
+    target = os.path.realpath(index.target)
+    where = target if is_inside(target, root) else root
+    held = _holder(where)
+    for path in sorted(index.paths(), reverse=True):  # what is in a folder before the folder
+        full = os.path.join(target, path)
+        if path.startswith(OWN_FOLDER + "/") or not is_inside(full, root):
+            continue
+        record = index.get(path)
+        assert record is not None
+        try:
+            found = os.lstat(full)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        detail = {"index": index.path, "written": index.target, "name": path, "stat": list(record[2:])}
+        if path.endswith("/"):
+            if stat.S_ISDIR(found.st_mode):
+                yield Row(
+                    os.path.relpath(full, root),
+                    "in use" if held else "delete",
+                    0,
+                    {"target": where, **detail},
+                )
+        elif stat.S_ISDIR(found.st_mode) or not record.local_same(found) or not really_inside(full, target):
+            yield _row(root, full, "keep", where, None, reason="changed since nbdata wrote it")
+        else:
+            yield _row(root, full, "in use" if held else "delete", where, held, **detail)
+
+
+def really_inside(path: str, target: str) -> bool:
+    """Whether no link leads a path out of the target."""
+    return is_inside(os.path.realpath(os.path.dirname(path.rstrip("/"))), os.path.realpath(target))

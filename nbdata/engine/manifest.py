@@ -1,0 +1,233 @@
+"""``md5check --write``: a manifest of the files as they are.
+
+What an existing manifest promises is never dropped or contradicted, for it may be the only witness of damage:
+its files are checked, and it is extended only if none of them differs or is missing. Lines of files that the
+options leave out are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from nbdata.engine.datasets import DataSet, detail_of, info_of
+from nbdata.engine.hashing import hash_object
+from nbdata.engine.run import Outcome, Run
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, NotFound
+from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
+from nbdata.integrity.digests import new_digest
+from nbdata.paths import glob_base
+from nbdata.report import Plan, Report, Row
+from nbdata.stores.base import Store
+from nbdata.stores.local import LocalStore, disk_error
+from nbdata.stores.redaction import redacted
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.selection import unrepresentable
+from nbdata.verbs.md5check import Md5check
+
+__all__ = ["perform", "plan"]
+
+
+def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
+    """Which files would be hashed, and which an existing manifest names; reads no data.
+
+    Raises
+    ------
+    BadOption
+        If the existing manifest holds lines that could not be kept.
+    NotFound
+        If there are no files.
+    """
+    algorithm = "md5" if op.algorithm == "auto" else op.algorithm
+    name = f"{data.single}.{algorithm}" if data.single else f"{algorithm.upper()}SUMS"
+    before = _before(run, data, name, algorithm)
+    out = Plan("md5check", *op.places())
+    out.details = {"key": data.folder.key + name, "place": data.folder.place + name, "algorithm": algorithm}
+    rows = run.row_file("plan")
+    gone: list[str] = []
+    for entry in data.selected(op, before.keys() - data.names - data.sources.keys(), gone):
+        detail, size = detail_of(entry.info), entry.info.size
+        reason = unrepresentable(entry.path)
+        if reason:  # our own reading of manifests would refuse it, or take it for another name
+            action, detail = "unrepresentable", {"reason": reason}
+        else:
+            action = "hash"
+            out.files += 1
+            out.bytes += max(size, 0)
+            if entry.path in before:
+                detail["expected"] = before.pop(entry.path)
+        out.count(action, size)
+        rows.add(Row(entry.path, action, size, detail))
+    for path in gone:
+        del before[path]
+        out.count("missing", 0)
+        rows.add(Row(path, "missing", 0, {"reason": f"is missing, and {name} names it"}))
+    for path, digest in before.items():
+        out.count("keep", 0)
+        rows.add(Row(path, "keep", 0, {"expected": digest}))
+    rows.close()
+    out.rows = rows.rows()
+    if not out.files:
+        raise NotFound(
+            "there are no files to write a manifest of",
+            path=redacted(op.source),
+            remedy="Check PATH and the filters",
+        )
+    out.notes.append(f"the digests would be written to {out.details['place']}")
+    return out
+
+
+def _before(run: Run, data: DataSet, name: str, algorithm: str) -> dict[str, str]:
+    """Path and digest of each line of the existing manifest."""
+    there = data.sources.get(name)
+    if there is None:
+        return {}
+    content = b""
+    if there.size <= MAX_SIZE:
+        content = retrying(run.control, lambda: data.folder.store.read_bytes(there.key))
+    found = parse_checksums(content, algorithm=algorithm)
+    lines: dict[str, str] = {}
+    good = there.size <= MAX_SIZE and not found.problems
+    for entry in found.entries:
+        path = posixpath.normpath(entry.name or data.single)
+        good = good and entry.algorithm == algorithm and unrepresentable(path) is None
+        good = good and path == (data.single or path)
+        good = good and lines.setdefault(path, entry.digest) == entry.digest
+    if not good:
+        raise BadOption(
+            f"{name} is there already, and not all of its lines could be kept", path=data.folder.place + name,
+            remedy="Move it away, and the same line writes a new one",
+        )  # fmt: skip
+    return lines
+
+
+def perform(run: Run, op: Md5check, planned: Plan) -> Report:
+    """Hash the files, and write the manifest if that contradicts none that is there."""
+    return _Writing(run, op, planned).run_all()
+
+
+class _Writing:
+    """One manifest while it is made."""
+
+    def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
+        self.run, self.op, self.plan = run, op, planned
+        self.algorithm: str = planned.details["algorithm"]
+        self.place: str = planned.details["place"]
+        self.outcome = Outcome(run)
+        self.store = run.open(glob_base(op.source)).store
+        self.lines: dict[str, str] = {}
+        self.new = False
+
+    def run_all(self) -> Report:
+        run_units(self.run.control, self._units(), workers=self.op.concurrency)
+        written = ""
+        if self.outcome.counts.keys() & {"failed", "mismatch", "missing"}:
+            self.outcome.notes.append(
+                f"{self.place} was not written, because of the failures; if they are meant, remove it first"
+            )
+        elif not self.new:
+            self.outcome.notes.append(f"{self.place} says all of that already, and was left as it is")
+        else:
+            self._write()
+            written = self.place
+            self.outcome.notes.append(f"wrote {self.place}: {len(self.lines):,} digests by {self.algorithm}")
+        return self.outcome.report(algorithm=self.algorithm, written=written)
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        for row in self.plan.rows:
+            if row.action == "hash":
+                yield partial(self._hash, row)
+            elif row.action == "missing":
+                self.outcome.fail(
+                    row.path, NotFound("the file is missing", path=row.path), outcome="missing", **row.detail
+                )
+            elif row.action == "keep":
+                self.lines[row.path] = row.detail["expected"]
+            else:
+                self.outcome.add(row.path, row.action, row.size, **row.detail)
+                self.run.control.advance(failures=1)
+
+    def _hash(self, row: Row) -> None:
+        try:
+            hashed = hash_object(
+                self.run.control, self.store, info_of(row), lambda: [new_digest(self.algorithm)]
+            )
+        except Exception as error:
+            self.outcome.fail(row.path, error, size=row.size)
+            return
+        got, expected = hashed.digests[0], row.detail.get("expected")
+        self.run.control.advance(files=1)
+        detail = {"got": got, "algorithm": self.algorithm}
+        if expected is None:
+            self.new = True
+            self.lines[row.path] = got
+            self.outcome.add(row.path, "hashed", hashed.size, moved=True, **detail)
+        elif expected == got:
+            self.lines[row.path] = got
+            self.outcome.add(
+                row.path, "ok", hashed.size, moved=True, **detail, expected=expected, source=self.place
+            )
+        else:
+            reason = f"is not what {posixpath.basename(self.place)} says"
+            promised = {**detail, "expected": expected, "source": self.place}
+            self.outcome.fail(
+                row.path,
+                ChecksumMismatch(reason, path=row.path, expected=expected, got=got),
+                outcome="mismatch",
+                size=hashed.size,
+                moved=True,
+                **promised,
+                reason=str(ChecksumMismatch(reason, expected=expected, got=got)),
+            )
+
+    def _write(self) -> None:
+        lines = (Entry(path, self.algorithm, self.lines[path]) for path in sorted(self.lines))
+        content = format_checksums(lines).encode("utf-8", "surrogateescape")
+        key: str = self.plan.details["key"]
+        if isinstance(self.store, LocalStore):
+            write_file("/" + key, content, umask=self.run.context.umask)
+        else:
+            store: Store = self.store
+            retrying(self.run.control, lambda: store.write(key, io.BytesIO(content), len(content)))
+
+
+def write_file(path: str, content: bytes, *, umask: int) -> None:
+    """Make a file of these bytes, whole and durable or not at all; a link is followed.
+
+    `umask` is the client's; an existing file's permissions are kept.
+    """
+    path = os.path.realpath(path)
+    # Unique among threads and processes, and in the same folder, so that the rename cannot cross disks.
+    partial_path = f"{path}.{os.getpid()}.{threading.get_ident()}.nbdata-partial"
+    try:
+        fd = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                mode = os.stat(path).st_mode & 0o777
+            except FileNotFoundError:
+                mode = 0o666 & ~umask
+            os.fchmod(fd, mode)
+            with open(fd, "wb", closefd=False) as file:
+                file.write(content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(partial_path, path)
+        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if isinstance(error, NbdataError):
+            raise
+        raise disk_error(error, path) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial_path)

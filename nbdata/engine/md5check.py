@@ -1,0 +1,232 @@
+"""md5check: plan and perform. With ``--write`` see `nbdata.engine.manifest`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from nbdata.engine import manifest
+from nbdata.engine.datasets import DataSet, detail_of, info_of, list_data
+from nbdata.engine.expected import Vouching, vouching
+from nbdata.engine.hashing import hash_object
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.vouched import Answer, compare
+from nbdata.errors import BadOption, ChecksumMismatch, NotFound
+from nbdata.integrity.checksum_names import is_checksum_file
+from nbdata.integrity.digests import new_digest
+from nbdata.integrity.expectations import Expected
+from nbdata.integrity.verdicts import Verdict, judge
+from nbdata.paths import glob_base
+from nbdata.report import Plan, Report, Row
+from nbdata.stores.local import LocalStore
+from nbdata.stores.redaction import redacted
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.selection import Entry
+from nbdata.verbs.md5check import Md5check
+
+__all__ = ["perform", "plan"]
+
+
+def plan(run: Run) -> Plan:
+    """Find what is expected of each file; reads listings and checksum files, no data, and writes nothing.
+
+    Raises
+    ------
+    NotFound
+        If nothing could be verified: nobody vouches for any of the files that are meant.
+    """
+    op = run.operation
+    assert isinstance(op, Md5check)
+    data = list_data(run, op.source)
+    if op.write:
+        return manifest.plan(run, op, data)
+    if data.single and op.against is None and is_checksum_file(data.single):
+        raise BadOption(
+            "this is a checksum file, PATH is what is to be checked", path=redacted(op.source),
+            remedy=f"Write the folder of the files as PATH, and --against {redacted(op.source)}",
+        )  # fmt: skip
+    known = vouching(run, op, data)
+    out = Plan("md5check", *op.places(), notes=known.notes)
+    rows = run.row_file("plan")
+    missing: list[str] = []
+    for entry in data.selected(op, known.missing, missing, known.expected):
+        row = _row(entry, known)
+        out.count(row.action, row.size)
+        rows.add(row)
+        if row.action == "check":
+            out.files += 1
+            out.bytes += max(row.size, 0)
+    for name in missing:
+        out.count("missing", 0)
+        rows.add(
+            Row(
+                name,
+                "missing",
+                0,
+                {"source": known.place, "reason": f"is missing; a checksum of it is in {known.place}"},
+            )
+        )
+    rows.close()
+    out.rows = rows.rows()
+    if not out.actions.keys() & {"check", "mismatch", "missing"}:
+        raise _nothing_known(op, data, known, sum(count for count, _ in out.actions.values()))
+    return out
+
+
+def _row(entry: Entry, known: Vouching) -> Row:
+    """What is to be done with one file."""
+    path, info = entry.path, entry.info
+    detail = detail_of(info)
+    expected = known.expected.get(path)
+    if expected is not None:
+        detail |= {"algorithm": expected.algorithm, "expected": expected.digest, "source": expected.source}
+        return Row(path, "check", info.size, detail)
+    if known.by_itself:
+        return Row(path, "check", info.size, detail | {"source": "its own store"})
+    there = known.objects.get(path)
+    if there is not None:
+        detail["source"] = known.place
+        if 0 <= info.size != there.size >= 0:
+            sizes = {"expected": f"{there.size} bytes", "got": f"{info.size} bytes", "algorithm": "size"}
+            return Row(path, "mismatch", info.size, detail | sizes | {"reason": "the size differs"})
+        return Row(path, "check", info.size, detail | {"object": {"size": there.size, **detail_of(there)}})
+    if path in known.extra:
+        return Row(
+            path, "extra", info.size, detail | {"reason": f"{known.place} knows others, but not this one"}
+        )
+    reason = known.reasons.get(path, "no checksum of it was found")
+    return Row(path, "unverifiable", info.size, detail | {"reason": reason})
+
+
+def _nothing_known(op: Md5check, data: DataSet, known: Vouching, selected: int) -> NotFound:
+    """The error when there is nothing to compare with."""
+    if not selected:
+        what = "there are no files to check" if not data.names else "no file passes PATH and the filters"
+        return NotFound(
+            what,
+            path=redacted(op.source),
+            remedy="Check the spelling; '*' stays in a folder, '**' crosses folders",
+        )
+    files = f"any of the {selected:,} files" if selected != 1 else "the file"
+    more = f"; {known.notes[0]}" if known.notes and not known.by_itself else ""
+    remedy = "Say with --against where the checksums are: a folder, a manifest, or s3://…"
+    if op.against is not None:
+        remedy = "Check that --against names the folder that belongs to PATH"
+    elif op.algorithm != "auto":
+        remedy = "Use --algorithm auto, which takes what there is"
+    elif isinstance(data.folder.store, LocalStore):
+        remedy += "; or make a manifest of the files as they are with --write"
+    return NotFound(
+        f"nothing vouches for {files}: looked for {known.looked_for}{more}",
+        path=redacted(op.source),
+        remedy=remedy,
+    )
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Hash what has an expectation, and judge."""
+    op = run.operation
+    assert isinstance(op, Md5check)
+    return manifest.perform(run, op, planned) if op.write else _Checking(run, op, planned).run_all()
+
+
+class _Checking:
+    """One check while it is performed."""
+
+    def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
+        self.run, self.op, self.plan = run, op, planned
+        self.outcome = Outcome(run)
+        self.outcome.notes += planned.notes
+        self.store = run.open(glob_base(op.source)).store
+        self.other = self.store if op.against is None else run.open(glob_base(op.against)).store
+        self._reason = ""
+
+    def run_all(self) -> Report:
+        run_units(self.run.control, self._units(), workers=self.op.concurrency)
+        counts = self.outcome.counts
+        if counts.get("unverifiable") and not counts.keys() - {"unverifiable", "extra"}:
+            raise NotFound(
+                f"nothing could be verified: {self._reason}", path=redacted(self.op.source),
+                remedy="Say with --against where checksums are: a folder of them or a manifest",
+            )  # fmt: skip
+        for verdict, why in (
+            ("unverifiable", "nothing is known that they could be compared with"),
+            ("extra", "not on a list that names others of their folder"),
+        ):
+            if counts.get(verdict):
+                self.outcome.notes.append(
+                    f"{counts[verdict]:,} {verdict}: {why}; the report's rows name them"
+                )
+        return self.outcome.report(algorithm=self.op.algorithm, against=redacted(self.op.against or ""))
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        for row in self.plan.rows:
+            if row.action == "check":
+                yield partial(self._check, row)
+            elif row.action == "mismatch":
+                self._mismatch(row, row.detail, read=-1)
+            elif row.action == "missing":
+                error = NotFound("the file is missing", path=row.path)
+                self.outcome.fail(row.path, error, outcome="missing", **_told(row.detail))
+            else:
+                self.outcome.add(row.path, row.action, row.size, **_told(row.detail))
+
+    def _check(self, row: Row) -> None:
+        try:
+            answer = self._answer(row)
+        except Exception as error:
+            self.outcome.fail(row.path, error, size=row.size)
+            return
+        detail = {
+            "expected": answer.expected,
+            "got": answer.got,
+            "algorithm": answer.algorithm,
+            "reason": answer.reason,
+            "source": row.detail["source"],
+        }
+        self.run.control.advance(files=1)
+        if answer.verdict is Verdict.MISMATCH:
+            self._mismatch(row, detail, read=answer.read)
+            return
+        if answer.verdict is Verdict.UNVERIFIABLE:
+            self._reason = answer.reason
+        size = answer.read if answer.read >= 0 else row.size
+        self.outcome.add(row.path, str(answer.verdict), size, moved=answer.read >= 0, **_told(detail))
+
+    def _answer(self, row: Row) -> Answer:
+        info, detail, control = info_of(row), row.detail, self.run.control
+        if "expected" not in detail:
+            promised = info
+            if "object" in detail:
+                there = dict(detail["object"])
+                promised = info_of(Row(row.path, "", there.pop("size"), there))
+            return compare(control, self.store, info, self.other, promised, self.op.algorithm)
+        expected = Expected(detail["algorithm"], detail["expected"], detail["source"])
+        hashed = hash_object(control, self.store, info, lambda: [new_digest(expected.algorithm)])
+        verdict = judge(expected, hashed.digests[0])
+        reason = "" if verdict is Verdict.OK else f"the {expected.algorithm} differs"
+        return Answer(verdict, expected.digest, hashed.digests[0], expected.algorithm, reason, hashed.size)
+
+    def _mismatch(self, row: Row, detail: dict[str, str], *, read: int) -> None:
+        expected, got = detail["expected"], detail["got"]
+        error = ChecksumMismatch(detail["reason"], path=row.path, expected=expected, got=got)
+        reason = str(ChecksumMismatch(detail["reason"], expected=expected, got=got))
+        size = read if read >= 0 else row.size
+        self.outcome.fail(
+            row.path,
+            error,
+            outcome="mismatch",
+            size=size,
+            moved=read >= 0,
+            **_told(detail) | {"reason": reason},
+        )
+
+
+def _told(detail: dict[str, Any]) -> dict[str, Any]:
+    """What the report's rows say of a file."""
+    return {
+        name: detail[name]
+        for name in ("expected", "got", "algorithm", "source", "reason")
+        if detail.get(name)
+    }

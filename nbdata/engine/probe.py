@@ -1,0 +1,35 @@
+"""probe: hands out numbered items; shows that items, leases, pauses and stops work without any store."""
+
+from __future__ import annotations
+
+from nbdata.engine.run import Outcome, Run
+from nbdata.operation import Item
+from nbdata.report import Plan, Report
+from nbdata.verbs.probe import Probe
+
+__all__ = ["perform", "plan"]
+
+
+def plan(run: Run) -> Plan:
+    """Count the items."""
+    op = run.operation
+    assert isinstance(op, Probe)
+    return Plan("probe", files=op.items, actions={"hand out": [op.items, 0]})
+
+
+def perform(run: Run, planned: Plan) -> Report:  # noqa: ARG001  every verb gets its plan
+    """Hand out each item and wait until it was acknowledged."""
+    op = run.operation
+    assert isinstance(op, Probe)
+    outcome = Outcome(run)
+    for number in range(op.items):
+        if op.delay:
+            run.control.sleep(op.delay / 1000)
+        run.control.checkpoint()
+        if op.lease and run.leases is not None:
+            run.leases.offer(Item(number, f"item-{number}", f"item-{number}", 1))
+        outcome.add(f"item-{number}", "handed out")
+        run.control.advance(files=1)
+    if run.leases is not None:
+        run.leases.close()
+    return outcome.report()

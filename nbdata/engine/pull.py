@@ -1,0 +1,359 @@
+"""pull: plan and perform."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from nbdata.engine.decide import decide_pull
+from nbdata.engine.growing_space import GrowingSpace
+from nbdata.engine.mirror import plan_local_deletions
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.sources import Found, find
+from nbdata.engine.verify import check_for, plain_md5
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
+from nbdata.integrity.digests import new_digest
+from nbdata.paths import glob_base, has_glob
+from nbdata.report import Plan, Report, Row
+from nbdata.space.limits import disk_of, existing_ancestor, round_up
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.local import disk_error
+from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.index import Index, Record
+from nbdata.transfer.landing import OWN_FOLDER, Landed, Landing
+from nbdata.transfer.partials import Partial, part_size_for, peek_present, validator
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.selection import Entry, Selection, unrepresentable
+from nbdata.verbs.pull import Pull
+
+__all__ = ["perform", "plan"]
+
+
+def plan(run: Run) -> Plan:
+    """Decide for each selected object; reads the listing, local stats and the index, writes nothing."""
+    op = run.operation
+    assert isinstance(op, Pull)
+    found = find(run, op.source)
+    root, rename = _target_of(op, found)
+    ancestor = existing_ancestor(root)
+    if not os.path.isdir(ancestor):
+        raise BadOption(
+            "the target is a file" if ancestor == root else "a file stands in the target's path",
+            path=ancestor,
+            expected="a folder",
+            remedy="Remove the file, or name another target",
+        )
+    out = Plan("pull", *op.places())
+    rows = run.row_file("plan")
+    index = Index(run.context.state_dir, op.source, root, _identity(root))
+    block = disk_of(root)[2]
+    staging = os.path.join(root, OWN_FOLDER)
+    seen_files: list[str] = []
+    kept = set[str]() if op.delete else None
+    for entry in Selection.of(op).apply(found.entries):
+        path = rename or entry.path
+        reason = unrepresentable(path) or _beside(path, seen_files)
+        if reason:
+            action, needed = "unrepresentable", 0
+        else:
+            local = _lstat(os.path.join(root, path))
+            record = index.get(path)
+            action, reason = decide_pull(
+                entry.info, local, record, overwrite=op.overwrite, size_only=op.size_only
+            )
+            present = needed = 0
+            if action in _MOVES:
+                if _in_parts(found.location.store, entry.info):
+                    present = peek_present(staging, path, op.source, entry.info)
+                out.files += 1
+                out.bytes += max(entry.info.size, 0)
+                out.present += present
+                if action != "compare":  # which claims room when it is found to differ
+                    needed = round_up(entry.info.size, block) - round_up(present, block)
+                    out.needed += needed
+                    out.inodes += 1
+        if kept is not None:
+            kept.add(path)
+        out.count(action, entry.info.size)
+        rows.add(Row(path, action, entry.info.size, {**_detail(entry, reason), "needed": needed}))
+    if kept is not None:
+        plan_local_deletions(op, root, kept, index, out, rows)
+    if not out.actions and (why := Selection.of(op).none_left()):
+        out.notes.append(why)
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {"root": root}
+    return out
+
+
+_MOVES = ("fetch", "overwrite", "compare")
+
+
+def _target_of(op: Pull, found: Found) -> tuple[str, str]:
+    """The target folder, and the file's name there if one object was asked for under a name."""
+    target = op.target
+    assert target is not None  # Pull.check
+    if found.single is not None and not target.endswith("/") and not os.path.isdir(target):
+        return os.path.dirname(target), os.path.basename(target)
+    return target.rstrip("/") or "/", ""
+
+
+def _identity(root: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(root)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def _beside(path: str, seen: list[str]) -> str | None:
+    """Why a path below a name that is a file itself cannot be; `seen` are files that may be such.
+
+    Listings come in key order, so only files that are a text prefix of the current path need be kept.
+    """
+    while seen and not path.startswith(seen[-1]):
+        seen.pop()
+    if any(path.startswith(name + "/") for name in seen):
+        return "lies below a name that is an object itself"
+    seen.append(path)
+    return None
+
+
+def _detail(entry: Entry, reason: str | None) -> dict[str, object]:
+    info = entry.info
+    detail: dict[str, object] = {"key": info.key}
+    if reason:
+        detail["reason"] = reason
+    if info.etag:
+        detail["etag"] = info.etag
+    if info.modified is not None:
+        detail["modified"] = info.modified
+    if info.version:
+        detail["version"] = info.version
+    return detail
+
+
+def _info(row: Row) -> ObjectInfo:
+    detail = row.detail
+    return ObjectInfo(
+        detail["key"], row.size, detail.get("etag", ""), detail.get("modified"), detail.get("version", "")
+    )
+
+
+def _in_parts(store: Store, info: ObjectInfo) -> bool:
+    return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Do what the plan says."""
+    return _Pulling(run, planned).run_all()
+
+
+class _Pulling:
+    """One pull while it is performed."""
+
+    def __init__(self, run: Run, planned: Plan) -> None:
+        assert isinstance(run.operation, Pull)
+        self.run, self.op, self.plan = run, run.operation, planned
+        self.root: str = planned.details["root"]
+        self.outcome = Outcome(run)
+        if not planned.actions:
+            self.outcome.notes.extend(planned.notes)
+        self.index = Index(run.context.state_dir, self.op.source, self.root, _identity(self.root))
+        self.store = run.open(_folder_part(self.op.source)).store
+        self.verified: dict[str, bool] = {}
+        self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
+        self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
+        self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
+
+    def run_all(self) -> Report:
+        try:
+            with Landing(self.root, umask=self.run.context.umask, landed=self._landed) as self.landing:
+                self.index.open(self.landing.identity)
+                run_units(self.run.control, self._units(), workers=self.op.concurrency)
+                self.landing.flush()
+                self._deletions()
+        finally:
+            for parts in self.unfinished.values():
+                parts.close()
+            self.index.close()
+        unverified = sum(not good for good in self.verified.values())
+        if unverified and self.op.verify != "none":
+            self.outcome.notes.append(
+                f"{unverified:,} could not be verified: the store vouches for no checksum of them"
+            )
+        return self.outcome.report()
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        for row in self.plan.rows:
+            if row.action in _MOVES:
+                info = _info(row)
+                if row.action != "compare" and _in_parts(self.store, info):
+                    yield from self._big(row, info)
+                else:
+                    yield partial(self._small, row, info)
+            elif row.action == "unchanged":
+                self.outcome.add(row.path, "unchanged", row.size)
+            elif row.action != "delete":
+                self.outcome.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
+                if row.action != "skip":
+                    self.run.control.advance(failures=1)
+
+    # -- one object ---------------------------------------------------------------------------
+
+    def _small(self, row: Row, info: ObjectInfo) -> None:
+        try:
+            final, staging = self.landing.prepare(row.path)
+            if row.action == "compare" and (same := self._same_bytes(final, info)):
+                self.index.put({row.path: Record.of(validator(info), info.size, same)})
+                self.outcome.add(row.path, "unchanged", info.size)
+                self.run.control.advance(files=1, bytes=info.size)
+                return
+            if row.action == "compare":
+                self.space.claim(info.size)
+                row.detail["needed"] = info.size
+            self.claimed[row.path] = row.detail["needed"]
+            fd, temporary = self.landing.temporary(staging)
+            try:
+                os.fchmod(fd, self.landing.file_mode)
+                verified = fetch_whole(
+                    self.run.control, self.store, info, fd, self._check, claim=self.space.claim
+                )
+                size = os.fstat(fd).st_size
+                if info.size < 0:
+                    self.claimed[row.path] = size
+            except BaseException:
+                os.unlink(temporary)
+                raise
+            finally:
+                os.close(fd)
+            self.verified[row.path] = verified
+            self.landing.land(Landed(row.path, temporary, final, size, tag=validator(info)))
+        except Exception as error:
+            self.outcome.fail(row.path, error)
+
+    def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
+        """How the local file looked before it was read, if it has the MD5 that the ETag promises.
+
+        What changes it later, or while it is read, makes it another than was recorded.
+        """
+        digest = new_digest("md5")
+        view = memoryview(bytearray(1 << 20))
+        try:
+            with open(path, "rb", buffering=0) as file:
+                before = os.fstat(file.fileno())
+                while count := file.readinto(view):
+                    digest.update(view[:count])
+                    self.run.control.checkpoint()
+        except OSError as error:
+            raise disk_error(error, path) from error
+        return before if digest.hexdigest() == plain_md5(info) else None
+
+    def _big(self, row: Row, info: ObjectInfo) -> Iterator[Callable[[], None]]:
+        try:
+            final, staging = self.landing.prepare(row.path)
+            told = info
+            if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+                told = retrying(self.run.control, lambda: self.store.head(info.key))
+            parts = Partial(staging, row.path, self.op.source, info, self.landing.file_mode)
+        except NbdataError as error:
+            self.outcome.fail(row.path, error)
+            return
+        if parts.restarted:
+            self.outcome.notes.append(
+                f"{row.path}: the source changed since it was begun, so it was fetched anew"
+            )
+
+        def done(verified: bool) -> None:
+            os.fchmod(parts.fd, self.landing.file_mode)
+            os.fdatasync(parts.fd)
+            self.unfinished.pop(row.path).close()
+            self.verified[row.path] = verified
+            self.landing.land(
+                Landed(row.path, parts.data, final, info.size, synced=True, tag=validator(info))
+            )
+
+        def failed(error: Exception) -> None:
+            del self.unfinished[row.path]
+            if isinstance(error, RangesIgnored):
+                parts.discard()
+                self.run.control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
+                self._small(row, info)
+                return
+            parts.close()
+            if isinstance(error, ChecksumMismatch):
+                parts.discard()
+            self.outcome.fail(row.path, error)
+
+        check = partial(self._check, told)
+        fetch = PartedFetch(
+            self.run.control, self.store, info, parts, lambda _: check(), done=done, failed=failed
+        )
+        self.unfinished[row.path] = parts
+        self.claimed[row.path] = row.detail["needed"]
+        yield from fetch.units()
+
+    def _check(self, info: ObjectInfo) -> Check:
+        part_size = None
+        if self.op.verify == "auto" and "-" in info.etag:
+            part_size = self.store.part_size(info)
+        return check_for(info, self.op.verify, part_size)
+
+    # -- afterwards ---------------------------------------------------------------------------
+
+    def _landed(self, batch: list[Landed]) -> None:
+        """From the committing thread: these are durable under their final names."""
+        records: dict[str, Record | None] = {}
+        for file in batch:
+            if file.error is None and file.stat is not None:
+                records[file.path] = Record.of(file.tag, file.size, file.stat)
+        if records:
+            self.index.put(records)
+        for file in batch:
+            if file.error is not None:
+                self.outcome.fail(file.path, file.error)
+                continue
+            if file.synced:  # a big one: its record of parts is of no more use
+                Partial.forget_record(file.temporary)
+            self.outcome.add(
+                file.path, "fetched", file.size, moved=True, verified=self.verified.get(file.path, False)
+            )
+            self.run.control.advance(files=1)
+            if self.run.reservation is not None:
+                self.run.reservation.landed(self.claimed.pop(file.path, 0), 1)
+
+    def _deletions(self) -> None:
+        """Mirror, only when everything else went well."""
+        if not self.op.delete:
+            return
+        if self.outcome.failures:
+            self.outcome.notes.append("nothing was deleted, because not everything was fetched")
+            return
+        for row in self.plan.rows:
+            if row.action == "delete":
+                self.run.control.checkpoint()
+                try:
+                    os.unlink(os.path.join(self.root, row.path))
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    self.outcome.fail(row.path, disk_error(error, row.path))
+                    continue
+                self.index.put({row.path: None})
+                self.outcome.add(row.path, "deleted", row.size)
+
+
+def _folder_part(source: str) -> str:
+    """A place in the same store that is sure to be openable: the source without its glob."""
+    return glob_base(source) if has_glob(source) else source

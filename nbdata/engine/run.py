@@ -1,0 +1,152 @@
+"""What one verb's plan and perform are given: the operation, its context, its stores, where rows go."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbdata.engine.leases import Leases
+from nbdata.engine.spool import RowFile
+from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
+from nbdata.operation import Context, Operation
+from nbdata.report import Report, Row
+from nbdata.space.ledger import Reservation
+from nbdata.stores.base import Location
+from nbdata.stores.resolve import open_place
+from nbdata.transfer.control import Control
+
+__all__ = ["BAD", "Outcome", "Run"]
+
+#: Outcomes that make a job a failed one.
+BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused")
+# Of these the worst are told first; the rest comes in the order in which it happened.
+_WORST = ("mismatch", "missing")
+# Objects in a row that the store did not answer for, after which the whole job ends.
+_UNANSWERED = 16
+
+
+@dataclass
+class Run:
+    """One operation on its way.
+
+    Attributes
+    ----------
+    operation, context
+        What, and whose.
+    control : Control
+        Stop, wait and count; a Task, or a stand-in while only planning.
+    folder : str
+        A private folder for spooled rows.
+    reservation : Reservation or None
+        The disk space that is held for it, while it is performed.
+    leases : Leases or None
+        Where it hands out items, while it is performed.
+    bindings : dict
+        Objects of this process: ``fs``.
+    """
+
+    operation: Operation
+    context: Context
+    control: Control
+    folder: str
+    bindings: dict[str, object] = field(default_factory=dict)
+    reservation: Reservation | None = None
+    leases: Leases | None = None
+    _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
+
+    def open(self, place: str) -> Location:
+        """The store and key of a place, with this run's credentials, stopped when this run is."""
+        return open_place(place, self.context, stop=self.control, fs=self.bindings.get("fs"))
+
+    def row_file(self, name: str) -> RowFile:
+        """A new file for rows."""
+        file = RowFile(os.path.join(self.folder, f"{name}.jsonl"))
+        self._files.append(file)
+        return file
+
+    def close(self) -> None:
+        """Close the files of rows that an error left open; what was recorded until then can be read."""
+        for file in self._files:
+            file.close()
+
+
+class Outcome:
+    """What became of each object: counts, failures and rows, from many threads.
+
+    Applies ``--on-error``: with *stop* the first failure ends the run. Some failures always do: a full disk,
+    and a store that has not answered for many objects in a row.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._rows = run.row_file("report")
+        self._unanswered = 0
+        self.counts: dict[str, int] = {}
+        self.failures: list[list[str]] = []
+        self._ranks: list[int] = []
+        self.files = self.bytes = 0
+        self.notes: list[str] = []
+
+    def add(self, path: str, outcome: str, size: int = 0, *, moved: bool = False, **detail: Any) -> None:
+        """Record one object; `moved` says that its bytes were."""
+        with self._lock:
+            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+            if moved:
+                self.files += 1
+                self.bytes += size
+                self._unanswered = 0
+            if outcome in BAD and len(self.failures) < 100:
+                self.failures.append([path, str(detail.get("reason", outcome))])
+                self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
+        self._rows.add(Row(path, outcome, size, detail))
+
+    def fail(
+        self,
+        path: str,
+        error: Exception,
+        *,
+        outcome: str = "failed",
+        size: int = 0,
+        moved: bool = False,
+        **detail: Any,
+    ) -> None:
+        """Record a failure; raises it if the run is to end here.
+
+        Its reason is the error's text, unless `detail` has a better one.
+        """
+        if not isinstance(error, NbdataError):
+            raise error
+        self._run.control.checkpoint()  # what failed because of a stop is no failure
+        told = {"reason": str(error), "error": type(error).__name__, **detail}
+        self.add(path, outcome, size, moved=moved, **told)
+        self._run.control.advance(failures=1)
+        if isinstance(error, StoreUnavailable):
+            with self._lock:
+                self._unanswered += 1
+        on_error = getattr(self._run.operation, "on_error", "raise")
+        if isinstance(error, NotEnoughSpace) or on_error == "stop" or self._unanswered >= _UNANSWERED:
+            raise error
+
+    def report(self, **details: object) -> Report:
+        """The Report of all that was recorded; closes the rows."""
+        self._rows.close()
+        source, target = self._run.operation.places()
+        bad = any(self.counts.get(name) for name in BAD)
+        worst = sorted(range(len(self.failures)), key=self._ranks.__getitem__)
+        report = Report(
+            verb=self._run.operation.verb,
+            source=source,
+            target=target,
+            state="FAILED" if bad else "DONE",
+            counts=dict(self.counts),
+            files=self.files,
+            bytes=self.bytes,
+            failures=[self.failures[n] for n in worst],
+            notes=self.notes,
+            details=dict(details),
+        )
+        report.rows = self._rows.rows()
+        return report

@@ -1,0 +1,154 @@
+"""From an operation to its Plan, or to a running Task that ends with its Report.
+
+The one place that joins verbs to what carries them out: it finds the verb's module, takes the lock on the target,
+reserves the space that the plan needs, and only then lets bytes move. Agent and inline host both call this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from nbdata.engine.leases import Leases
+from nbdata.engine.run import Run
+from nbdata.engine.task import Task
+from nbdata.operation import Context, Operation
+from nbdata.report import Plan, Report, Snapshot
+from nbdata.runtime import runtime_folder
+from nbdata.space.ledger import Ledger, not_enough
+from nbdata.space.limits import limited_folders
+from nbdata.stores.redaction import redacted
+from nbdata.transfer.locks import TargetLock
+
+__all__ = ["Planning", "load_all", "make_plan", "new_task", "perform"]
+
+# Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
+_VERBS = ("pull", "push", "md5check", "untar_volumes", "quota", "cleanup", "probe")
+
+
+class _Verb(Protocol):
+    def plan(self, run: Run) -> Plan: ...
+
+    def perform(self, run: Run, planned: Plan) -> Report: ...
+
+
+def _module(verb: str) -> _Verb:
+    assert verb in _VERBS
+    return importlib.import_module(f"nbdata.engine.{verb}")
+
+
+def load_all() -> None:
+    """Import every verb now: an agent must not read code that is replaced under it later."""
+    for verb in _VERBS:
+        _module(verb)
+
+
+class Planning(Task):
+    """A Task that never leaves its caller's thread: for plans, which count nothing but can be stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(Snapshot(id="plan", verb="plan"))
+
+
+def new_folder() -> str:
+    """A private folder for the rows of one plan or job."""
+    folder = os.path.join(runtime_folder(), "jobs", secrets.token_hex(8))
+    os.makedirs(folder, mode=0o700)
+    return folder
+
+
+def make_plan(
+    operation: Operation, context: Context, control: Task, folder: str, bindings: Mapping[str, object]
+) -> Plan:
+    """The plan, with the room at its target; writes nothing but its rows."""
+    run = Run(operation, context, control, folder, dict(bindings))
+    try:
+        return _planned(run)
+    finally:
+        run.close()
+
+
+def _planned(run: Run) -> Plan:
+    planned = _module(run.operation.verb).plan(run)
+    planned.source, planned.target = redacted(planned.source), redacted(planned.target)
+    where = run.operation.local_target()
+    if where is not None and planned.needed:
+        room = Ledger().room(where, limited_folders(run.context.state_dir, run.context.env))[0]
+        planned.free, planned.limit_source = room.free, room.domain.source
+        planned.limit = room.domain.limit if room.domain.device is None else None
+        short = room.inodes_free is not None and planned.inodes > room.inodes_free
+        planned.fits = planned.needed <= room.free and not short
+        if not planned.fits:
+            error = not_enough(where, planned.needed, planned.inodes, room)
+            planned.notes.append(str(error))
+    return planned
+
+
+def new_task(operation: Operation, context: Context, *, background: bool) -> Task:
+    """A task in state QUEUED."""
+    source, target = (redacted(place) for place in operation.places())
+    return Task(
+        Snapshot(
+            id=secrets.token_hex(2),
+            verb=operation.verb,
+            source=source,
+            target=target,
+            background=background,
+            owner=context.owner,
+        )
+    )
+
+
+def perform(
+    operation: Operation,
+    context: Context,
+    task: Task,
+    folder: str,
+    bindings: Mapping[str, object],
+    leases: Leases,
+) -> Report:
+    """Plan, take the target's lock, reserve, move, report; the callable that a Task runs."""
+    run = Run(operation, context, task, folder, dict(bindings), leases=leases)
+    where = operation.local_target()
+    with contextlib.ExitStack() as stack:
+        stack.callback(leases.end)
+        stack.callback(run.close)
+        if where is not None:
+            stack.enter_context(_locked(task, where))
+        task.enter("PLANNING")
+        planned = _planned(run)
+        task.expect(files=planned.files or None, bytes=planned.bytes or None)
+        if where is not None and (planned.needed or planned.files):
+            force = bool(getattr(operation, "ignore_space", False))
+            limited = limited_folders(context.state_dir, context.env)
+            run.reservation = stack.enter_context(
+                Ledger().reserve(where, planned.needed, planned.inodes, limited, force=force)
+            )
+        task.enter("RUNNING")
+        report = _module(operation.verb).perform(run, planned)
+        report.source, report.target = redacted(report.source), redacted(report.target)
+        snapshot = task.snapshot()
+        report.retries = snapshot.retries
+        return report
+
+
+@contextlib.contextmanager
+def _locked(task: Task, target: str) -> Iterator[None]:
+    lock = TargetLock(target, f"{task.id}")
+    while (holder := lock.acquire()) is not None:
+        task.enter("QUEUED", f"waits for {holder}, which works on the same target")
+        task.sleep(0.2)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def forget(folder: str) -> None:
+    """Remove the rows of a job that nobody will ask for again."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,62 @@
+"""Rows of plans and reports on disk: written as they arise, read in pages, never all in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+
+from nbdata.report import Row, Rows
+
+__all__ = ["RowFile"]
+
+# Rows of a page, so that a page of long keys stays below the wire's frame size.
+_PAGE_BYTES = 256 << 10
+
+
+class RowFile:
+    """A file of rows, one JSON array a line; safe to append to from many threads."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.count = 0
+        self._lock = threading.Lock()
+        self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", buffering=1 << 16)  # noqa: SIM115
+
+    def add(self, row: Row) -> None:
+        """Append one row."""
+        line = json.dumps(row, separators=(",", ":")) + "\n"
+        with self._lock:
+            self._file.write(line)
+            self.count += 1
+
+    def close(self) -> None:
+        """Write out what is buffered; reading works after that."""
+        with self._lock:
+            self._file.close()
+
+    def __iter__(self) -> Iterator[Row]:
+        with open(self.path, encoding="utf-8", errors="surrogatepass") as lines:
+            for line in lines:
+                yield Row(*json.loads(line))
+
+    def rows(self) -> Rows:
+        """The rows as Plans and Reports carry them."""
+        path = self.path
+        return Rows(self.count, lambda offset: read_page(path, offset))
+
+
+def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
+    """Rows from byte `offset` on, and the offset of the next page, or None at the end."""
+    rows: list[Row] = []
+    try:
+        with open(path, "rb") as lines:
+            lines.seek(offset)
+            while lines.tell() - offset < _PAGE_BYTES and (line := lines.readline()):
+                rows.append(Row(*json.loads(line.decode("utf-8", "surrogatepass"))))
+            after = lines.tell()
+            end = os.fstat(lines.fileno()).st_size
+    except FileNotFoundError:  # the job was dropped from the agent's list
+        return rows, None
+    return rows, after if after < end else None

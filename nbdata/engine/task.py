@@ -1,0 +1,309 @@
+"""The state of one job: what it does now, how far it is, and how it is told to stop.
+
+::
+
+    QUEUED → PLANNING → RUNNING → DONE | FAILED
+    any of the first three ⇄ PAUSED(reason)
+    any unfinished state → CANCELLING → CANCELLED
+    any unfinished state → INTERRUPTED          its host ended
+
+A Task runs a callable in a thread of its own; it knows no verb, socket or widget. Work calls
+`checkpoint` between steps: it waits there while the task is paused and raises Cancelled when it is to stop.
+Blocking calls of stores are woken by what they register with the task (`Stop` of stores.base).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from nbdata.errors import Cancelled, NbdataError, TransferFailed
+from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
+
+__all__ = ["ALLOWED", "Task"]
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "QUEUED": ("PLANNING", "PAUSED", "CANCELLING", "FAILED", "INTERRUPTED"),
+    "PLANNING": ("RUNNING", "PAUSED", "CANCELLING", "FAILED", "INTERRUPTED", "QUEUED"),
+    "RUNNING": ("PAUSED", "DONE", "FAILED", "CANCELLING", "INTERRUPTED"),
+    "PAUSED": ("QUEUED", "PLANNING", "RUNNING", "CANCELLING", "FAILED", "INTERRUPTED"),
+    "CANCELLING": ("CANCELLED", "INTERRUPTED"),
+}
+
+# Over how many seconds the shown rate is taken.
+_RATE_WINDOW = 5.0
+
+
+class Task:
+    """See the module; `snapshot` is the only thing that leaves it."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._now = snapshot
+        self._changed = threading.Condition(threading.RLock())
+        self._aborts: dict[Callable[[], None], None] = {}
+        self._stopping = False
+        self._resume_to = ""
+        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
+        self._began = 0.0
+        self._thread: threading.Thread | None = None
+        self.report: Report | None = None
+        self.error: NbdataError | None = None
+        snapshot.created = snapshot.created or time.time()
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._now.id
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def start(self, work: Callable[[Task], Report]) -> None:
+        """Run `work` in a thread; its Report or its error becomes the task's end."""
+        self._thread = threading.Thread(target=self._work, args=(work,), name=f"job-{self.id}", daemon=True)
+        self._thread.start()
+
+    def _work(self, work: Callable[[Task], Report]) -> None:
+        self._began = time.monotonic()
+        try:
+            report = work(self)
+        except Cancelled as error:
+            self._end("CANCELLED", error)
+        except NbdataError as error:
+            self._end("CANCELLED" if self._stopping else "FAILED", error)
+        except BaseException as error:
+            import traceback
+
+            traceback.print_exc()  # into the agent's log: this is a fault of ours
+            self._end("FAILED", NbdataError(f"internal error: {type(error).__name__}: {error}"))
+        else:
+            failed = report.state == "FAILED"
+            self._end(report.state, _failure(report) if failed else None, report)
+
+    def _end(self, state: str, error: NbdataError | None, report: Report | None = None) -> None:
+        with self._changed:
+            now = self._now
+            if now.state in FINISHED:
+                return
+            if state == "FAILED" and now.state == "CANCELLING":
+                state = "CANCELLED"  # it had failures, or broke, when it was told to end
+            if report is None:
+                report = Report(
+                    verb=now.verb,
+                    source=now.source,
+                    target=now.target,
+                    files=now.files,
+                    bytes=now.bytes,
+                    counts={"done": now.files},
+                    retries=now.retries,
+                    failures=[["", str(error)]] if error and state == "FAILED" else [],
+                )
+            if state == "CANCELLED":
+                error = Cancelled(
+                    f"{now.verb} was cancelled", remedy="What was done is kept; the same line continues"
+                )
+            report.state = state
+            now.seconds = report.seconds = time.monotonic() - self._began
+            self.report, self.error = report, error
+            now.error = error.to_dict() if error else None
+            if state == "CANCELLED" and now.state != "CANCELLING":
+                self._move("CANCELLING")
+            if state == "DONE" and now.state != "RUNNING":
+                now.state = "RUNNING"  # paused or interrupted in its very last step
+            self._move(state)
+
+    def _move(self, state: str, reason: str = "") -> None:
+        with self._changed:
+            if state not in ALLOWED.get(self._now.state, ()):
+                raise ValueError(f"a job that is {self._now.state} cannot become {state}")
+            self._now.state, self._now.reason = state, reason
+            self._touch()
+
+    def _touch(self) -> None:
+        self._now.version += 1
+        self._changed.notify_all()
+
+    def enter(self, state: str, reason: str = "") -> None:
+        """The next state of the work itself (PLANNING, RUNNING, or QUEUED with a reason)."""
+        with self._changed:
+            self.checkpoint()
+            if self._now.state != state or self._now.reason != reason:
+                if self._now.state == state:
+                    self._now.reason = reason
+                    self._touch()
+                else:
+                    self._move(state, reason)
+
+    # -- stopping: the Stop protocol of stores.base, and what work calls ------------------------
+
+    def is_set(self) -> bool:
+        """Whether the work is to end."""
+        return self._stopping
+
+    def add(self, abort: Callable[[], None]) -> None:
+        """Register what wakes a blocking call; called at once if the task is already stopping."""
+        with self._changed:
+            self._aborts[abort] = None
+            stopping = self._stopping
+        if stopping:
+            abort()
+
+    def remove(self, abort: Callable[[], None]) -> None:
+        """Forget what `add` registered."""
+        self._aborts.pop(abort, None)
+
+    def checkpoint(self) -> None:
+        """Wait while paused; raise Cancelled if the work is to end. Cheap when neither is so."""
+        if self._stopping or self._now.state == "PAUSED":
+            with self._changed:
+                while self._now.state == "PAUSED" and not self._stopping:
+                    self._changed.wait()
+            if self._stopping:
+                raise Cancelled("cancelled")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait that long, or until it is to end (then Cancelled)."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while not self._stopping and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+        self.checkpoint()
+
+    def pause(self, reason: str = "user") -> bool:
+        """Hold the work at its next checkpoint; False if there is nothing to hold."""
+        with self._changed:
+            if self._now.state in ("QUEUED", "PLANNING", "RUNNING"):
+                self._resume_to = self._now.state
+                self._move("PAUSED", reason)
+                return True
+            return False
+
+    def resume(self) -> bool:
+        """Go on after `pause`."""
+        with self._changed:
+            if self._now.state == "PAUSED":
+                self._move(self._resume_to)
+                return True
+            return False
+
+    def cancel(self) -> bool:
+        """End the work soon, resumable; False if it is over already."""
+        with self._changed:
+            if self._now.state in FINISHED or self._stopping:
+                return False
+            self._stopping = True
+            self._move("CANCELLING")
+            aborts = list(self._aborts)
+        for abort in aborts:
+            abort()
+        return True
+
+    def interrupt(self) -> None:
+        """Its host ends now: record that, whatever the work does."""
+        with self._changed:
+            if self._now.state not in FINISHED:
+                self._stopping = True
+                self._now.error = Cancelled(
+                    f"{self._now.verb} was interrupted: the agent ended", remedy="The same line continues"
+                ).to_dict()
+                self._move("INTERRUPTED")
+            aborts = list(self._aborts)
+        for abort in aborts:
+            abort()
+
+    # -- progress -----------------------------------------------------------------------------
+
+    def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
+        """Set the totals; None where nobody knows."""
+        with self._changed:
+            self._now.files_total, self._now.bytes_total = files, bytes
+            self._touch()
+
+    def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
+        """Add to what is done; negative bytes take back what has to be done again."""
+        with self._changed:
+            now = self._now
+            now.files += files
+            now.bytes += bytes
+            now.failures += failures
+            now.retries += retries
+            now.version += 1
+
+    def phase(self, text: str) -> None:
+        """Say in a word what it does now."""
+        with self._changed:
+            self._now.phase = text
+            self._touch()
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state now, with rate and time left."""
+        with self._changed:
+            now = self._now
+            clock = time.monotonic()
+            if now.state in ACTIVE and self._began:
+                now.seconds = clock - self._began
+                self._samples.append((clock, now.bytes))
+                while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
+                    self._samples.popleft()
+                (then, before), span = self._samples[0], clock - self._samples[0][0]
+                now.rate = max(0.0, (now.bytes - before) / span) if span > 0.2 else now.rate
+                left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
+                now.eta = (
+                    left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None
+                )
+                del then
+            return Snapshot(**vars(now))
+
+    def wait_change(self, version: int, timeout: float | None) -> Snapshot:
+        """The snapshot after something changed since `version`, or after `timeout` seconds."""
+        with self._changed:
+            if self._now.version == version and self._now.state not in FINISHED:
+                self._changed.wait(timeout)
+            return self.snapshot()
+
+    def wait_end(self, timeout: float) -> None:
+        """Wait until it is over, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._now.state in FINISHED, timeout)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is over."""
+        return self._now.state in FINISHED
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the work's thread; False if it still runs."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+
+def _failure(report: Report) -> TransferFailed:
+    """The error of a job that went to its end with failures, in words that fit what they are."""
+    bad = {name: report.counts[name] for name in _SAID if report.counts.get(name)}
+    bad = bad or {"failed": len(report.failures)}
+    (first, count), *others = bad.items()
+    what = f"{count:,} of {sum(report.counts.values()):,} {_SAID[first][count != 1]}"
+    what += "".join(f", {more:,} {_SAID[name][more != 1]}" for name, more in others)
+    path, reason = report.failures[0] if report.failures else ["", ""]
+    named = reason if path in reason else f"{path}: {reason}"
+    content = any(name in bad for name in ("mismatch", "missing"))
+    return TransferFailed(
+        f"{report.verb}: {what}; first {named}",
+        remedy="Get these again from where they came"
+        if content
+        else "The rest was done; the same line tries only these again",
+    )
+
+
+# Outcomes that make a job a failed one, the worst first, and how one and many of them are said.
+_SAID = {
+    "mismatch": ("does not match", "do not match"),
+    "missing": ("is missing", "are missing"),
+    "failed": ("failed", "failed"),
+    "conflict": ("is a conflict", "are conflicts"),
+    "unrepresentable": ("cannot be represented", "cannot be represented"),
+    "refused": ("was refused", "were refused"),
+}

@@ -1,0 +1,285 @@
+"""The volumes of one archive in a store: found, read as one stream with retries, told apart, deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from nbdata.archives.decompress import detect
+from nbdata.archives.stream import Readable
+from nbdata.archives.volumes import choose_set, guess_format
+from nbdata.engine.run import Run
+from nbdata.engine.sources import find
+from nbdata.errors import BadOption, NotFound, StoreUnavailable
+from nbdata.paths import glob_base, has_glob
+from nbdata.report import Row
+from nbdata.stores.base import Body, Location, ObjectInfo, Store
+from nbdata.transfer.control import Control
+from nbdata.transfer.partials import validator
+from nbdata.transfer.retry import Patience, listing, retrying
+
+__all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "volumes_of"]
+
+# What may stand at the end of a name to number a volume; names that differ before that are no set.
+_NUMBER = re.compile(r"[0-9A-Za-z]*\Z")
+_HEAD = 512
+_SKIPPED = 256 << 10
+
+
+@dataclass(frozen=True)
+class VolumeList:
+    """The volumes of one archive, in the order in which they are joined.
+
+    Attributes
+    ----------
+    title : str
+        How messages call the archive.
+    format : str or None
+        What its name says about the content; None if it says nothing.
+    volumes : tuple of StoredVolume
+    """
+
+    title: str
+    format: str | None
+    volumes: tuple[StoredVolume, ...]
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all volumes; None if the store does not say for each."""
+        sizes = [v.size for v in self.volumes]
+        return None if None in sizes else sum(s for s in sizes if s is not None)
+
+    def fingerprints(self) -> list[str]:
+        """For each volume, what tells it and all before it from any others.
+
+        Where the store vouches for no version, it is one that never comes again.
+        """
+        found, digest = [], hashlib.sha256()
+        for volume in self.volumes:
+            known = validator(volume.info) or secrets.token_hex(8)
+            digest.update(json.dumps([volume.name, volume.info.size, known]).encode())
+            found.append(digest.hexdigest()[:16])
+        return found
+
+    def volume_at(self, offset: int) -> int:
+        """The number of the volume that holds a byte; the last if sizes are not known."""
+        return min(bisect_right(self._ends, offset), len(self.volumes) - 1)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        if self.size is None:
+            return [0] * len(self.volumes)
+        return list(accumulate(v.size or 0 for v in self.volumes))
+
+    def detect(self) -> str:
+        """The format by the first 512 bytes, and nothing but these is asked for; BadArchive if it is none."""
+        head = b""
+        for volume in self.volumes:
+            head += volume.head(_HEAD - len(head))
+            if len(head) == _HEAD:
+                break
+        return detect(head, self.title)
+
+
+class StoredVolume:
+    """One volume in a store; a VolumeSource of `nbdata.archives.stream`.
+
+    A read that fails in a way that is worth it is tried again, and goes on at the offset that was reached.
+    The bytes are of the version that was listed, else SourceChanged.
+    """
+
+    def __init__(self, control: Control, store: Store, name: str, info: ObjectInfo) -> None:
+        self._control, self._store = control, store
+        self.name, self.info = name, info
+        self.size = info.size if info.size >= 0 else None
+
+    def open(self, offset: int, /) -> Readable:
+        return _Reading(self._control, self._store, self.info, offset)
+
+    def head(self, count: int) -> bytes:
+        """The first bytes, at most `count`."""
+        if self.size == 0:
+            return b""
+        end = count if self.size is None else min(count, self.size)
+        reading = _Reading(self._control, self._store, self.info, 0, end)
+        data, view = b"", memoryview(bytearray(end))
+        try:
+            while len(data) < end and (read := reading.readinto(view[: end - len(data)])):
+                data += bytes(view[:read])
+        finally:
+            reading.close()
+        return data
+
+    def delete(self) -> bool:
+        """Delete it, if it still is what was read."""
+
+        def attempt() -> bool:
+            try:
+                now = self._store.head(self.info.key)
+            except NotFound:
+                return True
+            if now.size != self.info.size or (self.info.etag and now.etag != self.info.etag):
+                return False
+            self._store.delete([self.info.key])
+            return True
+
+        return retrying(self._control, attempt)
+
+
+class _Reading:
+    """A volume from an offset on, whatever breaks off on the way."""
+
+    def __init__(
+        self, control: Control, store: Store, info: ObjectInfo, start: int, end: int | None = None
+    ) -> None:
+        self._control, self._store, self._info = control, store, info
+        self._at, self._end = start, end
+        self._patience = Patience(control)
+        self._body: Body | None = None
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        while True:
+            self._control.checkpoint()
+            try:
+                if self._body is None:
+                    self._body = self._opened()
+                count = self._body.readinto(buffer)
+                if not count and self._info.size >= 0 and self._at < (self._end or self._info.size):
+                    raise StoreUnavailable(
+                        "the object ended early", path=self._info.key, details={"retry": True}
+                    )
+            except Exception as error:
+                self.close()
+                self._patience.after(error)
+                continue
+            self._at += count
+            self._patience.succeeded()
+            return count
+
+    def _opened(self) -> Body:
+        body = self._store.read(self._info.key, self._at, self._end, match=self._info)
+        try:
+            if body.start not in (0, self._at):
+                raise StoreUnavailable("the store sent another range than was asked for", path=self._info.key)
+            scratch = memoryview(bytearray(_SKIPPED))
+            left = self._at - body.start  # a store without ranges begins at 0
+            while left and (count := body.readinto(scratch[:left])):
+                self._control.checkpoint()
+                left -= count
+            return body
+        except BaseException:
+            body.close()
+            raise
+
+    def close(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            body.close()
+
+
+# -- finding --------------------------------------------------------------------------------------
+
+
+def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
+    """The volumes that a source means; reads listings only.
+
+    A list is taken as it is, in its order. Else the set that the named volume belongs to, or the only one in
+    the folder or among what the glob matches, is ordered by number.
+
+    Raises
+    ------
+    MissingVolume
+        If the set has a hole.
+    BadOption
+        If several sets are there, or they are volumes of GNU tar's own.
+    NotFound
+        If there is none.
+    """
+    if not isinstance(source, str):
+        return _listed(run, source)
+    location = run.open(glob_base(source) if has_glob(source) else source)
+    single = None if has_glob(source) or location.is_folder else _head(run, location)
+    if single is not None:
+        folder = location.key[: location.key.rfind("/") + 1]
+        first = location.key[len(folder) :]
+        entries = _siblings(run, location.store, folder, first)
+        entries.setdefault(first, single)
+    else:
+        first = None
+        found = find(run, source if has_glob(source) else source.rstrip("/") + "/")
+        entries = {e.path: e.info for e in found.entries}
+        if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
+            entries = {name: info for name, info in entries.items() if "/" not in name} or entries
+    chosen = choose_set(entries, first=first)
+    if chosen.scheme == "gnu":
+        raise BadOption(
+            f"{chosen.stem} is a multi-volume archive of GNU tar, whose volumes cannot be joined",
+            path=location.place,
+            remedy="Pull them and unpack them with tar --multi-volume; those that split makes can be joined",
+        )
+    volumes = (StoredVolume(run.control, location.store, name, entries[name]) for name in chosen.names)
+    return VolumeList(chosen.stem, chosen.format, tuple(volumes))
+
+
+def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
+    if not places:
+        raise BadOption("the list of volumes is empty", remedy="Name at least one volume")
+    volumes = []
+    for place in places:
+        location = run.open(place)
+        info = retrying(run.control, lambda at=location: at.store.head(at.key))  # type: ignore[misc]
+        volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
+    title = volumes[0].name
+    return VolumeList(title, guess_format(title), tuple(volumes))
+
+
+def _head(run: Run, location: Location) -> ObjectInfo | None:
+    try:
+        return retrying(run.control, lambda: location.store.head(location.key))
+    except NotFound as error:
+        if error.details.get("bucket"):
+            raise
+        return None
+
+
+def _siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
+    """What lies in the folder and may be of one set with `name`."""
+    prefix = folder + _NUMBER.sub("", name)
+    found = {}
+    for info in listing(run.control, store, prefix):
+        run.control.checkpoint()
+        if "/" not in info.key[len(folder) :]:
+            found[info.key[len(folder) :]] = info
+    return found
+
+
+# -- from a plan to its execution -----------------------------------------------------------------
+
+
+def rows_of(volumes: VolumeList) -> Iterator[Row]:
+    """The volumes as rows of a plan."""
+    for volume in volumes.volumes:
+        info = volume.info
+        detail = {"key": info.key, "etag": info.etag, "modified": info.modified, "version": info.version}
+        yield Row(volume.name, "read", info.size, detail)
+
+
+def volumes_of(run: Run, source: str | tuple[str, ...], rows: Iterable[Row], title: str) -> VolumeList:
+    """The volumes that the rows of a plan name."""
+    volumes = []
+    one = (
+        run.open(glob_base(source) if has_glob(source) else source).store if isinstance(source, str) else None
+    )
+    for number, row in enumerate(rows):
+        d = row.detail
+        store = one or run.open(source[number]).store
+        info = ObjectInfo(d["key"], row.size, d["etag"], d["modified"], d["version"])
+        volumes.append(StoredVolume(run.control, store, row.path, info))
+    return VolumeList(title, None, tuple(volumes))

@@ -1,0 +1,133 @@
+"""Compare one file with what a store says of an object, without reading the object.
+
+An ETag confirms; whether it refutes depends (see nbdata.integrity.etags). Listings do not tell whether an
+object is encrypted, so before a mismatch is called one the store is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from nbdata.engine.hashing import hash_object
+from nbdata.engine.verify import plain_md5, vouched
+from nbdata.errors import SourceChanged
+from nbdata.integrity.digests import Digest, new_digest
+from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
+from nbdata.integrity.verdicts import Verdict
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.control import Control
+from nbdata.transfer.retry import retrying
+
+__all__ = ["Answer", "compare"]
+
+# Part sizes that are tried where the store does not tell: each costs one more MD5 of the bytes.
+_GUESSES = 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A verdict and why.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    expected, got : str
+        Digests in hexadecimal digits; empty where there is none.
+    algorithm : str
+        Of the digests; ``etag`` for one of a multipart upload.
+    reason : str
+        Why it is not ok, or why nothing can be said.
+    read : int
+        Bytes that were read, or -1 if nothing was.
+    """
+
+    verdict: Verdict
+    expected: str = ""
+    got: str = ""
+    algorithm: str = ""
+    reason: str = ""
+    read: int = -1
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """A digest that the object has, by one of several ways to compute it; only `conclusive` ones refute."""
+
+    algorithm: str
+    expected: str
+    makers: list[Callable[[], Digest]]
+    conclusive: bool
+
+
+def compare(
+    control: Control, store: Store, info: ObjectInfo, other: Store, promised: ObjectInfo, algorithm: str
+) -> Answer:
+    """Hash an object and compare it with what `other` says of `promised`.
+
+    Raises
+    ------
+    SourceChanged
+        If either of them changed meanwhile.
+    """
+    md5 = plain_md5(promised) if algorithm in ("auto", "md5") else None
+    if md5:  # known from the listing: no further request unless it differs
+        promise: _Promise | None = _Promise("md5", md5, [partial(new_digest, "md5")], conclusive=True)
+    else:
+        promised = _asked_again(control, other, promised)
+        promise = _promise(control, other, promised, algorithm)
+    while True:
+        if promise is None:
+            return Answer(Verdict.UNVERIFIABLE, reason=_why_not(promised, algorithm))
+        answer = _judged(control, store, info, promise)
+        if answer.verdict is not Verdict.MISMATCH or promise.algorithm != "md5":
+            return answer
+        promised = _asked_again(control, other, promised)
+        if not promised.encrypted:
+            return answer
+        promise = _promise(control, other, promised, algorithm)  # no MD5 this time
+
+
+def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -> _Promise | None:
+    known = vouched(info, algorithm)
+    if known is not None:
+        return _Promise(*known, [partial(new_digest, known[0])], conclusive=True)
+    etag = parse_etag(info.etag)
+    if algorithm != "auto" or etag.kind != "multipart" or info.encrypted or info.size < 0:
+        return None
+    part_size = retrying(control, lambda: store.part_size(info))
+    sizes = [part_size] if part_size else part_size_candidates(info.size, etag.parts)[:_GUESSES]
+    makers = [partial(MultipartDigest, size) for size in sizes]
+    # One part is the same digest whatever its size is said to be.
+    conclusive = part_size is not None or etag.parts == 1
+    return _Promise("etag", etag.value, makers, conclusive) if makers else None  # type: ignore[arg-type]
+
+
+def _judged(control: Control, store: Store, info: ObjectInfo, promise: _Promise) -> Answer:
+    hashed = hash_object(control, store, info, lambda: [make() for make in promise.makers])
+    right = promise.expected in hashed.digests
+    got = promise.expected if right else hashed.digests[0]
+    verdict, reason = Verdict.OK, ""
+    if not right and promise.conclusive:
+        verdict, reason = Verdict.MISMATCH, f"the {promise.algorithm} differs"
+    elif not right:
+        verdict = Verdict.UNVERIFIABLE
+        reason = "the store does not tell one part size for its multipart ETag, and the usual ones do not fit"
+    return Answer(verdict, promise.expected, got, promise.algorithm, reason, hashed.size)
+
+
+def _asked_again(control: Control, store: Store, info: ObjectInfo) -> ObjectInfo:
+    """All that the store says of one object; listings say less."""
+    found = retrying(control, lambda: store.head(info.key))
+    if (found.etag.strip('"'), found.size) != (info.etag.strip('"'), info.size) and info.etag:
+        raise SourceChanged("the object it is compared with changed meanwhile", path=info.key)
+    return found
+
+
+def _why_not(info: ObjectInfo, algorithm: str) -> str:
+    if algorithm != "auto":
+        return f"the store keeps no {algorithm} of it"
+    if info.encrypted:
+        return "it is encrypted in the store, so its ETag tells no MD5, and the store keeps no other checksum"
+    return "the store keeps no checksum of it, and its ETag tells no MD5"

@@ -1,0 +1,110 @@
+"""Threads that write small files while the one who parses the archive goes on.
+
+Files are handed over in batches, so that waking a thread costs little for each; how many bytes may wait is
+bounded. A batch is written by whoever is free.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Writers"]
+
+#: Bytes that may wait to be written, in all.
+WAITING = 16 << 20
+# A batch is handed over when it holds so many bytes or items.
+_BATCH_BYTES, _BATCH_ITEMS = 1 << 20, 64
+
+_T = TypeVar("_T")
+
+
+class Writers(Generic[_T]):
+    """A pool; `put` and `drain` are for one thread, and raise the first error of a writer.
+
+    Parameters
+    ----------
+    count : int
+        Threads.
+    write : callable
+        Called with each item, in one of the threads. What it raises ends the whole: no further item is
+        written.
+    """
+
+    def __init__(self, count: int, write: Callable[[_T], None]) -> None:
+        self._write = write
+        self._batch: list[_T] = []
+        self._batch_bytes = 0
+        self._queue: deque[tuple[list[_T], int]] = deque()
+        self._waiting = self._busy = 0  # bytes in the queue; batches being written
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"writer-{n}", daemon=True) for n in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, item: _T, size: int) -> None:
+        """Have an item written; waits while too many bytes are waiting already."""
+        if self._error is not None:
+            raise self._error
+        self._batch.append(item)
+        self._batch_bytes += size
+        if self._batch_bytes >= _BATCH_BYTES or len(self._batch) >= _BATCH_ITEMS:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if not self._batch:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting < WAITING or self._error is not None)
+            self._queue.append((self._batch, self._batch_bytes))
+            self._waiting += self._batch_bytes
+            self._changed.notify_all()
+        self._batch, self._batch_bytes = [], 0
+
+    def drain(self) -> None:
+        """Wait until all is written."""
+        self._hand_over()
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._queue or self._busy))
+        if self._error is not None:
+            raise self._error
+
+    def close(self, *, drop: bool) -> None:
+        """End the threads; with `drop` what is waiting is not written any more."""
+        if not drop:
+            self._hand_over()
+        with self._changed:
+            self._closed = True
+            if drop:
+                self._queue.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
+                    return
+                batch, size = self._queue.popleft()
+                self._waiting -= size
+                self._busy += 1
+                self._changed.notify_all()
+            try:
+                for item in batch:
+                    if self._error is not None:
+                        break
+                    self._write(item)
+            except BaseException as error:
+                self._error = self._error or error
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()

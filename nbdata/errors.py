@@ -1,0 +1,219 @@
+"""One tree of errors.
+
+::
+
+    NbdataError
+    ├── BadOption          (ValueError)         an option or a combination makes no sense
+    ├── NotFound           (FileNotFoundError)  no such object, bucket or folder; nothing matched
+    ├── AccessDenied       (PermissionError)    the store or the disk refuses
+    ├── StoreUnavailable   (ConnectionError)    no answer, after retries
+    ├── NotEnoughSpace     (OSError, ENOSPC)    before the start, or a disk that fills meanwhile
+    ├── SourceChanged                           the object changed while it was read
+    ├── ChecksumMismatch                        the bytes are not the expected ones
+    ├── MissingVolume                           a hole in a set of volumes
+    ├── BadArchive                              damaged or truncated data
+    ├── UnsafeMember                            a member or key that would leave the target
+    ├── TransferFailed                          finished with failures; carries the Report
+    ├── AgentUnavailable   (ConnectionError)    the process that does the work cannot be reached
+    └── Cancelled                               somebody cancelled
+
+Every error says what was expected, what came and what to do; it travels between processes as
+plain data (`NbdataError.to_dict`, `error_from_dict`). Where Python has a word for the case, the
+class derives from that builtin too, so ``except FileNotFoundError`` works.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessDenied",
+    "AgentUnavailable",
+    "BadArchive",
+    "BadOption",
+    "Cancelled",
+    "ChecksumMismatch",
+    "MissingVolume",
+    "NbdataError",
+    "NotEnoughSpace",
+    "NotFound",
+    "SourceChanged",
+    "StoreUnavailable",
+    "TransferFailed",
+    "UnsafeMember",
+    "error_from_dict",
+]
+
+
+class NbdataError(Exception):
+    """Base of all errors that nbdata raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What happened, as one sentence without a full stop.
+    path : str, optional
+        The local path or URL that it happened to.
+    expected, got : str, optional
+        What was expected there, and what came.
+    remedy : str, optional
+        What the user can do, as one sentence without a full stop.
+    details : dict, optional
+        Further facts as JSON-able values (sizes, names, a Report).
+    """
+
+    errno_code: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        expected: str | None = None,
+        got: str | None = None,
+        remedy: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
+        self.details: dict[str, Any] = dict(details or {})
+        if self.errno_code is not None:
+            # Set on those that are OSErrors too, where `errno` is how callers tell them apart.
+            setattr(self, "errno", self.errno_code)  # noqa: B010
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.path is not None and self.path not in text:
+            text = f"{text}: {self.path}"
+        if self.expected is not None and self.got is not None:
+            text += f" (expected {self.expected}, got {self.got})"
+        elif self.expected is not None:
+            text += f" (expected {self.expected})"
+        elif self.got is not None:
+            text += f" (got {self.got})"
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as JSON-able data; `error_from_dict` is the way back."""
+        return {
+            "class": type(self).__name__,
+            "message": self.message,
+            "path": self.path,
+            "expected": self.expected,
+            "got": self.got,
+            "remedy": self.remedy,
+            "details": self.details,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (error_from_dict, (self.to_dict(),))
+
+
+class BadOption(NbdataError, ValueError):
+    """An option, or a combination of options, makes no sense."""
+
+
+class NotFound(NbdataError, FileNotFoundError):
+    """There is no such object, bucket or folder, or nothing matched."""
+
+    errno_code = errno.ENOENT
+
+
+class AccessDenied(NbdataError, PermissionError):
+    """The store or the disk refuses; names where the identity came from, never a key."""
+
+    errno_code = errno.EACCES
+
+
+class StoreUnavailable(NbdataError, ConnectionError):
+    """The store did not answer, after retries."""
+
+
+class NotEnoughSpace(NbdataError, OSError):
+    """It does not fit: known before the start, or a disk that filled meanwhile.
+
+    ``details`` holds ``needed`` and ``free`` in bytes, ``limit`` in bytes or None, ``source``
+    (who sets the limit) and ``disks`` (paths of disks where it would fit).
+    """
+
+    errno_code = errno.ENOSPC
+
+
+class SourceChanged(NbdataError):
+    """The object changed while it was being read."""
+
+
+class ChecksumMismatch(NbdataError):
+    """The bytes that came are not the bytes that were promised."""
+
+
+class MissingVolume(NbdataError):
+    """A set of volumes has a hole."""
+
+
+class BadArchive(NbdataError):
+    """Damaged or truncated archive data; ``details["offset"]`` says where, in bytes."""
+
+
+class UnsafeMember(NbdataError):
+    """An archive member or key that would be written outside its target."""
+
+
+class TransferFailed(NbdataError):
+    """The rest was done, some objects failed; `report` has the counts and the failures."""
+
+    @property
+    def report(self) -> Any:
+        """The Report of the whole operation, or None when it could not be had."""
+        return getattr(self, "_report", None)
+
+    @report.setter
+    def report(self, report: Any) -> None:
+        self._report = report
+
+
+class AgentUnavailable(NbdataError, ConnectionError):
+    """The agent, the process that moves the bytes, died or cannot be started."""
+
+
+class Cancelled(NbdataError):
+    """Somebody cancelled; what was done is kept, and the same line continues."""
+
+
+_CLASSES: dict[str, type[NbdataError]] = {
+    cls.__name__: cls
+    for cls in (
+        NbdataError,
+        BadOption,
+        NotFound,
+        AccessDenied,
+        StoreUnavailable,
+        NotEnoughSpace,
+        SourceChanged,
+        ChecksumMismatch,
+        MissingVolume,
+        BadArchive,
+        UnsafeMember,
+        TransferFailed,
+        AgentUnavailable,
+        Cancelled,
+    )
+}
+
+
+def error_from_dict(data: dict[str, Any]) -> NbdataError:
+    """Rebuild an error from `NbdataError.to_dict`; an unknown class becomes the base class."""
+    cls = _CLASSES.get(str(data.get("class")), NbdataError)
+    return cls(
+        str(data.get("message", "")),
+        path=data.get("path"),
+        expected=data.get("expected"),
+        got=data.get("got"),
+        remedy=data.get("remedy"),
+        details=data.get("details"),
+    )

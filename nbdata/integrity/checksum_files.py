@@ -1,0 +1,186 @@
+r"""Read and write checksum files, line by line.
+
+==========  ==============================  ==========================================================
+style       line                            written by
+==========  ==============================  ==========================================================
+GNU         ``HEX  name``, ``HEX *name``    md5sum, sha256sum …
+reversed    ``HEX name``                    BSD's ``md5 -r``; also with a tab
+BSD         ``MD5 (name) = HEX``            BSD's md5, ``md5sum --tag``, cksum
+OpenSSL     ``MD5(name)= HEX``              ``openssl dgst``
+bare        ``HEX``, ``HEX  -``             scripts, ``md5sum < name``
+==========  ==============================  ==========================================================
+
+GNU's tools put a backslash before a line whose name holds a backslash, newline or carriage return, and write
+these as ``\\``, ``\n`` and ``\r``
+(https://www.gnu.org/software/coreutils/manual/html_node/cksum-output-modes.html); with ``--zero`` lines end
+in NUL and nothing is escaped. Windows adds a byte order mark, CRLF or UTF-16. All of that is read. Blank
+lines and those that begin with ``#`` or ``;`` are comments; every other line is an entry or a problem, never
+skipped.
+
+Names are decoded as file names are (UTF-8 with surrogateescape); encode what `format_checksums` gives so too.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nbdata.integrity.digests import DIGEST_LENGTHS, algorithm_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["MAX_SIZE", "ChecksumFile", "ChecksumFormat", "Entry", "format_checksums", "parse_checksums"]
+
+MAX_SIZE = 64 << 20
+"""Bytes of the largest checksum file that is read: about half a million names."""
+
+_MAX_PROBLEMS = 1000  # listed one by one; a wrong file of millions of lines must not fill the memory
+
+_UNTAGGED = re.compile(r"(?P<hex>[0-9a-fA-F]+)(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
+# The name is greedy: nothing in it is escaped by BSD's tools, so the last parenthesis ends it.
+_TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) ?\((?P<name>.+)\) ?= ?(?P<hex>[0-9a-fA-F]+)\s*", re.DOTALL)
+_TAGS = {
+    "MD5": "md5",
+    "SHA1": "sha1",
+    "SHA-1": "sha1",
+    "SHA256": "sha256",
+    "SHA-256": "sha256",
+    "SHA2-256": "sha256",  # OpenSSL 3
+    "CRC32C": "crc32c",
+}
+# "-" is the standard input, of which nobody knows the name; a file called so is written "./-".
+_NAMELESS = ("", "-")
+_ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])*")
+_ESCAPE = re.compile(r"\\(.)")
+_UNESCAPED = {"\\": "\\", "n": "\n", "r": "\r"}
+_ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One digest in a checksum file.
+
+    Attributes
+    ----------
+    name : str or None
+        The file it is for, as written there; None if the line holds the digest alone.
+    algorithm : str
+        One of ``digests.ALGORITHMS``.
+    digest : str
+        Lower-case hexadecimal digits, of the algorithm's length.
+    """
+
+    name: str | None
+    algorithm: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class ChecksumFormat:
+    """What is wrong with one line; line 0 is the file as a whole."""
+
+    line: int
+    message: str
+
+
+@dataclass(frozen=True)
+class ChecksumFile:
+    """What a checksum file holds: each of its lines is in one of the two, but for comments."""
+
+    entries: list[Entry]
+    problems: list[ChecksumFormat]
+
+
+def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFile:
+    """Read a checksum file of any style; nothing in it raises.
+
+    Parameters
+    ----------
+    data : bytes
+        The file. More than `MAX_SIZE` is not read, and is a problem.
+    algorithm : str or None
+        What digests without a tag are, for example from the file's name: others are then problems. None:
+        told by their length, which leaves CRC-32C out (`digests.algorithm_of`).
+    """
+    if len(data) > MAX_SIZE:
+        return ChecksumFile(
+            [], [ChecksumFormat(0, f"{len(data)} bytes are too much for a checksum file ({MAX_SIZE})")]
+        )
+    found = ChecksumFile([], [])
+    unlisted = 0
+    for number, line in _lines(data):
+        entry = _parse_line(line, algorithm)
+        if isinstance(entry, Entry):
+            found.entries.append(entry)
+        elif len(found.problems) < _MAX_PROBLEMS:
+            found.problems.append(ChecksumFormat(number, f"{entry}: {line[:80]!r}"))
+        else:
+            unlisted += 1
+    if unlisted:
+        found.problems.append(ChecksumFormat(0, f"{unlisted} more lines hold no checksum"))
+    return found
+
+
+def format_checksums(entries: Iterable[Entry]) -> str:
+    """The entries in GNU style, as md5sum and its sisters write and check them; one without a name is bare.
+
+    Encode it with ``errors="surrogateescape"``.
+
+    Raises
+    ------
+    ValueError
+        If a name is empty or holds a NUL: no file has such a name, and no line could say it.
+    """
+    return "".join(map(_format_entry, entries))
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, str]]:
+    """The lines that are no comments, with their numbers from 1."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = data.decode("utf-16", "replace")
+    else:
+        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+    zero = "\0" in text  # in no name, so only --zero writes it
+    for number, line in enumerate(text.split("\0" if zero else "\n"), start=1):
+        line = line if zero else line.removesuffix("\r")
+        if line.strip() and not line.lstrip().startswith(("#", ";")):
+            yield number, line
+
+
+def _parse_line(line: str, algorithm: str | None) -> Entry | str:
+    """The entry in a line, or what is wrong with it."""
+    line = line.lstrip(" \t")
+    escaped = line.startswith("\\")
+    line = line[1:] if escaped else line
+    if match := _TAGGED.fullmatch(line):
+        algorithm = _TAGS.get(match["tag"].upper())
+        if algorithm is None:
+            return f"{match['tag']} is not a known algorithm"
+    elif match := _UNTAGGED.fullmatch(line) or _UNTAGGED.fullmatch(line.rstrip()):
+        algorithm = algorithm or algorithm_of(match["hex"])
+        if algorithm is None:
+            return f"{len(match['hex'])} hexadecimal digits do not tell the algorithm"
+    else:
+        return "neither a checksum nor a comment"
+    if len(match["hex"]) != DIGEST_LENGTHS[algorithm]:
+        return f"{len(match['hex'])} hexadecimal digits are no digest of {algorithm}"
+    name = match["name"]
+    if name is not None and escaped:
+        if not _ESCAPED_NAME.fullmatch(name):
+            return "a backslash in it escapes nothing"
+        name = _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], name)
+    name = name if name and name.strip() not in _NAMELESS else None
+    return Entry(name, algorithm, match["hex"].lower())
+
+
+def _format_entry(entry: Entry) -> str:
+    if entry.name is None:
+        return f"{entry.digest}\n"
+    if not entry.name or "\0" in entry.name:
+        raise ValueError(f"{entry.name!r} is not a file name")
+    name = f"./{entry.name}" if entry.name.strip() in _NAMELESS else entry.name
+    escaped = name.translate(_ESCAPED)
+    return f"{'' if escaped == name else chr(92)}{entry.digest}  {escaped}\n"

@@ -1,0 +1,59 @@
+"""Tell from a file's name whether it holds checksums, of what, and by which algorithm."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from nbdata.integrity.digests import ALGORITHMS
+
+__all__ = ["SIDECAR_SUFFIXES", "algorithm_in", "is_checksum_file", "is_manifest", "owner_of"]
+
+SIDECAR_SUFFIXES = {
+    ".md5": "md5",
+    ".md5sum": "md5",
+    ".sha1": "sha1",
+    ".sha1sum": "sha1",
+    ".sha256": "sha256",
+    ".sha256sum": "sha256",
+    ".crc32c": "crc32c",
+}
+"""The algorithm that each suffix of a sidecar stands for; they are recognised in either case."""
+
+_SIDECAR = re.compile(rf"(.+)({'|'.join(map(re.escape, SIDECAR_SUFFIXES))})", re.IGNORECASE | re.DOTALL)
+_MANIFEST = re.compile(
+    r"""(md5|sha1|sha256|crc32c)sums?(\.txt)?   # MD5SUMS, sha256sum.txt
+      | (md5|sha1|sha256|crc32c)\.txt
+      | (.*-)?checksums?                        # CHECKSUM, Fedora-38-x86_64-CHECKSUM
+      | checksum.*\.txt
+      | (tag)?manifest-(md5|sha1|sha256)\.txt   # BagIt, RFC 8493
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_ALGORITHM = re.compile("|".join(ALGORITHMS), re.IGNORECASE)
+
+
+def is_checksum_file(name: str) -> bool:
+    """Whether a file of this name holds checksums of others: a sidecar or a manifest."""
+    return owner_of(name) is not None or is_manifest(name)
+
+
+def is_manifest(name: str) -> bool:
+    """Whether the name is one that is given to the checksums of a whole folder, such as ``MD5SUMS``."""
+    return _MANIFEST.fullmatch(posixpath.basename(name)) is not None
+
+
+def owner_of(name: str) -> str | None:
+    """The path of the file that a sidecar of this name is for: ``d/a`` for ``d/a.md5``, else None."""
+    folder, base = posixpath.split(name)
+    match = _SIDECAR.fullmatch(base)
+    return posixpath.join(folder, match[1]) if match else None
+
+
+def algorithm_in(name: str) -> str | None:
+    """The algorithm that a checksum file's name speaks of, or None."""
+    base = posixpath.basename(name)
+    if sidecar := _SIDECAR.fullmatch(base):
+        return SIDECAR_SUFFIXES[sidecar[2].lower()]
+    match = _ALGORITHM.search(base)
+    return match[0].lower() if match else None

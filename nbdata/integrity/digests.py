@@ -1,0 +1,206 @@
+"""Hash bytes: in order (`new_digest`), or while the parts of a file land out of order (`OrderedDigest`).
+
+MD5 and SHA-1 serve as checksums here, against accidents and not against attackers, hence
+``usedforsecurity=False``: it keeps them available on hosts in FIPS mode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from nbdata.errors import BadOption, SourceChanged
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["ALGORITHMS", "DIGEST_LENGTHS", "Digest", "OrderedDigest", "algorithm_of", "new_digest"]
+
+DIGEST_LENGTHS = {"sha256": 64, "sha1": 40, "md5": 32, "crc32c": 8}
+"""Hexadecimal digits of each algorithm's digest, strongest algorithm first."""
+
+ALGORITHMS = tuple(DIGEST_LENGTHS)
+"""The algorithms, strongest first."""
+
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if name != "crc32c"}
+_READ = 1 << 20  # bytes per pread: large enough for the disk, small enough to let others at the lock
+
+
+class Digest(Protocol):
+    """What hashlib's objects have, and `new_digest` gives for every algorithm."""
+
+    def update(self, data: ReadableBuffer, /) -> None:
+        """Hash more bytes."""
+
+    def hexdigest(self) -> str:
+        """The digest of all bytes so far, in lower-case hexadecimal digits."""
+
+
+class _Crc32c:
+    """CRC-32C (Castagnoli, RFC 3720 appendix B.4), big-endian as stores write it: 8 hexadecimal digits."""
+
+    def __init__(self) -> None:
+        import google_crc32c
+
+        self._extend = google_crc32c.extend
+        self._crc = 0
+
+    def update(self, data: ReadableBuffer, /) -> None:
+        if isinstance(data, bytes):
+            self._crc = self._extend(self._crc, data)
+            return
+        # The C extension takes read-only bytes alone; copying in pieces keeps the copy in the CPU's cache.
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _READ):
+            self._crc = self._extend(self._crc, bytes(view[start : start + _READ]))
+
+    def hexdigest(self) -> str:
+        return f"{self._crc:08x}"
+
+
+def new_digest(algorithm: str) -> Digest:
+    """An empty digest of one of `ALGORITHMS`.
+
+    Raises
+    ------
+    BadOption
+        If there is no such algorithm here.
+    """
+    if algorithm == "crc32c":
+        return _Crc32c()
+    if algorithm not in DIGEST_LENGTHS:
+        raise BadOption(
+            f"algorithm: {algorithm!r} is not known", remedy=f"Choose one of {', '.join(ALGORITHMS)}"
+        )
+    return hashlib.new(algorithm, usedforsecurity=False)
+
+
+def algorithm_of(hexdigest: str) -> str | None:
+    """The algorithm that a hexadecimal digest of this length comes from, or None.
+
+    Eight digits give None: they may be CRC-32C, but as well CRC-32 (``.sfv``, ``cksum``) or Adler-32, and
+    a wrong guess would call good data damaged.
+    """
+    return _BY_LENGTH.get(len(hexdigest)) if _HEX.fullmatch(hexdigest) else None
+
+
+class OrderedDigest:
+    """The digest of a file whose parts arrive out of order, from several threads.
+
+    A digest eats bytes in order only. The *frontier* is the offset up to which all is hashed. Whoever has
+    just written the part at the frontier hands it over while it is still in memory (`offer`, which never
+    waits); parts beyond it are read back from the file, mostly from the page cache, when the gap before
+    them has closed (`catch_up`). Both hash under one lock and look at the frontier only while they hold
+    it, so under any interleaving each byte is hashed once and in order.
+
+    **Offer bytes after they were written, not before.** If the write then failed and other bytes were
+    fetched in their place, the digest would vouch for bytes that are not in the file. Whoever writes a
+    region again says so first, with `rewrite`.
+
+    Parameters
+    ----------
+    algorithm : str or callable
+        One of `ALGORITHMS`, or what makes a new Digest (for a multipart ETag).
+    """
+
+    def __init__(self, algorithm: str | Callable[[], Digest]) -> None:
+        self._new = partial(new_digest, algorithm) if isinstance(algorithm, str) else algorithm
+        self._lock = threading.Lock()
+        self._digest = self._new()
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """The frontier: bytes hashed so far, counted from the start of the file."""
+        return self._position
+
+    def offer(self, offset: int, buffer: ReadableBuffer) -> bool:
+        """Hash these bytes if they begin at the frontier and nobody else is hashing; say whether it was done.
+
+        Never waits: a transfer's thread has better things to do than to queue for the digest.
+
+        Parameters
+        ----------
+        offset : int
+            Where in the file the bytes stand, in bytes.
+        buffer : bytes-like
+            The bytes, already written there.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if offset != self._position:
+                return False
+            self._digest.update(buffer)
+            self._position += memoryview(buffer).nbytes
+            return True
+        finally:
+            self._lock.release()
+
+    def catch_up(self, fd: int, end: int | Callable[[], int]) -> int:
+        """Hash from the file what is written but not hashed; return the frontier, which is then at `end`.
+
+        Others may offer meanwhile: the lock is free between two reads of 1 MiB. The file's own position
+        is not touched (pread).
+
+        Parameters
+        ----------
+        fd : int
+            The file, open for reading.
+        end : int or callable
+            All bytes before this offset are written. A callable is asked again before each read, so that
+            one call can follow a file that grows.
+
+        Raises
+        ------
+        SourceChanged
+            If the file is shorter than `end`.
+        """
+        while True:
+            with self._lock:
+                # Asked under the lock: a `rewrite` that waits for it must not find an older answer in use.
+                written = end() if callable(end) else end
+                wanted = min(_READ, written - self._position)
+                if wanted <= 0:
+                    return self._position
+                piece = os.pread(fd, wanted, self._position)
+                if not piece:
+                    raise SourceChanged(
+                        "the file ends before the bytes that were written to it",
+                        expected=f"{written} bytes",
+                        got=f"{self._position} bytes",
+                        remedy="Nothing else may write to a file while it is transferred",
+                    )
+                self._digest.update(piece)
+                self._position += len(piece)
+
+    def rewrite(self, offset: int) -> None:
+        """Announce that bytes from `offset` on will be written again.
+
+        If any of them is hashed already, hashing begins anew at the start of the file, as a digest cannot
+        forget; `catch_up` then reads it back.
+        """
+        with self._lock:
+            if offset < self._position:
+                self._digest = self._new()
+                self._position = 0
+
+    def hexdigest(self, total_size: int) -> str:
+        """The digest of the whole file.
+
+        Raises
+        ------
+        ValueError
+            If not exactly `total_size` bytes are hashed: a digest of a part must never pass for one of the
+            whole.
+        """
+        with self._lock:
+            if self._position != total_size:
+                raise ValueError(f"{self._position} bytes are hashed, the file has {total_size}")
+            return self._digest.hexdigest()

@@ -1,0 +1,31 @@
+"""The notebook's face: magics and progress bars. Loaded by ``%load_ext nbdata``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nbdata.operation import slots
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load", "unload"]
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics, and show progress in the cell's output."""
+    from nbdata.notebook import magics, panels
+
+    magics.register(shell)
+    if "IPKernelApp" in shell.config:
+        slots.display = panels.NotebookDisplay
+        panels.register(shell)
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magics away again."""
+    from nbdata.display import TextDisplay
+    from nbdata.notebook import magics
+
+    magics.unregister(shell)
+    slots.display = TextDisplay

@@ -1,0 +1,92 @@
+"""Line magics, one for each verb, made from its declaration; ``%verb?`` is its manual."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import no_var_expand
+
+from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.notebook.panels import shown
+from nbdata.operation import Operation, Option
+from nbdata.paths import expand_names
+from nbdata.report import Report
+from nbdata.verbs import VERBS
+from nbdata.verbs.parsing import help_text, parse
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["register", "unregister"]
+
+_EXTRA = {
+    "output": Option("Put the Report (with -b the Job) in the variable NAME too.", short="o", metavar="NAME")
+}
+
+
+def register(shell: InteractiveShell) -> None:
+    """Make ``%pull``, ``%push`` … known to a shell."""
+    for cls in VERBS.values():
+        shell.register_magic_function(_magic(cls, shell), "line", cls.verb)  # type: ignore[arg-type]
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Forget them."""
+    for verb in VERBS:
+        shell.magics_manager.magics["line"].pop(verb, None)
+
+
+def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any]:
+    prog = f"%{cls.verb}"
+
+    # IPython's own expansion would make a tuple of {a,b} and nonsense of {000..099}; names are expanded here instead.
+    @no_var_expand
+    def magic(line: str) -> Any:
+        try:
+            return _run(cls, prog, line, shell)
+        except KeyboardInterrupt:
+            raise _in_one_line(
+                Cancelled(f"{cls.verb} was interrupted", remedy="The same line continues")
+            ) from None
+        except NbdataError as error:
+            raise _in_one_line(error) from None
+
+    magic.__name__ = magic.__qualname__ = cls.verb
+    magic.__doc__ = help_text(cls, prog, _EXTRA)
+    return magic
+
+
+def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) -> Any:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
+    words = [expand_names(word, shell.user_ns) for word in words]
+    operation, face = parse(cls, words, prog=prog, extra=_EXTRA)
+    if operation is None:
+        print(help_text(cls, prog, _EXTRA))  # noqa: T201  what was asked for
+        return None
+    quiet = bool(face["quiet"])
+    if face.get("dry_run"):
+        result: Any = operation.plan()
+    elif face.get("background"):
+        result = operation.start()
+    else:
+        result = operation.run(quiet=quiet)
+        if isinstance(result, Report):
+            shown(result)  # its display has just shown it; as the value of the cell it would come twice
+    name = face.get("output")
+    if name:
+        if not name.isidentifier():
+            raise BadOption(f"{prog}: -o {name!r} is not a name", expected="the name of a variable")
+        shell.user_ns[name] = result
+    return result
+
+
+def _in_one_line(error: NbdataError) -> NbdataError:
+    """Let IPython show the error as one line: who reads a cell wants to know what to do, not where it was raised."""
+    text = f"{type(error).__name__}: {error}"
+    error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython's protocol
+    return error

@@ -1,0 +1,132 @@
+"""Paths and URLs as users write them, made canonical; says nothing of whether they exist.
+
+A *place* is either a local path (absolute after `canonical`) or a URL ``scheme://…`` of any fsspec
+protocol. A trailing slash is kept: it says "a folder, not an object".
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from nbdata.errors import BadOption
+
+__all__ = [
+    "canonical",
+    "expand_names",
+    "glob_base",
+    "has_glob",
+    "is_inside",
+    "is_url",
+    "join",
+    "last_component",
+]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# What str(Path("s3://bucket/x")) gives; one letter would be a drive.
+_COLLAPSED = re.compile(r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL)
+_NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}|\{([A-Za-z_]\w*)\}")
+_GLOB = re.compile(r"[*?\[]|\{[^{}]*(?:,|\.\.)[^{}]*\}")
+
+
+def is_url(place: str) -> bool:
+    """Whether `place` is a URL rather than a local path (``file://`` is made local by `canonical`)."""
+    return _URL.match(place) is not None
+
+
+def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: str = "path") -> str:
+    """The one spelling of a place: an absolute local path, or a URL.
+
+    ``~`` is expanded, ``file://`` becomes a local path, ``s3:/bucket/x`` becomes
+    ``s3://bucket/x``; a trailing slash is kept. Symbolic links are not followed.
+
+    Raises
+    ------
+    BadOption
+        For an empty path, a NUL, or ``pipe:``.
+    """
+    text = os.fspath(place)
+    if not text or "\0" in text:
+        raise BadOption(
+            f"{name}: {text!r} is not a path", remedy="Give a local path or a URL such as s3://bucket/folder/"
+        )
+    if text.startswith("pipe:"):
+        raise BadOption(
+            f"{name}: 'pipe:' would run a command, which nbdata never does",
+            remedy="Give the URL itself, for example s3://bucket/shard.tar",
+        )
+    collapsed = _COLLAPSED.fullmatch(text)
+    if collapsed:
+        scheme, rest = collapsed.groups()
+        text = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+    match = _URL.match(text)
+    if match:
+        if match.group(1).lower() != "file":
+            return match.group(1).lower() + text[match.end(1) :]
+        text = unquote(urlsplit(text).path)
+    folder = text.endswith(("/", "/.", "/..")) or text in (".", "..")
+    path = os.path.normpath(os.path.join(cwd or os.getcwd(), os.path.expanduser(text)))
+    if path.startswith("//"):  # POSIX keeps two leading slashes apart; nobody means that here
+        path = path[1:]
+    return path + "/" if folder and path != "/" else path
+
+
+def expand_names(text: str, names: Mapping[str, object]) -> str:
+    """Replace ``$name``, ``${name}`` and ``{name}`` from `names`; anything else stays as it is.
+
+    ``{a,b}`` and ``{000..099}`` are brace patterns, not names, and stay.
+
+    Raises
+    ------
+    BadOption
+        If a name is not set, or is neither text, a number nor a path.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = next(group for group in match.groups() if group)
+        if name not in names:
+            raise BadOption(
+                f"{match.group()} is not set",
+                remedy=f"Set the variable {name} first; single quotes do not keep a name from being replaced",
+            )
+        found = names[name]
+        if isinstance(found, bool) or not isinstance(found, (str, int, float, os.PathLike)):
+            raise BadOption(
+                f"{match.group()} is a {type(found).__name__}", expected="text, a number or a path"
+            )
+        return os.fspath(found) if isinstance(found, os.PathLike) else str(found)
+
+    return _NAME.sub(value, text)
+
+
+def has_glob(place: str) -> bool:
+    """Whether a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``."""
+    return _GLOB.search(place) is not None
+
+
+def glob_base(place: str) -> str:
+    """The fixed part of a place with a glob: everything up to the last slash before the pattern."""
+    match = _GLOB.search(place)
+    return place if match is None else place[: place.rfind("/", 0, match.start()) + 1]
+
+
+def last_component(place: str) -> str:
+    """The last part of a path or of a URL's path; the bucket if there is nothing else."""
+    bare = place.rstrip("/")
+    if is_url(bare):
+        bare = bare[bare.index("://") + 3 :]
+    return posixpath.basename(bare)
+
+
+def join(base: str, relative: str) -> str:
+    """`relative` below `base`, which may be a path or a URL, with exactly one slash between."""
+    return f"{base.rstrip('/')}/{relative}" if base else relative
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether canonical `path` is `folder` or lies below it."""
+    bare = folder.rstrip("/")
+    return path.rstrip("/") == bare or path.startswith(bare + "/")

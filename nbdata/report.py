@@ -1,0 +1,344 @@
+"""Plan, Report and Snapshot: plain data that faces render and processes exchange, JSON both ways.
+
+Plans and Reports are sums plus `Rows`, which are paged from where they were spooled: a job over a
+million objects never sends or holds a million rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from html import escape
+from typing import Any, NamedTuple, TypeVar
+
+from nbdata.sizes import format_duration, format_size
+
+__all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
+
+# The states of a job; engine.task documents which may follow which.
+ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
+FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
+
+
+# Deletions that a plan names in its text.
+_NAMED = 20
+
+
+class Row(NamedTuple):
+    """One object of a Plan or Report.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the source.
+    action : str
+        What is to be done, or was (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
+    size : int
+        Bytes, or -1 where the store does not say.
+    detail : dict
+        Whatever else is known: ETag, key, reason of a failure.
+    """
+
+    path: str
+    action: str
+    size: int
+    detail: dict[str, Any]
+
+
+Page = Callable[[int], "tuple[list[Row], int | None]"]
+
+
+class Rows:
+    """The rows of a Plan or Report, fetched page by page while you iterate."""
+
+    def __init__(self, count: int = 0, page: Page | None = None) -> None:
+        self._count = count
+        self._page = page
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Row]:
+        offset: int | None = 0
+        while offset is not None and self._page is not None:
+            rows, offset = self._page(offset)
+            yield from rows
+
+    def __repr__(self) -> str:
+        return f"<{self._count:,} rows>"
+
+
+_Data = TypeVar("_Data", bound="_Record")
+
+
+@dataclass(eq=False)
+class _Record:
+    """JSON both ways; unknown keys are left out, so that another version's record still reads."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON-able data; rows are not part of it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls: type[_Data], data: dict[str, Any]) -> _Data:
+        """The way back from `to_dict`."""
+        names = {f.name for f in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in names})
+
+
+@dataclass
+class Snapshot(_Record):
+    """What a job looked like at one moment; faces only render these.
+
+    `bytes_total` and `files_total` are None while unknown. `rate` is bytes per second over the last
+    seconds; `eta` is in seconds, None when nobody can say.
+    """
+
+    id: str
+    verb: str
+    source: str = ""
+    target: str = ""
+    state: str = "QUEUED"
+    reason: str = ""
+    phase: str = ""
+    files: int = 0
+    files_total: int | None = None
+    bytes: int = 0
+    bytes_total: int | None = None
+    rate: float = 0.0
+    eta: float | None = None
+    retries: int = 0
+    failures: int = 0
+    created: float = 0.0
+    seconds: float = 0.0
+    background: bool = False
+    owner: str = ""
+    error: dict[str, Any] | None = None
+    version: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job is over, one way or another."""
+        return self.state in FINISHED
+
+    @property
+    def line(self) -> str:
+        """The job in one line, for lists."""
+        text = f"{self.id}  {self.state.lower()}"
+        if self.reason:
+            text += f" ({self.reason})"
+        text += f"  {self.verb} {self.source}"
+        if self.target:
+            text += f" → {self.target}"
+        return f"{text}  {_share(self.bytes, self.bytes_total)}"
+
+
+def _share(done: int, total: int | None) -> str:
+    return format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
+
+
+def _words(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+
+
+@dataclass(eq=False)
+class Plan(_Record):
+    """What an operation would do: counts, bytes and space; made without writing anything.
+
+    Attributes
+    ----------
+    actions : dict
+        Per action the number of objects and their bytes: ``{"fetch": [20, 20000000]}``.
+    files, bytes : int
+        Sum of what would move.
+    present : int
+        Bytes that are already there in part and would not be fetched again.
+    needed : int
+        Bytes of disk, rounded up to blocks, that must be free; 0 if none.
+    inodes : int
+        Files and folders that would be made.
+    free : int or None
+        Bytes that may still be used there: the limit, less what is used and reserved by others.
+    limit : int or None
+        The limit in bytes, and `limit_source` who sets it.
+    fits : bool
+        Whether it would start.
+    notes : list of str
+        What the user should know before it starts.
+    """
+
+    verb: str
+    source: str = ""
+    target: str = ""
+    actions: dict[str, list[int]] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+    present: int = 0
+    needed: int = 0
+    inodes: int = 0
+    free: int | None = None
+    limit: int | None = None
+    limit_source: str = ""
+    fits: bool = True
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rows = Rows()
+
+    def count(self, action: str, size: int) -> None:
+        """Add one object to an action's sums."""
+        sums = self.actions.setdefault(action, [0, 0])
+        sums[0] += 1
+        sums[1] += max(size, 0)
+
+    @property
+    def line(self) -> str:
+        """The plan in one true line."""
+        what = ", ".join(
+            f"{action} {count:,} ({format_size(size)})" for action, (count, size) in self.actions.items()
+        )
+        text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
+        text += f": {what or 'nothing to do'}"
+        if self.present:
+            text += f"; {format_size(self.present)} are there already"
+        if self.needed:
+            text += f"; needs {format_size(self.needed)}"
+        if self.needed and self.free is not None:
+            text += f", {format_size(self.free)} free ({self.limit_source})"
+        return text + ("" if self.fits else "; DOES NOT FIT")
+
+    def text(self) -> str:
+        """The plan for people: the line, notes, and each deletion (the first twenty)."""
+        lines = [self.line, *(f"  {note}" for note in self.notes)]
+        deletions = self.actions.get("delete", [0, 0])[0]
+        if deletions:
+            named = itertools.islice((row.path for row in self.rows if row.action == "delete"), _NAMED)
+            lines += [f"  delete {path}" for path in named]
+            if deletions > _NAMED:
+                lines.append(f"  … and {deletions - _NAMED:,} more")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<plan {self.text()}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(action, f"{count:,}", format_size(size)) for action, (count, size) in self.actions.items()]
+        return _table(self.line, ("action", "objects", "bytes"), rows) + "".join(
+            f"<div>{escape(note)}</div>" for note in self.notes
+        )
+
+
+@dataclass(eq=False)
+class Report(_Record):
+    """What an operation did.
+
+    Attributes
+    ----------
+    state : str
+        ``DONE``, ``FAILED``, ``CANCELLED`` or ``INTERRUPTED``.
+    counts : dict
+        Objects by outcome: ``{"fetched": 20, "unchanged": 3, "failed": 0}``.
+    files, bytes : int
+        Objects and bytes that moved (or, for a check, were read).
+    seconds : float
+        Wall time.
+    failures : list of [path, reason]
+        The first hundred; `rows` has all.
+    details : dict
+        What only this verb can say.
+    headline : str
+        What the verb says of itself in the line, in place of counts and seconds; usually empty.
+    tables : list of dict
+        What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``.
+    """
+
+    verb: str
+    source: str = ""
+    target: str = ""
+    state: str = "DONE"
+    counts: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    retries: int = 0
+    failures: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    headline: str = ""
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rows = Rows()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was asked for was done."""
+        return self.state == "DONE"
+
+    @property
+    def failed(self) -> int:
+        """Number of objects that failed."""
+        return self.counts.get("failed", 0)
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second over the whole time."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def line(self) -> str:
+        """The report in one true line."""
+        text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
+        text += f": {self.headline or _words(self.counts) or 'nothing to do'}"
+        if self.headline:
+            pass
+        elif self.bytes:
+            text += (
+                f"; {format_size(self.bytes)} in {format_duration(self.seconds)} ({format_size(self.rate)}/s)"
+            )
+        else:
+            text += f"; {format_duration(self.seconds)}"
+        if self.retries:
+            text += f", {self.retries} retries"
+        return text if self.state == "DONE" else f"{text}. {self.state}"
+
+    @property
+    def table_lines(self) -> list[str]:
+        """The tables as aligned text, line by line."""
+        return [line for table in self.tables for line in _text_table(table)]
+
+    def text(self) -> str:
+        """The report for people: the line, notes, and the first failures."""
+        lines = [self.line, *(f"  {line}" for line in [*self.table_lines, *self.notes])]
+        return "\n".join(lines + [f"  {path}: {reason}" for path, reason in self.failures[:10]])
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<{self.line}>", *self.table_lines])
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{count:,}") for name, count in self.counts.items() if count]
+        rows += [(path, reason) for path, reason in self.failures[:10]]
+        parts = [
+            _table(self.line, ("outcome", "objects"), rows) if rows else f"<div>{escape(self.line)}</div>"
+        ]
+        parts += [_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
+        parts += [f"<div>{escape(note)}</div>" for note in self.notes]
+        return "".join(parts)
+
+
+def _text_table(table: dict[str, Any]) -> list[str]:
+    """A table as aligned lines, its caption first."""
+    rows = [table["head"], *table["rows"]]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return [table["caption"], *(f"  {line}" for line in lines)]
+
+
+def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    heads = "".join(f"<th>{escape(name)}</th>" for name in head)
+    return f"<table><caption>{escape(caption)}</caption><tr>{heads}</tr>{cells}</table>"

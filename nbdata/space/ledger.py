@@ -1,0 +1,342 @@
+"""The ledger of disk space that running jobs have reserved, shared by all processes of a user.
+
+One JSON file in the runtime folder under one flock. An entry holds what a job planned to write and what has
+landed; the difference is *outstanding*: bytes that the disk still shows as free but that are spoken for. An
+entry is valid while its holder, a process, keeps its flock: whatever ends the process ends its claims.
+
+While a job writes, bytes may count twice for a moment (landed, but not yet noted): that errs to the safe
+side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nbdata.errors import NotEnoughSpace
+from nbdata.paths import is_inside
+from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.sizes import format_size
+from nbdata.space.limits import Domain, disk_of, domains, used_below, writable_disks
+
+__all__ = ["Ledger", "Reservation", "Room", "dead_holders", "is_alive", "not_enough", "this_process"]
+
+# How often a job notes what has landed, and how old a scan of a limited folder may be, in seconds.
+_NOTE_EVERY = 0.5
+_SCAN_AGE = 60.0
+# How old it may be to refuse a job that runs already and asks for more.
+_REFUSED_AGE = 2.0
+
+
+@dataclass(frozen=True)
+class Room:
+    """What may still be written at a path, and who decides it.
+
+    `free` = limit − used − reserved, in bytes; for a disk, `used` is not known here and 0. `age` is that of
+    the scan of a limited folder, in seconds.
+    """
+
+    domain: Domain
+    used: int
+    reserved: int
+    free: int
+    inodes_free: int | None
+    age: float
+
+
+class Ledger:
+    """Reservations in the runtime folder; any number of Ledger objects and processes may use it at once."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder or runtime_folder()
+        self._file = os.path.join(self._folder, "ledger.json")
+        self._lock = os.path.join(self._folder, "ledger.lock")
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def room(self, path: str, limited: Mapping[str, tuple[int, str]], *, fresh: bool = False) -> list[Room]:
+        """The room at a path in every domain around it, the tightest first."""
+        with file_lock(self._lock):
+            data = self._load()
+            rooms = self._rooms(data, path, limited, fresh=fresh)
+            self._save(data)
+        return rooms
+
+    def _rooms(
+        self, data: dict[str, Any], path: str, limited: Mapping[str, tuple[int, str]], *, fresh: bool
+    ) -> list[Room]:
+        rooms = []
+        for domain in domains(path, limited):
+            entries = [e for e in data["entries"].values() if _inside(e, domain)]
+            reserved = sum(max(0, e["planned"] - e["landed"]) for e in entries)
+            if domain.device is not None:
+                disk, _, _ = disk_of(domain.root)
+                inodes = disk.inodes_free
+                if inodes is not None:
+                    inodes = max(0, inodes - sum(max(0, e["inodes"] - e["made"]) for e in entries))
+                rooms.append(Room(domain, 0, reserved, max(0, disk.free - reserved), inodes, 0.0))
+                continue
+            scan = data["scans"].get(domain.root)
+            if fresh or scan is None or not 0 <= time.time() - scan["at"] < _SCAN_AGE:
+                # What a running job has landed is in the scan now, so it must not be added again.
+                scan = {"used": used_below(domain.root), "at": time.time(), "landed": 0}
+                data["scans"][domain.root] = scan
+            used = scan["used"] + scan["landed"]
+            age = time.time() - scan["at"]
+            free = max(0, domain.limit - used - reserved)
+            rooms.append(Room(domain, used, reserved, free, None, age))
+        return sorted(rooms, key=lambda r: r.free)
+
+    # -- reserving ----------------------------------------------------------------------------
+
+    def reserve(
+        self,
+        path: str,
+        needed: int,
+        inodes: int,
+        limited: Mapping[str, tuple[int, str]],
+        *,
+        force: bool = False,
+    ) -> Reservation:
+        """Claim `needed` bytes and `inodes` files at `path`, in every domain around it at once.
+
+        Raises
+        ------
+        NotEnoughSpace
+            If any domain has not that much, unless `force`.
+        """
+        with file_lock(self._lock):
+            holder = _holder(self._folder)  # under the lock: `dead_holders` must not meet it unlocked
+            data = self._load()
+            rooms = self._rooms(data, path, limited, fresh=False)
+            if not force and _too_tight(rooms, needed, inodes) and any(r.age > 0 for r in rooms):
+                rooms = self._rooms(
+                    data, path, limited, fresh=True
+                )  # somebody may have made room since the scan
+            tight = _too_tight(rooms, needed, inodes)
+            if tight is not None and not force:
+                raise not_enough(path, needed, inodes, tight)
+            name = secrets.token_hex(8)
+            data["entries"][name] = {
+                "holder": holder,
+                "target": os.path.realpath(path),
+                "device": disk_of(path)[1],
+                "planned": needed,
+                "landed": 0,
+                "inodes": inodes,
+                "made": 0,
+            }
+            self._save(data)
+        return Reservation(self, name, path, dict(limited))
+
+    def _change(self, name: str, landed: int, made: int) -> None:
+        with file_lock(self._lock):
+            data = self._load()
+            entry = data["entries"].get(name)
+            if entry is not None:
+                added = landed - entry["landed"]
+                entry["landed"], entry["made"] = landed, made
+                for folder, scan in data["scans"].items():
+                    if is_inside(entry["target"], folder):
+                        scan["landed"] += added
+                self._save(data)
+
+    def _grow(self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]]) -> None:
+        with file_lock(self._lock):
+            data = self._load()
+            rooms = self._rooms(data, path, limited, fresh=False)
+            if _too_tight(rooms, more, 0) and any(r.age > _REFUSED_AGE for r in rooms):
+                rooms = self._rooms(
+                    data, path, limited, fresh=True
+                )  # somebody may have made room since the scan
+            tight = _too_tight(rooms, more, 0)
+            if tight is not None:
+                raise not_enough(path, more, 0, tight)
+            data["entries"][name]["planned"] += more
+            self._save(data)
+
+    def _drop(self, name: str) -> None:
+        with file_lock(self._lock):
+            data = self._load()
+            entry = data["entries"].pop(name, None)
+            if entry is not None:
+                if entry["landed"] < entry["planned"]:
+                    _forget_scans(data["scans"], entry)  # what it left in part was never noted
+                self._save(data)
+
+    # -- the file -----------------------------------------------------------------------------
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            with open(self._file, encoding="utf-8") as file:
+                data = json.load(file)
+        except (FileNotFoundError, ValueError):  # a torn file cannot be: it is replaced as a whole
+            data = {}
+        entries, scans = {}, data.get("scans", {})
+        for name, entry in data.get("entries", {}).items():
+            if _alive(self._folder, entry["holder"]):
+                entries[name] = entry
+            else:
+                _forget_scans(scans, entry)  # nobody knows how far it came
+        return {"entries": entries, "scans": scans}
+
+    def _save(self, data: dict[str, Any]) -> None:
+        fresh = f"{self._file}.new"
+        with open(fresh, "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        os.replace(fresh, self._file)
+
+
+class Reservation:
+    """Space that one job holds; a context manager that gives it back."""
+
+    def __init__(self, ledger: Ledger, name: str, path: str, limited: dict[str, tuple[int, str]]) -> None:
+        self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
+        self._landed = self._made = 0
+        self._noted = time.monotonic()
+        self._lock = threading.Lock()
+
+    def landed(self, size: int, files: int = 0) -> None:
+        """Note bytes that are on the disk now; written to the ledger at most twice a second."""
+        with self._lock:
+            self._landed += size
+            self._made += files
+            now = time.monotonic()
+            if now - self._noted < _NOTE_EVERY:
+                return
+            self._noted = now
+            landed, made = self._landed, self._made
+        self._ledger._change(self._name, landed, made)
+
+    def grow(self, more: int) -> None:
+        """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had."""
+        self._ledger._grow(self._name, self._path, more, self._limited)
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ledger._change(self._name, self._landed, self._made)
+        self._ledger._drop(self._name)
+
+
+def _too_tight(rooms: list[Room], needed: int, inodes: int) -> Room | None:
+    for room in rooms:
+        if needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
+            return room
+    return None
+
+
+def not_enough(path: str, needed: int, inodes: int, room: Room) -> NotEnoughSpace:
+    """The error with all numbers, and the disks where it would fit."""
+    fitting = [
+        d for d in writable_disks() if d.free >= needed and (d.inodes_free is None or d.inodes_free >= inodes)
+    ]
+    limited = room.domain.device is None
+    disks = [d.path for d in fitting if limited or not path.startswith(d.path.rstrip("/") + "/")][:4]
+    if needed > room.free:
+        what = f"it needs {format_size(needed)}, and {format_size(room.free)} may be used"
+    else:
+        what = f"it needs {inodes:,} files (inodes), and {room.inodes_free:,} are free"
+    if room.domain.device is None:
+        where = f"{room.domain.source} allows {format_size(room.domain.limit)} below {room.domain.root}"
+    else:
+        where = f"{room.domain.source} that holds {room.domain.root}"
+    reserved = f", {format_size(room.reserved)} are reserved by other jobs" if room.reserved else ""
+    fits = ", ".join(f"{d.path} ({format_size(d.free)} free)" for d in fitting if d.path in disks)
+    nowhere = "No other disk has that much: take a part with --max-bytes, or make room"
+    remedy = f"It would fit on {fits}" if fits else nowhere
+    if room.domain.device is None:
+        remedy = f"Raise the limit on {room.domain.root}, or take a part with --max-bytes. {remedy}"
+    return NotEnoughSpace(
+        f"not enough space: {what} ({where}{reserved})",
+        path=path,
+        remedy=remedy,
+        details={
+            "needed": needed,
+            "inodes": inodes,
+            "free": room.free,
+            "limit": room.domain.limit if room.domain.device is None else None,
+            "source": room.domain.source,
+            "disks": disks,
+        },
+    )
+
+
+def _forget_scans(scans: dict[str, Any], entry: dict[str, Any]) -> None:
+    """The limited folders around an entry's target have to be looked at again."""
+    for folder in [folder for folder in scans if is_inside(entry["target"], folder)]:
+        del scans[folder]
+
+
+def _inside(entry: dict[str, Any], domain: Domain) -> bool:
+    if domain.device is not None:
+        return bool(entry["device"] == domain.device)
+    return is_inside(entry["target"], domain.root)
+
+
+# -- holders: the processes that entries belong to ------------------------------------------------
+
+_holders: dict[str, file_lock] = {}
+_holders_lock = threading.Lock()
+
+
+def _holder(folder: str) -> str:
+    """The name of the file on which this process holds a flock."""
+    with _holders_lock:
+        if folder not in _holders:
+            lock = file_lock(os.path.join(folder, f"holder-{secrets.token_hex(8)}"))
+            lock.acquire()
+            _holders[folder] = lock
+        return os.path.basename(_holders[folder].path)
+
+
+def _alive(folder: str, name: str) -> bool:
+    own = _holders.get(folder)
+    if own is not None and os.path.basename(own.path) == name:
+        return True
+    path = os.path.join(folder, os.path.basename(name))
+    if held(path):
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return False
+
+
+def this_process() -> str:
+    """A name of this process that `is_alive` knows while it lives."""
+    folder = runtime_folder()
+    with file_lock(os.path.join(folder, "ledger.lock")):
+        return _holder(folder)
+
+
+def is_alive(name: str) -> bool:
+    """Whether the process that `this_process` named so, on this machine, lives."""
+    folder = runtime_folder()
+    with file_lock(os.path.join(folder, "ledger.lock")):
+        return _alive(folder, name)
+
+
+def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
+    """Remove the files of holders that are gone; how many there are or were."""
+    folder = folder or runtime_folder()
+    with file_lock(os.path.join(folder, "ledger.lock")):
+        names = [name for name in os.listdir(folder) if name.startswith("holder-")]
+        return sum(not (_alive(folder, n) if remove else held(os.path.join(folder, n))) for n in names)
+
+
+def _after_fork() -> None:
+    """A child has no claims: `file_lock` has let go of its copies of the locks."""
+    global _holders_lock
+    _holders_lock = threading.Lock()
+    _holders.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

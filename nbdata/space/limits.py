@@ -1,0 +1,240 @@
+"""Disk limits: the disk itself, and limits that a user or an administrator has set on folders.
+
+A *domain* is a device or a limited folder. What may be used at a path is the least that any domain around
+it allows, and the domain that decides is always named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nbdata.errors import BadOption
+from nbdata.paths import canonical, is_inside
+from nbdata.runtime import file_lock, runtime_folder
+from nbdata.sizes import parse_size
+from nbdata.stores.local import disk_error
+
+__all__ = [
+    "Disk",
+    "Domain",
+    "existing_ancestor",
+    "limited_folders",
+    "round_up",
+    "set_limit",
+    "writable_disks",
+]
+
+# File systems that hold no user's files.
+_PSEUDO = {
+    "proc",
+    "sysfs",
+    "devtmpfs",
+    "devpts",
+    "cgroup",
+    "cgroup2",
+    "securityfs",
+    "pstore",
+    "bpf",
+    "tracefs",
+    "debugfs",
+    "mqueue",
+    "hugetlbfs",
+    "autofs",
+    "binfmt_misc",
+    "configfs",
+    "fusectl",
+    "rpc_pipefs",
+    "nsfs",
+    "squashfs",
+    "efivarfs",
+}
+# Where other kinds are mounted that hold none either.
+_SYSTEM = ("/sys/", "/proc/", "/run/credentials/")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Something that limits how much may be written below a folder.
+
+    Attributes
+    ----------
+    root : str
+        The limited folder, or any path on the device.
+    device : int or None
+        st_dev, if it is a disk.
+    limit : int
+        Bytes; for a disk, those that this user can use at all.
+    source : str
+        Who says so, for people.
+    """
+
+    root: str
+    device: int | None
+    limit: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A writable disk: where it is mounted, its size and what is free for this user, in bytes and inodes."""
+
+    path: str
+    size: int
+    free: int
+    inodes_free: int | None
+
+
+def existing_ancestor(path: str) -> str:
+    """The path itself or the nearest folder above it that exists."""
+    at = os.path.abspath(path)
+    while not os.path.exists(at):
+        at = os.path.dirname(at)
+    return at
+
+
+def round_up(size: int, block: int) -> int:
+    """Bytes that a file of `size` occupies."""
+    return -(-max(size, 0) // block) * block
+
+
+def disk_of(path: str) -> tuple[Disk, int, int]:
+    """The disk that holds `path` (or will), its st_dev and its block size."""
+    at = existing_ancestor(path)
+    try:
+        found = os.statvfs(at)
+        device = os.stat(at).st_dev
+    except OSError as error:
+        raise disk_error(error, at) from error
+    return _disk(at, found), device, found.f_frsize or 4096
+
+
+def _disk(path: str, found: os.statvfs_result) -> Disk:
+    unit = found.f_frsize or found.f_bsize
+    # Some file systems (btrfs, NFS) count no inodes and say 0 of 0.
+    inodes = found.f_favail if found.f_files else None
+    return Disk(path, found.f_blocks * unit, found.f_bavail * unit, inodes)
+
+
+def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[int, str]]:
+    """Limited folders with their limit and its source: what ``quota --limit`` keeps, and ``NBDATA_QUOTA``.
+
+    ``NBDATA_QUOTA=SIZE[:PATH]`` sets one from outside; PATH defaults to the home folder.
+    """
+    found = {path: (limit, "%quota --limit") for path, limit in _kept(state_dir).items()}
+    outside = env.get("NBDATA_QUOTA", "")
+    if outside:
+        size, _, path = outside.partition(":")
+        home = env.get("HOME") or os.path.expanduser("~")
+        folder = os.path.realpath(canonical(path or home, cwd=home, name="NBDATA_QUOTA").rstrip("/") or "/")
+        limit = parse_size(size, option="NBDATA_QUOTA")
+        if folder not in found or limit < found[folder][0]:
+            found[folder] = (limit, "NBDATA_QUOTA")
+    return found
+
+
+def _kept(state_dir: str) -> dict[str, int]:
+    try:
+        with open(os.path.join(state_dir, "limits.json"), encoding="utf-8") as file:
+            data = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return {str(path): int(limit) for path, limit in data.items()} if isinstance(data, dict) else {}
+
+
+def set_limit(state_dir: str, path: str, limit: int | None) -> None:
+    """Keep a limit on a folder; None removes it.
+
+    Raises
+    ------
+    BadOption
+        If there is none to remove.
+    """
+    folder = os.path.realpath(path.rstrip("/") or "/")
+    with file_lock(os.path.join(runtime_folder(), "limits.lock")):  # or of two that set one each, one is lost
+        limits = _kept(state_dir)
+        if limit is None:
+            if limits.pop(folder, None) is None:
+                known = ", ".join(limits) or "no folder"
+                raise BadOption(f"there is no limit on {folder}", remedy=f"Limits are on {known}")
+        else:
+            limits[folder] = limit
+        try:
+            os.makedirs(state_dir, mode=0o700, exist_ok=True)
+            fd, fresh = tempfile.mkstemp(dir=state_dir, prefix="limits")
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                json.dump(limits, file, indent=1)
+            os.replace(fresh, os.path.join(state_dir, "limits.json"))
+        except OSError as error:
+            raise disk_error(error, state_dir) from error
+
+
+def domains(path: str, limited: Mapping[str, tuple[int, str]]) -> list[Domain]:
+    """Every domain that limits what is written at `path`: its disk, and each limited folder around it."""
+    disk, device, _ = disk_of(path)
+    real = os.path.realpath(path.rstrip("/") or "/")
+    around = [
+        Domain(folder, None, limit, source)
+        for folder, (limit, source) in limited.items()
+        if is_inside(real, folder)
+    ]
+    return [Domain(disk.path, device, disk.free, "free on the disk"), *around]
+
+
+def used_below(folder: str) -> int:
+    """Bytes that all files below a folder occupy, hard links once."""
+    total, seen = 0, set[tuple[int, int]]()
+    pending = [folder]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as found:
+                entries = list(found)
+        except OSError:  # vanished meanwhile, or not ours to look into
+            continue
+        for entry in entries:
+            try:
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISDIR(info.st_mode):
+                pending.append(entry.path)
+            elif info.st_nlink > 1:
+                if (info.st_dev, info.st_ino) in seen:
+                    continue
+                seen.add((info.st_dev, info.st_ino))
+            total += info.st_blocks * 512
+    return total
+
+
+def writable_disks() -> list[Disk]:
+    """Every mounted disk that this user can write to, each device once, largest free space first."""
+    found: dict[int, Disk] = {}
+    for path, kind in _mounts():
+        if (
+            kind in _PSEUDO
+            or path.startswith(_SYSTEM)
+            or not os.access(path, os.W_OK)
+            or not os.path.isdir(path)
+        ):
+            continue
+        try:
+            device, disk = os.stat(path).st_dev, _disk(path, os.statvfs(path))
+        except OSError:
+            continue
+        known = found.get(device)
+        if disk.size and (known is None or len(path) < len(known.path)):
+            found[device] = disk
+    return sorted(found.values(), key=lambda d: -d.free)
+
+
+def _mounts() -> list[tuple[str, str]]:
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as lines:
+            rows = [line.split(" ") for line in lines]
+    except OSError:  # no Linux: the folders that people use
+        return [("/", "?"), (os.path.expanduser("~"), "?"), (tempfile.gettempdir(), "?")]
+    return [(row[1].encode().decode("unicode_escape"), row[2]) for row in rows if len(row) > 2]

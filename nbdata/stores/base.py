@@ -1,0 +1,280 @@
+"""What a store promises to the engine, whatever it is made of.
+
+All calls block, are safe to use from many threads, never retry (the engine owns retries) and raise the
+errors of `nbdata.errors`. An error that is worth another try has ``details["retry"] = True``.
+One conformance suite (``tests/conformance``) runs over every implementation.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nbdata.errors import BadOption, NbdataError, SourceChanged, StoreUnavailable
+
+__all__ = [
+    "Body",
+    "Location",
+    "ObjectInfo",
+    "Source",
+    "Stop",
+    "Store",
+    "Upload",
+    "fill",
+    "retry_after",
+    "worth_retrying",
+]
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """What a store says of one object.
+
+    Attributes
+    ----------
+    key : str
+    size : int
+        Bytes; -1 if the store does not say.
+    etag : str
+        As the store gives it, quotes and ``W/`` included; empty if it gives none.
+    modified : float or None
+        Seconds since the epoch.
+    version : str
+        Version or generation id, or empty.
+    checksums : dict
+        Digests of the whole object that the store keeps, by algorithm, as hex.
+    encrypted : bool
+        Encrypted by a key of the user's or KMS: then the ETag is no MD5, whatever it looks like.
+    """
+
+    key: str
+    size: int
+    etag: str = ""
+    modified: float | None = None
+    version: str = ""
+    checksums: dict[str, str] = field(default_factory=dict)
+    encrypted: bool = False
+
+
+class Stop(Protocol):
+    """How a store hears that its work is no longer wanted."""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+
+    def add(self, abort: Callable[[], None]) -> None:
+        """Call `abort` (from another thread) when it is time to stop; at once if it is already."""
+
+    def remove(self, abort: Callable[[], None]) -> None:
+        """Forget `abort`."""
+
+
+class Source(Protocol):
+    """Bytes to be written: read into a buffer until 0 comes back."""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill a part of `buffer`; 0 at the end."""
+
+
+class Body(Protocol):
+    """The bytes of an object, or of a range of it, while they arrive.
+
+    `info` is what came with these very bytes, so that a validator holds for them; `start` is where
+    they begin: 0 although a range was asked for, if the store ignores ranges. `length` is how many
+    come, or -1.
+    """
+
+    info: ObjectInfo
+    start: int
+    length: int
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill a part of `buffer`; 0 at the end. A body that ends early raises StoreUnavailable."""
+
+    def close(self) -> None:
+        """Give the connection back; needed on every path."""
+
+
+class Upload(abc.ABC):
+    """A multipart upload; parts may be sent from many threads and in any order."""
+
+    id: str
+    #: Whether an answer said that a key of KMS or of the user's encrypts it: then no ETag is an MD5.
+    encrypted: bool = False
+
+    @abc.abstractmethod
+    def part(self, number: int, source: Source, size: int) -> str:
+        """Send part `number` (from 1); returns what the store answers for it (an ETag), or ''.
+
+        SourceChanged if `source` does not give just `size` bytes.
+        """
+
+    @abc.abstractmethod
+    def finish(self, parts: list[str]) -> ObjectInfo:
+        """Make the object from all parts, given their answers in order."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Give it up, so that its parts cost nothing more."""
+
+
+class Store(abc.ABC):
+    """Objects by key. Keys are the store's own, without a leading slash."""
+
+    #: Whether `upload` works, and the smallest part but the last.
+    multipart: bool = False
+    min_part: int = 5 << 20
+    max_parts: int = 10_000
+    #: Whether reads at an offset are cheap; without, an object is read in one stream.
+    ranges: bool = True
+    #: Whether this object only exists in this process (memory://, a file system handed in).
+    name: str = ""
+
+    @abc.abstractmethod
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """All objects whose key begins with `prefix`, streamed, in the store's order.
+
+        That is the order of keys (of their UTF-8 bytes), but for stores that keep folders, as SeaweedFS does,
+        and list ``a/1`` before ``a-b``. With `after`, a key that was listed, only those behind it, so that a
+        listing that broke off goes on. Nothing below `prefix` is no error; a missing bucket is.
+        """
+
+    @abc.abstractmethod
+    def head(self, key: str) -> ObjectInfo:
+        """What the store says of one object; NotFound if there is none.
+
+        Some stores cannot tell a missing object from a missing bucket here; `list` and `read` can.
+        """
+
+    @abc.abstractmethod
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> Body:
+        """The bytes ``start:end`` of an object; none if `start` is at or beyond its end.
+
+        With `match` the bytes are of that very version, else SourceChanged.
+        """
+
+    @abc.abstractmethod
+    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+        """Make one object of `size` bytes; visible only when it is whole.
+
+        Raises SourceChanged, and leaves all as it was, if `source` does not give just `size` bytes.
+        """
+
+    @abc.abstractmethod
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+
+    def upload(self, key: str, size: int) -> Upload:
+        """Begin a multipart upload."""
+        raise BadOption(f"{self.name} has no multipart uploads")
+
+    def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """Unfinished multipart uploads below `prefix`, as (key, id)."""
+        return iter(())
+
+    def abort(self, key: str, upload_id: str) -> None:  # noqa: B027  there is none to give up
+        """Give up an unfinished upload."""
+
+    def is_folder(self, key: str) -> bool:
+        """Whether `key` (ending in a slash) is a folder although nothing lies below it."""
+        return False
+
+    def part_size(self, info: ObjectInfo) -> int | None:
+        """Bytes of the parts that an object was uploaded in, the last one aside.
+
+        None if the store does not tell, or if they differ.
+        """
+        return None
+
+    def read_bytes(self, key: str, *, limit: int = 64 << 20) -> bytes:
+        """A small object as a whole; BadOption if it is over `limit` bytes."""
+        body = self.read(key)
+        data = bytearray()
+        view = memoryview(bytearray(1 << 18))
+        try:
+            while count := body.readinto(view):
+                data += view[:count]
+                if len(data) > limit:
+                    raise BadOption(
+                        "too large to be read as a whole", path=key, expected=f"at most {limit} bytes"
+                    )
+        finally:
+            body.close()
+        return bytes(data)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a store.
+
+    Attributes
+    ----------
+    store : Store
+    key : str
+        Key or prefix; ends in a slash (or is empty) when a folder was meant.
+    place : str
+        The URL or path as users may see it (redacted).
+    """
+
+    store: Store
+    key: str
+    place: str
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the spelling says "a folder"."""
+        return self.key == "" or self.key.endswith("/")
+
+
+def fill(source: Source, size: int, path: str, *, block: int = 1 << 20) -> Iterator[memoryview]:
+    """The bytes of a source piece by piece, each valid until the next is asked for.
+
+    The last piece is given only after the source was found to end there, so that a receiver who counts
+    never has a whole object of a source that is longer or shorter.
+
+    Raises
+    ------
+    SourceChanged
+        If the source does not give just `size` bytes.
+    StoreUnavailable
+        If it cannot be read; an OSError must not look like one of the receiver.
+    """
+    view = memoryview(bytearray(min(block, max(size, 1))))
+    left = size
+    while left:
+        count = _read(source, view[: min(len(view), left)], path)
+        left -= count
+        if not count or (not left and _read(source, memoryview(bytearray(1)), path)):
+            break
+        yield view[:count]
+        if not left:
+            return
+    if size or _read(source, view, path):
+        raise SourceChanged("the source changed while it was copied", path=path, expected=f"{size} bytes")
+
+
+def _read(source: Source, view: memoryview, path: str) -> int:
+    try:
+        return source.readinto(view)
+    except NbdataError:
+        raise
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the source cannot be read ({os.strerror(error.errno or 0)})", path=path
+        ) from error
+
+
+def worth_retrying(error: BaseException) -> bool:
+    """Whether the same request may well succeed a moment later."""
+    return isinstance(error, NbdataError) and bool(error.details.get("retry"))
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Seconds that the store asked to wait, or None."""
+    value: Any = error.details.get("retry_after") if isinstance(error, NbdataError) else None
+    return float(value) if value is not None else None

@@ -1,0 +1,322 @@
+"""Who signs S3 requests and where they go: from storage options, the client's environment, and AWS profiles.
+
+Names are those of s3fs's ``storage_options``. Static keys need no botocore; anything that its configuration
+files or providers decide is asked of botocore in a short process with the client's environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from nbdata.errors import AccessDenied, BadOption
+from nbdata.operation import Context, suggest
+from nbdata.stores.sigv4 import Identity
+
+__all__ = ["S3Config", "s3_config"]
+
+_OPTIONS = [
+    "key",
+    "secret",
+    "token",
+    "username",
+    "password",
+    "anon",
+    "endpoint_url",
+    "profile",
+    "use_ssl",
+    "client_kwargs",
+    "config_kwargs",
+    "requester_pays",
+    "region",
+    "addressing_style",
+    "verify",
+]
+# Options that s3fs knows and that change nothing here.
+_IGNORED = {
+    "default_block_size",
+    "default_fill_cache",
+    "default_cache_type",
+    "version_aware",
+    "cache_regions",
+    "asynchronous",
+    "loop",
+    "use_listings_cache",
+    "listings_expiry_time",
+    "max_paths",
+    "skip_instance_cache",
+    "session",
+    "max_concurrency",
+    "fixed_upload_size",
+    "s3_additional_kwargs",
+    "retries",
+}
+# Ask again this long before credentials expire, in seconds.
+_EARLY = 300
+
+
+@dataclass(frozen=True)
+class S3Config:
+    """All that decides how requests for one bucket are addressed and signed."""
+
+    identity: Identity | None
+    region: str
+    endpoint: str
+    addressing: str
+    proxy: str = field(default="", repr=False)
+    ca: str = ""
+    verify: bool = True
+    requester_pays: bool = False
+
+    def host_for(self, bucket: str) -> tuple[str, str, int, str]:
+        """Scheme, host, port and path prefix for a bucket."""
+        endpoint = self.endpoint or self._aws_endpoint()
+        parts = urlsplit(endpoint)
+        scheme = parts.scheme.lower()
+        port = parts.port or (443 if scheme == "https" else 80)
+        host = parts.hostname or ""
+        prefix = parts.path.rstrip("/")
+        virtual = self.addressing == "virtual" or (
+            self.addressing == "auto" and not self.endpoint and "." not in bucket
+        )
+        return (
+            (scheme, f"{bucket}.{host}", port, prefix)
+            if virtual
+            else (scheme, host, port, f"{prefix}/{bucket}")
+        )
+
+    def _aws_endpoint(self) -> str:
+        suffix = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        return f"https://s3.{self.region}.{suffix}"
+
+
+def s3_config(scheme: str, context: Context) -> S3Config:
+    """The configuration for ``s3://`` or ``obs://`` in a client's context.
+
+    Storage options given with the operation win over fsspec's configuration, that over the environment, and
+    that over AWS's configuration files. Keys and token come from one place, never from two.
+
+    Raises
+    ------
+    BadOption
+        For an unknown storage option, half an identity, or an endpoint that is no URL.
+    AccessDenied
+        If there are no credentials at all, or the profile cannot be used.
+    """
+    layers = {
+        "storage options": context.storage_options,
+        "fsspec's configuration": _configured(scheme, context),
+    }
+    options = {**_configured(scheme, context), **context.storage_options}
+    _refuse_unknown(options)
+    client = dict(options.get("client_kwargs") or {})
+    env = context.env
+    identity, anonymous, profile = _chosen(layers)
+    endpoint = options.get("endpoint_url") or client.get("endpoint_url")
+    region = options.get("region") or client.get("region_name")
+    given = identity is not None or anonymous or bool(profile)
+    if scheme == "obs":
+        if not given:
+            identity = _from_environment(
+                env, "OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SECURITY_TOKEN"
+            )
+            given = identity is not None
+        region = region or env.get("OBS_REGION")
+        endpoint = (
+            endpoint
+            or env.get("OBS_ENDPOINT")
+            or (f"https://obs.{region}.myhuaweicloud.com" if region else "")
+        )
+        if not endpoint:
+            raise BadOption(
+                "obs:// needs an endpoint",
+                remedy="Set OBS_REGION or OBS_ENDPOINT, or --option endpoint_url=…",
+            )
+    endpoint = endpoint or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+    region = region or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
+    addressing = _addressing(options)
+    ca = env.get("AWS_CA_BUNDLE") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
+    if not given:
+        identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
+    if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
+        asked = _ask_botocore(profile, env)
+        region = region or asked.get("region")
+        endpoint = endpoint or asked.get("endpoint") or ""
+        addressing = addressing or asked.get("addressing")
+        ca = ca or asked.get("ca") or ""
+        if identity is None and not anonymous:
+            identity = _identity_of(asked, profile)
+    if identity is None and not anonymous:
+        raise AccessDenied(
+            f"no credentials for {scheme}://",
+            remedy="Set them in the environment, or --option anon=true for a public bucket",
+        )
+    endpoint = _checked_endpoint(str(endpoint), options)
+    verify = options.get("verify", client.get("verify", True))
+    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
+        ca, verify = verify, True
+    return S3Config(
+        identity,
+        str(region or "us-east-1"),
+        endpoint,
+        addressing or ("virtual" if scheme == "obs" else "auto"),
+        _proxy(endpoint, str(region or "us-east-1"), env),
+        ca,
+        _truth(verify),
+        _truth(options.get("requester_pays", False)),
+    )
+
+
+def _configured(scheme: str, context: Context) -> dict[str, Any]:
+    found = context.fsspec_conf.get(scheme)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _chosen(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Identity | None, bool, str | None]:
+    """Identity, whether anonymous, and profile, of the first layer that says anything of them."""
+    for source, options in layers.items():
+        client = dict(options.get("client_kwargs") or {})
+        key = options.get("key") or options.get("username") or client.get("aws_access_key_id")
+        secret = options.get("secret") or options.get("password") or client.get("aws_secret_access_key")
+        token = options.get("token") or client.get("aws_session_token") or ""
+        if _truth(options.get("anon", False)):
+            return None, True, None
+        if bool(key) != bool(secret):
+            raise BadOption(
+                f"key and secret belong together, and {source} have one", remedy="Give both or none"
+            )
+        if key:
+            return Identity(str(key), str(secret), str(token), source), False, None
+        if options.get("profile"):
+            return None, False, str(options["profile"])
+    return None, False, None
+
+
+def _from_environment(env: Mapping[str, str], key: str, secret: str, token: str) -> Identity | None:
+    if not env.get(key) or not env.get(secret):
+        return None
+    return Identity(env[key], env[secret], env.get(token, ""), "the environment")
+
+
+def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in _OPTIONS and name not in _IGNORED:
+            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+
+
+def _addressing(options: Mapping[str, Any]) -> str | None:
+    config = options.get("config_kwargs") or {}
+    s3 = config.get("s3") if isinstance(config, dict) else None
+    style = options.get("addressing_style") or (s3.get("addressing_style") if isinstance(s3, dict) else None)
+    if style is not None and style not in ("path", "virtual", "auto"):
+        raise BadOption(f"addressing_style: {style!r} is not a choice", expected="path, virtual or auto")
+    return style
+
+
+def _truth(value: Any) -> bool:
+    """A flag that may have been written as text: ``--option anon=true``."""
+    return value.strip().lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
+
+
+def _checked_endpoint(endpoint: str, options: Mapping[str, Any]) -> str:
+    if not endpoint:
+        return ""
+    if "://" not in endpoint:
+        endpoint = f"{'https' if _truth(options.get('use_ssl', True)) else 'http'}://{endpoint}"
+    parts = urlsplit(endpoint)
+    try:
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise BadOption(
+            f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"
+        )
+    return endpoint
+
+
+def _proxy(endpoint: str, region: str, env: Mapping[str, str]) -> str:
+    """The proxy for an endpoint as the usual variables have it; lower case wins, as in curl."""
+    parts = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
+    host = (parts.hostname or "").lower()
+    excluded = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    for entry in (e.strip().lower().lstrip(".") for e in excluded.split(",")):
+        if entry == "*" or (entry and (host == entry or host.endswith("." + entry))):
+            return ""
+    name = f"{parts.scheme}_proxy"
+    # HTTP_PROXY in capitals can be set by a web request's header (httpoxy); curl ignores it, and so do we.
+    found = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
+    found = found or env.get("all_proxy") or env.get("ALL_PROXY") or ""
+    if not found:
+        return ""
+    proxy = found if "://" in found else f"http://{found}"
+    try:
+        good = bool(urlsplit(proxy).hostname) and (urlsplit(proxy).port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:  # it may hold a password, so it is not shown
+        raise BadOption(
+            f"{name}: the proxy is not a URL",
+            expected="http://user:password@host:port, with '/', '?' and '#' of a password escaped",
+        )
+    return proxy
+
+
+def _has_config_file(env: Mapping[str, str]) -> bool:
+    home = env.get("HOME") or os.path.expanduser("~")
+    return os.path.exists(os.path.expanduser(env.get("AWS_CONFIG_FILE") or f"{home}/.aws/config"))
+
+
+def _identity_of(asked: Mapping[str, Any], profile: str | None) -> Identity:
+    whose = f"the AWS profile {profile!r}" if profile else "the environment and AWS's configuration files"
+    if asked.get("error"):
+        raise AccessDenied(
+            f"no credentials from {whose}: {asked['error']}", remedy="Log in again, or choose another profile"
+        )
+    if not asked.get("key"):
+        raise AccessDenied(
+            f"no credentials in {whose}",
+            remedy="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile; --option anon=true if public",
+        )
+    return Identity(asked["key"], asked["secret"], asked.get("token") or "", whose, asked.get("expires"))
+
+
+_answers: dict[str, tuple[float, dict[str, Any]]] = {}
+_answers_lock = threading.Lock()
+
+
+def _ask_botocore(profile: str | None, env: Mapping[str, str]) -> dict[str, Any]:
+    """What botocore makes of this environment; kept for a minute, or until its credentials nearly expire."""
+    name = hashlib.sha256(json.dumps([profile, sorted(env.items())]).encode()).hexdigest()
+    with _answers_lock:
+        until, answer = _answers.get(name, (0.0, {}))
+        if time.time() < until:
+            return answer
+        code = "import json, sys; sys.path[:] = json.loads(sys.argv.pop());"
+        code += "from nbdata.stores.aws_session import main; main()"
+        run = subprocess.run(
+            [sys.executable, "-c", code, profile or "", json.dumps([p for p in sys.path if p])],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            cwd="/",
+        )
+        try:
+            answer = json.loads(run.stdout)
+        except ValueError:
+            answer = {"error": "botocore could not be asked"}
+        expires = answer.get("expires")
+        _answers[name] = (expires - _EARLY if expires else time.time() + 60, answer)
+        return answer

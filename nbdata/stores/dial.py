@@ -1,0 +1,190 @@
+"""From an origin to a connected socket: name, proxy, TLS; and why there is none, in words.
+
+The part of `http1` that has nothing to do with HTTP, but for the one request that a proxy is asked to tunnel with.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from nbdata.errors import BadOption
+from nbdata.stores.base import Stop
+
+__all__ = ["Closed", "Origin", "dial", "proxy_headers", "reason", "remedy", "shut", "tls_context"]
+
+CONNECT_TIMEOUT = 10.0
+# Bytes of a proxy's answer.
+_ANSWER = 64 << 10
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where to connect: scheme, host and port, through which proxy, trusting whom.
+
+    Attributes
+    ----------
+    proxy : str
+        URL of a proxy, or ''. It may hold a password, so it is in no repr.
+    ca : str
+        File or folder of certificates to trust; '' for the system's.
+    verify : bool
+        Whether the server's certificate is checked.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    proxy: str = field(default="", repr=False)
+    ca: str = ""
+    verify: bool = True
+
+    @property
+    def netloc(self) -> str:
+        """What goes into the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.netloc}"
+
+
+class Closed(Exception):
+    """The peer closed, or spoke no HTTP."""
+
+
+def dial(origin: Origin, context: ssl.SSLContext | None, stop: Stop | None) -> socket.socket:
+    """A connection to an origin, through its proxy if it has one, with TLS if `context` is given; `stop` ends it."""
+    proxy = urlsplit(origin.proxy) if origin.proxy else None
+    address = (proxy.hostname or "", proxy.port or 8080) if proxy else (origin.host, origin.port)
+    sock = _open_socket(address, stop)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(CONNECT_TIMEOUT)
+        if context is not None:
+            if proxy:
+                with _watched(sock, stop):
+                    _tunnel(sock, origin)
+            sock = context.wrap_socket(sock, server_hostname=origin.host, do_handshake_on_connect=False)
+            with _watched(sock, stop):
+                sock.do_handshake()
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _open_socket(address: tuple[str, int], stop: Stop | None) -> socket.socket:
+    """A connected socket, from the first address of the name that answers; ended by `stop`."""
+    last: OSError | None = None
+    for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        sock.settimeout(CONNECT_TIMEOUT)
+        try:
+            with _watched(sock, stop):
+                sock.connect(where)
+            return sock
+        except OSError as error:
+            last = error
+            sock.close()
+            if stop is not None and stop.is_set():
+                break
+        except BaseException:
+            sock.close()
+            raise
+    raise last or OSError("the name has no address")
+
+
+@contextlib.contextmanager
+def _watched(sock: socket.socket, stop: Stop | None) -> Iterator[None]:
+    """Let `stop` end what blocks on a socket meanwhile."""
+    abort = functools.partial(shut, sock)
+    if stop is not None:
+        stop.add(abort)
+    try:
+        yield
+    finally:
+        if stop is not None:
+            stop.remove(abort)
+
+
+def shut(sock: socket.socket) -> None:
+    """End what blocks on a socket, from another thread.
+
+    Not by the method of an SSLSocket: that takes its TLS away, and what is read next would be ciphertext.
+    """
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def _tunnel(sock: socket.socket, origin: Origin) -> None:
+    auth = proxy_headers(origin)
+    target = f"{origin.host}:{origin.port}"
+    lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *(f"{n}: {v}" for n, v in auth.items()), "", ""]
+    sock.sendall("\r\n".join(lines).encode("latin-1"))
+    head = bytearray()
+    while not head.endswith(b"\r\n\r\n"):
+        byte = sock.recv(1)
+        if not byte or len(head) > _ANSWER:
+            raise Closed("the proxy closed the connection")
+        head += byte
+    if b" 200" not in head.split(b"\r\n")[0]:
+        raise Closed("the proxy refused: " + head.split(b"\r\n")[0].decode("latin-1"))
+
+
+def proxy_headers(origin: Origin) -> dict[str, str]:
+    """What a proxy is to be told beside the request: who asks, if its URL says so."""
+    proxy = urlsplit(origin.proxy)
+    if proxy.username is None:
+        return {}
+    token = base64.b64encode(f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()).decode()
+    return {"Proxy-Authorization": f"Basic {token}"}
+
+
+def tls_context(origin: Origin) -> ssl.SSLContext:
+    """Whom to trust, as the origin says."""
+    context = ssl.create_default_context()
+    if origin.ca:
+        folder = os.path.isdir(origin.ca)
+        try:
+            context.load_verify_locations(
+                cafile=None if folder else origin.ca, capath=origin.ca if folder else None
+            )
+        except OSError as error:
+            raise BadOption(
+                "the file of trusted certificates cannot be used", path=origin.ca, got=type(error).__name__,
+                remedy="Correct AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE or the option verify",
+            ) from error  # fmt: skip
+    if not origin.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def reason(error: Exception) -> str:
+    """Why there is no answer, for people."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    if isinstance(error, socket.gaierror):
+        return "the name of the server cannot be resolved"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+def remedy(error: Exception) -> str:
+    """What the user can do about it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "Name the authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
+    return "Check the endpoint (endpoint_url or AWS_ENDPOINT_URL), the network and the proxy settings"

@@ -1,0 +1,270 @@
+"""Any fsspec file system as a store: other protocols, and file systems handed in with ``fs=``.
+
+Only what every file system has is used: ``find``, ``info``, ``open``, ``rm_file``, ``mv``. Reads go through
+``open``, so that memory stays bounded whatever ``cat_file`` would do. What an object store writes through
+``open`` is there when the file is closed; other file systems get the bytes under a name of our own, which is
+then moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import io
+import secrets
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.base import Body, ObjectInfo, Source, Store, fill
+from nbdata.stores.local import PARTIAL
+from nbdata.stores.redaction import redacted
+
+__all__ = ["FsspecStore"]
+
+# Bytes that a buffered file of fsspec fetches or sends at a time.
+_BLOCK = 8 << 20
+# Protocols whose objects come to be when a file is closed, and not at all when it is discarded.
+_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "obs", "oci"}
+# Errors of botocore and aiohttp that are no OSError, by the name of a class of theirs.
+_UNREACHED = {
+    "EndpointConnectionError",
+    "ConnectTimeoutError",
+    "ProxyConnectionError",
+    "ClientConnectorError",
+}
+_BROKEN = {"HTTPClientError", "ClientConnectionError", "ClientPayloadError", "ResponseParserError"}
+
+
+class FsspecStore(Store):
+    """A file system object of fsspec.
+
+    Parameters
+    ----------
+    fs : fsspec.AbstractFileSystem
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+        protocol = fs.protocol
+        self.name = protocol if isinstance(protocol, str) else protocol[0]
+        # Paths of some file systems begin with a slash (memory, sftp), of others not (s3).
+        self._slash = "/" if str(getattr(fs, "root_marker", "")) == "/" else ""
+        self._whole = self.name in _WHOLE
+
+    def _path(self, key: str) -> str:
+        return self._slash + key
+
+    def _info(self, path: str, found: dict[str, Any]) -> ObjectInfo:
+        size = found.get("size")
+        etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
+        time = (
+            found.get("LastModified") or found.get("mtime") or found.get("modified") or found.get("created")
+        )
+        return ObjectInfo(
+            path[len(self._slash) :] if path.startswith(self._slash) else path,
+            int(size) if size is not None else -1,
+            etag=str(etag),
+            modified=time.timestamp()
+            if isinstance(time, datetime)
+            else float(time)
+            if isinstance(time, (int, float))
+            else None,
+            version=str(found.get("VersionId") or found.get("generation") or ""),
+        )
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        try:
+            self._fs.invalidate_cache()
+            found = self._fs.find(self._path(folder), detail=True)
+        except Exception as error:
+            known = self._error(error, folder)
+            if isinstance(known, NotFound) and not known.details.get("bucket"):
+                return
+            raise known from error
+        for path in sorted(found):
+            info = self._info(path, found[path])
+            if info.key > after and info.key.startswith(prefix) and _is_object(info.key, found[path]):
+                yield info
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            self._fs.invalidate_cache()
+            found = self._fs.info(self._path(key))
+        except Exception as error:
+            raise self._error(error, key) from error
+        if found.get("type", "file") != "file":
+            raise NotFound("not an object", path=self._said(key))
+        return self._info(self._path(key), found)
+
+    def is_folder(self, key: str) -> bool:
+        try:
+            return bool(self._fs.isdir(self._path(key.rstrip("/"))))
+        except Exception as error:
+            raise self._error(error, key) from error
+
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> Body:
+        info = self.head(key)
+        if match is not None and _validators(info) != _validators(match):
+            raise SourceChanged("the object changed while it was read", path=self._said(key))
+        try:
+            file = self._fs.open(self._path(key), "rb", block_size=_BLOCK)
+            if isinstance(file, io.BytesIO):  # of memory://, where all who open it share one position
+                file = io.BytesIO(file.getvalue())
+            if start:
+                file.seek(start)
+        except Exception as error:
+            raise self._error(error, key) from error
+        return _FsspecBody(self, file, info, start, end)
+
+    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+        path = self._path(key)
+        parent = path.rpartition("/")[0]
+        temporary = (
+            path
+            if self._whole
+            else f"{parent}/.{secrets.token_hex(8)}{PARTIAL}".lstrip("" if self._slash else "/")
+        )
+        try:
+            if parent and not self._whole:  # where there are only keys, this would make a bucket
+                self._fs.makedirs(parent, exist_ok=True)
+            file = self._fs.open(temporary, "wb", block_size=_BLOCK)
+            try:
+                for piece in fill(source, size, self._said(key)):
+                    file.write(piece)
+                file.close()
+                if temporary != path:
+                    self._move(temporary, path)
+            except BaseException:
+                self._give_up(file, temporary)
+                raise
+        except Exception as error:
+            raise self._error(error, key) from error
+        return self.head(key)
+
+    def _give_up(self, file: Any, temporary: str) -> None:
+        """Leave nothing of a file that was not written to its end."""
+        if self._whole and hasattr(file, "discard"):
+            file.closed = True  # an abandoned upload must not be completed by the destructor
+            with contextlib.suppress(Exception):
+                file.discard()
+            return
+        with contextlib.suppress(Exception):
+            file.close()
+        with contextlib.suppress(Exception):
+            self._fs.rm_file(temporary)
+
+    def _move(self, old: str, new: str) -> None:
+        from fsspec import AbstractFileSystem
+
+        if type(self._fs).mv is not AbstractFileSystem.mv:
+            self._fs.mv(old, new)
+            return
+        self._fs.cp_file(old, new)  # the mv that every file system has takes names for patterns
+        self._fs.rm_file(old)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            try:
+                self._fs.rm_file(self._path(key))
+            except Exception as error:
+                known = self._error(error, key)
+                if not isinstance(known, NotFound):
+                    raise known from error
+
+    def _said(self, key: str) -> str:
+        """A key as users may see it; those of http are URLs, which may hold a password or a signature."""
+        return redacted(key if "://" in key else f"{self.name}://{key}")
+
+    def _error(self, error: Exception, key: str) -> NbdataError:
+        if isinstance(error, NbdataError):
+            return error
+        path = self._said(key)
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if _code(error) == "NoSuchBucket":
+            bucket = self._said(key.partition("/")[0])
+            return NotFound(
+                "there is no such bucket",
+                path=bucket,
+                remedy="Check the name and the endpoint",
+                details={"bucket": True},
+            )
+        if isinstance(error, (FileNotFoundError, KeyError, IsADirectoryError, NotADirectoryError)):
+            return NotFound("no such object or folder", path=path)
+        if isinstance(error, PermissionError):
+            remedy = f"Check the credentials that the {self.name} file system was made with"
+            return AccessDenied("the store denies access", path=path, remedy=remedy)
+        if kinds & _UNREACHED:
+            details = {"retry": True, "unreached": True}
+            return StoreUnavailable(
+                "no answer from the store",
+                path=path,
+                remedy="Check the endpoint and the network",
+                details=details,
+            )
+        if isinstance(error, (OSError, TimeoutError, asyncio.TimeoutError)) or kinds & _BROKEN:
+            lasting = isinstance(error, OSError) and error.errno in (
+                errno.EINVAL,
+                errno.ENOTSUP,
+                errno.EROFS,
+                errno.ENAMETOOLONG,
+            )
+            return StoreUnavailable(
+                f"the store failed ({type(error).__name__})",
+                path=path,
+                details={} if lasting else {"retry": True},
+            )
+        # The text of a foreign error may hold a signed URL or a key; its type is safe.
+        return NbdataError(f"{self.name} failed ({type(error).__name__})", path=path)
+
+
+def _is_object(key: str, found: dict[str, Any]) -> bool:
+    return bool(found.get("type", "file") == "file") and not key.endswith(PARTIAL)
+
+
+def _code(error: BaseException) -> str:
+    """The code that S3 answered, of an error that s3fs made from one of botocore."""
+    response = getattr(error.__cause__ or error, "response", None)
+    found = response.get("Error") if isinstance(response, dict) else None
+    return str(found.get("Code", "")) if isinstance(found, dict) else ""
+
+
+def _validators(info: ObjectInfo) -> tuple[object, ...]:
+    return (info.size, info.etag or info.modified, info.version)
+
+
+class _FsspecBody:
+    """An open file of fsspec, up to an end."""
+
+    def __init__(self, store: FsspecStore, file: Any, info: ObjectInfo, start: int, end: int | None) -> None:
+        self._store, self._file = store, file
+        self.info, self.start = info, start
+        if end is None or info.size >= 0:
+            end = info.size if end is None else min(end, info.size)
+        self._left = self.length = max(0, end - start) if end >= 0 else -1
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        want = len(buffer) if self._left < 0 else min(len(buffer), self._left)
+        if not want:
+            return 0
+        try:
+            data = self._file.read(want)
+        except Exception as error:
+            raise self._store._error(error, self.info.key) from error
+        count = len(data)
+        if not count and self._left > 0:
+            raise StoreUnavailable(
+                "the object ended early", path=self._store._said(self.info.key), details={"retry": True}
+            )
+        buffer[:count] = data
+        if self._left > 0:
+            self._left -= count
+        return count
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,438 @@
+"""A lean HTTP/1.1 client over blocking sockets: what moves the bodies.
+
+Own code because it was measured (docs/design/2026-11-20-own-http-client.md): it takes less CPU and memory
+than the Rust clients behind Python bindings, shows every status and header to the engine, can be stopped from
+another thread at once, and survives a fork. It does what object stores need and no more: keep-alive, TLS,
+CONNECT and plain proxies, bodies by length, in chunks or up to the end; no cookies, no redirects, no
+retries (those belong to the store and to the engine).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from nbdata.errors import NbdataError, StoreUnavailable
+from nbdata.stores.base import Stop
+from nbdata.stores.dial import Closed, Origin, dial, proxy_headers, reason, remedy, shut, tls_context
+
+__all__ = ["Origin", "Pool", "Response"]
+
+# No byte for this long means that the connection is dead.
+STALL_TIMEOUT = 30.0
+# Idle connections that a pool keeps, and for how long (servers close theirs after a minute or so).
+_KEEP, _KEEP_SECONDS = 64, 45.0
+_HEAD_BYTES = 64 << 10
+# Lines behind the last chunk of a body.
+_TRAILERS = 100
+
+
+class Pool:
+    """Connections to one origin, kept and used again; safe to use from many threads.
+
+    A child of a fork finds the pool empty: two processes must not speak on one connection.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self._idle: list[_Connection] = []
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._tls: ssl.SSLContext | None = None
+        self.reached = False
+        _all_pools.add(self)
+        weakref.finalize(self, _close, self._idle)
+
+    def forget_all(self) -> None:
+        """In a child of a fork: the connections are the parent's, and the lock may be held by nobody."""
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        _close(self._idle)
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes | Iterator[memoryview] | None = None,
+        *,
+        size: int = 0,
+        stop: Stop | None = None,
+    ) -> Response:
+        """Send a request and read the head of its answer.
+
+        A body of pieces must be `size` bytes long (see `nbdata.stores.base.fill`).
+
+        Raises
+        ------
+        StoreUnavailable
+            If no answer came; with ``details["retry"]``, and ``["unreached"]`` if this server has never
+            answered at all.
+        """
+        replayable = body is None or isinstance(body, bytes)
+        while True:
+            connection, fresh = self._take(stop)
+            try:
+                connection.watch(stop)
+                try:
+                    return connection.exchange(method, target, headers, body, size)
+                except NbdataError:
+                    raise
+                except (OSError, Closed) as error:
+                    connection.drop()
+                    # A kept connection may have been closed by the server just now; that is no failure.
+                    if not fresh and replayable and not connection.answered and not (stop and stop.is_set()):
+                        continue
+                    raise self._lost(error) from error
+            except BaseException:
+                connection.drop()
+                raise
+
+    def _take(self, stop: Stop | None) -> tuple[_Connection, bool]:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.usable():
+                    return connection, False
+                connection.drop()
+        try:
+            return _Connection(self, self._connect(stop)), True
+        except NbdataError:
+            raise
+        except (OSError, Closed) as error:
+            raise self._lost(error) from error
+
+    def give_back(self, connection: _Connection) -> None:
+        """Keep a connection whose answer was read to its end."""
+        self.reached = True
+        with self._lock:
+            if len(self._idle) < _KEEP and self._pid == os.getpid():
+                self._idle.append(connection)
+                return
+        connection.drop()
+
+    def _lost(self, error: Exception) -> StoreUnavailable:
+        details: dict[str, Any] = {"retry": True}
+        if not self.reached:
+            details["unreached"] = True
+        if isinstance(error, ssl.SSLCertVerificationError):
+            details = {}
+        return StoreUnavailable(
+            f"no answer from {self.origin}: {reason(error)}",
+            remedy=remedy(error),
+            details=details,
+        )
+
+    def _connect(self, stop: Stop | None) -> socket.socket:
+        if self.origin.scheme == "https" and self._tls is None:
+            self._tls = tls_context(self.origin)
+        sock = dial(self.origin, self._tls, stop)
+        sock.settimeout(STALL_TIMEOUT)
+        return sock
+
+
+def _close(idle: list[_Connection]) -> None:
+    while idle:
+        idle.pop().drop()
+
+
+_all_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in list(_all_pools):
+        pool.forget_all()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# Digits of ASCII only: `int` and `str.isdigit` take many more.
+_STATUS, _LENGTH, _CHUNK = (
+    re.compile(r"[1-5][0-9]{2}"),
+    re.compile(r"[0-9]{1,18}"),
+    re.compile(rb"[0-9A-Fa-f]{1,15}"),
+)
+
+
+_NOTHING = memoryview(b"")
+
+
+class _Connection:
+    """One socket, with what was received beyond the head of the current answer."""
+
+    def __init__(self, pool: Pool, sock: socket.socket) -> None:
+        self._pool, self._sock = pool, sock
+        self._buffer = bytearray(_HEAD_BYTES)
+        self._view = memoryview(self._buffer)
+        self._low = self._high = 0  # what of the buffer is received but not used
+        self._stop: Stop | None = None
+        self._used = time.monotonic()
+        self.answered = False
+        self._half_sent = False  # the answer came before the request was over
+
+    def usable(self) -> bool:
+        """Whether a kept connection is still open: a readable idle socket has been closed by the peer."""
+        if time.monotonic() - self._used > _KEEP_SECONDS:
+            return False
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return not poll.poll(0)
+
+    def watch(self, stop: Stop | None) -> None:
+        """Let `stop` end what blocks on this connection."""
+        if stop is not None:
+            self._stop = stop
+            stop.add(self.abort)
+
+    def abort(self) -> None:
+        """End what blocks on this connection; from another thread.
+
+        Only for who uses it now: meanwhile it may have been given back, and taken for another job.
+        """
+        if self.stopped:
+            shut(self._sock)
+
+    def _unwatch(self) -> None:
+        if self._stop is not None:
+            self._stop.remove(self.abort)
+            self._stop = None
+
+    def drop(self) -> None:
+        """Close it for good."""
+        self._unwatch()
+        self._sock.close()
+
+    def release(self, *, keep: bool) -> None:
+        """The answer is over: keep the connection, or close it."""
+        self._unwatch()
+        if keep and self._low == self._high:
+            self._used = time.monotonic()
+            self._low = self._high = 0
+            self._pool.give_back(self)
+        else:
+            self._sock.close()
+
+    def exchange(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes | Iterator[memoryview] | None,
+        size: int,
+    ) -> Response:
+        """One request, and the head of its answer."""
+        origin = self._pool.origin
+        self.answered = False
+        plain_proxy = origin.proxy and origin.scheme == "http"
+        lines = [f"{method} {f'{origin}{target}' if plain_proxy else target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if plain_proxy:
+            lines += [f"{n}: {v}" for n, v in proxy_headers(origin).items()]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body) if isinstance(body, bytes) else size}")
+        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+        try:
+            if body is None:
+                self._sock.sendall(head)
+            elif isinstance(body, bytes):
+                self._sock.sendall(head + body)
+            else:
+                # With the first bytes: SeaweedFS makes an empty object of a request that ends after its head.
+                first = next(body, _NOTHING)
+                self._sock.sendall(head + bytes(first[:_HEAD_BYTES]))
+                self._sock.sendall(first[_HEAD_BYTES:])
+                for piece in body:
+                    self._sock.sendall(piece)
+        except NbdataError:  # the source's, not the connection's
+            raise
+        except OSError:
+            # A server that refuses an upload answers and closes before it was read; its answer says why.
+            if body is None:
+                raise
+            self._half_sent = True
+            try:
+                return self._receive_head(method)
+            except (OSError, Closed):
+                pass
+            raise
+        return self._receive_head(method)
+
+    def _receive_head(self, method: str) -> Response:
+        while True:
+            status, headers, http10 = self._receive_one_head()
+            if status >= 200:
+                break
+        self._pool.reached = True
+        if self._half_sent:
+            headers["connection"] = "close"
+        return Response(self, method, status, headers, http10=http10)
+
+    def _receive_one_head(self) -> tuple[int, dict[str, str], bool]:
+        while True:
+            end = self._buffer.find(b"\r\n\r\n", self._low, self._high)
+            if end >= 0:
+                break
+            if self._high == len(self._buffer):
+                if not self._low:
+                    raise Closed("the head of the answer is too long")
+                held = bytes(self._view[self._low : self._high])
+                self._low, self._high = 0, len(held)
+                self._view[: len(held)] = held
+            count = self._sock.recv_into(self._view[self._high :])
+            if not count:
+                raise Closed("the server closed the connection")
+            self._high += count
+            self.answered = True
+        lines = bytes(self._view[self._low : end]).decode("latin-1").split("\r\n")
+        self._low = end + 4
+        parts = lines[0].split(" ", 2)
+        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not _STATUS.fullmatch(parts[1]):
+            raise Closed("the server does not speak HTTP")
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        return int(parts[1]), headers, parts[0] == "HTTP/1.0"
+
+    # -- the body, for Response ---------------------------------------------------------------
+
+    def receive(self, buffer: memoryview) -> int:
+        """Some bytes of the body: first those that came along with the head."""
+        held = self._high - self._low
+        if held:
+            count = min(held, len(buffer))
+            buffer[:count] = self._view[self._low : self._low + count]
+            self._low += count
+            if self._low == self._high:
+                self._low = self._high = 0
+            return count
+        return self._sock.recv_into(buffer)
+
+    def line(self) -> bytes:
+        """A line of a chunked body."""
+        out = bytearray()
+        byte = memoryview(bytearray(1))
+        while not out.endswith(b"\n"):
+            if not self.receive(byte) or len(out) > 1024:
+                raise Closed("the server broke off in a chunk")
+            out += byte
+        return bytes(out).strip()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the connection was ended from this side."""
+        return self._stop is not None and self._stop.is_set()
+
+    def lost(self, error: Exception) -> StoreUnavailable:
+        """The error for a body that broke off."""
+        return self._pool._lost(error)
+
+
+class Response:
+    """The head of an answer, and its body while it arrives.
+
+    Attributes
+    ----------
+    status : int
+    headers : dict
+        Names in lower case.
+    length : int
+        Bytes of the body, or -1 if nobody knows.
+    """
+
+    def __init__(
+        self, connection: _Connection, method: str, status: int, headers: dict[str, str], *, http10: bool
+    ) -> None:
+        self.status, self.headers = status, headers
+        self._connection: _Connection | None = connection
+        self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+        self._left = -1
+        self._keep = "close" not in headers.get("connection", "").lower() and not http10
+        if method == "HEAD" or status in (204, 304):
+            self._left, self._chunked = 0, False
+        elif self._chunked:
+            self._left = 0  # of the current chunk
+        elif _LENGTH.fullmatch(headers.get("content-length", "")):
+            self._left = int(headers["content-length"])
+        else:
+            self._keep = False
+        self.length = -1 if self._chunked else self._left
+        self._first_chunk = True
+        if self._left == 0 and not self._chunked:
+            self._over()
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Some bytes of the body, as many as came at once; 0 at its end.
+
+        Raises
+        ------
+        StoreUnavailable
+            If it broke off; with ``details["retry"]``.
+        """
+        connection = self._connection
+        if connection is None or not len(buffer):
+            return 0
+        try:
+            if self._chunked and not self._left and not self._next_chunk(connection):
+                self._over()
+                return 0
+            count = connection.receive(buffer if self._left < 0 else buffer[: self._left])
+            if not count and (self._left >= 0 or connection.stopped):
+                raise Closed("the connection ended before the body did")
+        except (OSError, Closed) as error:
+            connection.drop()
+            self._connection = None
+            raise connection.lost(error) from error
+        if self._left >= 0:
+            self._left -= count
+        if (not self._left and not self._chunked) or not count:
+            self._over()
+        return count
+
+    def _next_chunk(self, connection: _Connection) -> bool:
+        if not self._first_chunk and connection.line():  # the line break behind the chunk before
+            raise Closed("the server sent a chunk of another size than it said")
+        self._first_chunk = False
+        size = connection.line().split(b";")[0].strip()
+        if not _CHUNK.fullmatch(size):
+            raise Closed("the server sent a chunk without a size")
+        self._left = int(size, 16)
+        if self._left:
+            return True
+        for _ in range(_TRAILERS):
+            if not connection.line():
+                return False
+        raise Closed("the server sent trailers without end")
+
+    def _over(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release(keep=self._keep)
+
+    def read(self, *, limit: int = 16 << 20) -> bytes:
+        """The whole body, which must not be longer than `limit` bytes."""
+        data = bytearray()
+        block = memoryview(bytearray(64 << 10))
+        try:
+            while count := self.readinto(block):
+                data += block[:count]
+                if len(data) > limit:
+                    raise StoreUnavailable("the answer is too long", expected=f"at most {limit} bytes")
+        finally:
+            self.close()
+        return bytes(data)
+
+    def close(self) -> None:
+        """Give the connection back, or close it if the body was not read to its end."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop()

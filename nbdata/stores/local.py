@@ -1,0 +1,171 @@
+"""The local disk as a store: keys are absolute paths without their leading slash."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+
+from nbdata.errors import AccessDenied, NbdataError, NotEnoughSpace, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.base import ObjectInfo, Source, Store, fill
+
+__all__ = ["PARTIAL", "LocalStore", "disk_error", "stat_tag"]
+
+#: How the names of files end that are being written by a store; never listed.
+PARTIAL = ".nbdata-partial"
+
+
+def stat_tag(found: os.stat_result) -> str:
+    """A validator of a local file, in an ETag's place: changes whenever size, time or inode do."""
+    return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
+
+
+def disk_error(error: OSError, path: str) -> NbdataError:
+    """The error of the interface for an error of the local disk."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return NotFound("no such file or folder", path=path)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        reason = "the file system is read-only" if error.errno == errno.EROFS else "the disk refuses"
+        return AccessDenied(reason, path=path, remedy="Choose another folder, or mend its permissions")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NotEnoughSpace(
+            "the disk became full" if error.errno == errno.ENOSPC else "the disk quota is used up",
+            path=path,
+            remedy="Make room and run the same line again: it continues; %quota shows the disks",
+        )
+    return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
+
+
+class LocalStore(Store):
+    """Files below ``/``; what is nbdata's own (``.nbdata`` folders, unfinished files) is never listed."""
+
+    name = "local disk"
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        folder, _, start = prefix.rpartition("/")
+        for info in self._walk(f"/{folder}" if folder else "/", folder + "/" if folder else "", start):
+            if info.key > after:
+                yield info
+
+    def _walk(self, path: str, key: str, start: str) -> Iterator[ObjectInfo]:
+        try:
+            with os.scandir(path) as found:
+                entries = [e for e in found if e.name.startswith(start) and e.name.lower() != ".nbdata"]
+        except (FileNotFoundError, NotADirectoryError):  # nothing is below it
+            return
+        except OSError as error:
+            raise disk_error(error, path) from error
+        # A folder sorts as "name/", so that keys come in the order an object store would give them.
+        for entry in sorted(entries, key=lambda e: e.name + "/" * e.is_dir(follow_symlinks=False)):
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(entry.path, f"{key}{entry.name}/", "")
+                continue
+            try:
+                info = entry.stat()
+            except FileNotFoundError:  # vanished meanwhile, or a link that leads nowhere
+                continue
+            except OSError as error:
+                raise disk_error(error, entry.path) from error
+            if stat.S_ISREG(info.st_mode) and not entry.name.endswith(PARTIAL):
+                yield _info(key + entry.name, info)
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            found = os.stat("/" + key)
+        except OSError as error:
+            raise disk_error(error, "/" + key) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise NotFound("not a file", path="/" + key)
+        return _info(key, found)
+
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> _FileBody:
+        try:
+            # Without O_NONBLOCK a named pipe would wait for its writer.
+            fd = os.open("/" + key, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise disk_error(error, "/" + key) from error
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise NotFound("not a file", path="/" + key)
+            info = _info(key, found)
+            if match is not None and match.etag and match.etag != info.etag:
+                raise SourceChanged("the file changed since it was listed", path="/" + key)
+            return _FileBody(fd, info, start, info.size if end is None else min(end, info.size))
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+        path = "/" + key
+        # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
+        partial = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}{PARTIAL}"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                for piece in fill(source, size, path):
+                    written = 0
+                    while written < len(piece):
+                        written += os.write(fd, piece[written:])
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(partial, path)
+            return _info(key, os.stat(path))
+        except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
+            raise disk_error(error, path) from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+
+    def is_folder(self, key: str) -> bool:
+        return os.path.isdir("/" + key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            try:
+                os.unlink("/" + key)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise disk_error(error, "/" + key) from error
+
+
+class _FileBody:
+    """A range of an open file."""
+
+    def __init__(self, fd: int, info: ObjectInfo, start: int, end: int) -> None:
+        self.info = info
+        self.start = start
+        self.length = max(0, end - start)
+        self._fd, self._at, self._end = fd, start, end
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        want = min(len(buffer), self._end - self._at)
+        if want <= 0:
+            return 0
+        try:
+            count = os.preadv(self._fd, [buffer[:want]], self._at)
+        except OSError as error:
+            raise disk_error(error, "/" + self.info.key) from error
+        if not count:
+            raise SourceChanged("the file became shorter while it was read", path="/" + self.info.key)
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _info(key: str, found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, found.st_size, etag=stat_tag(found), modified=found.st_mtime)

@@ -1,0 +1,87 @@
+"""From a place to the store that holds it and the key there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbdata.errors import BadOption
+from nbdata.operation import Context
+from nbdata.paths import is_url
+from nbdata.stores.base import Location, Stop, Store
+from nbdata.stores.redaction import S3_SCHEMES, redacted
+
+__all__ = ["open_place"]
+
+
+def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:
+    """The location of a canonical place.
+
+    Parameters
+    ----------
+    fs : fsspec.AbstractFileSystem, optional
+        Used for URLs instead of a store made from the URL's protocol.
+
+    Raises
+    ------
+    BadOption
+        If there is no store for the protocol, or no bucket in the URL.
+    """
+    store: Store
+    if not is_url(place):
+        from nbdata.stores.local import LocalStore
+
+        return Location(LocalStore(), place.lstrip("/"), place)
+    scheme, rest = place.split("://", 1)
+    if fs is None and context.filesystem is not None:
+        fs = _rebuilt(context.filesystem)
+    if fs is None and scheme in S3_SCHEMES:
+        from nbdata.stores.credentials import s3_config
+        from nbdata.stores.s3 import S3Store
+
+        bucket, slash, key = rest.partition("/")
+        if not bucket:
+            raise BadOption(f"{place} names no bucket", expected=f"{scheme}://bucket/key")
+        store = S3Store(bucket, s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        return Location(store, key, place if slash else place + "/")
+    from nbdata.stores.fsspec_store import FsspecStore
+
+    if fs is None:
+        fs = _filesystem(scheme, context)
+    stripped = fs._strip_protocol(place)
+    key = str(stripped).lstrip("/")
+    if place.endswith("/") and key:
+        key = key.rstrip("/") + "/"
+    store = FsspecStore(fs)
+    return Location(store, key, redacted(place))
+
+
+def _filesystem(scheme: str, context: Context) -> Any:
+    import fsspec
+
+    if scheme not in fsspec.available_protocols():
+        raise BadOption(
+            f"there is no store for {scheme}://", remedy="Known are s3, obs and the protocols of fsspec"
+        )
+    configured = context.fsspec_conf.get(scheme)
+    options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}
+    try:
+        return fsspec.filesystem(scheme, **options)
+    except ImportError as error:
+        raise BadOption(f"{scheme}:// needs a package that is not installed", remedy=str(error)) from error
+    except (TypeError, ValueError) as error:
+        raise BadOption(
+            f"the storage options do not fit {scheme}://",
+            remedy=f"Check their names ({type(error).__name__})",
+        ) from error
+
+
+def _rebuilt(data: dict[str, Any]) -> Any:
+    """A file system from fsspec's ``to_dict``; only one of a registered protocol, never by class name."""
+    import fsspec
+
+    options = dict(data)
+    protocol = options.pop("protocol")
+    options.pop("cls", None)
+    args = options.pop("args", ())
+    name = protocol if isinstance(protocol, str) else protocol[0]
+    return fsspec.filesystem(name, *args, **options)

@@ -1,0 +1,449 @@
+"""S3 and what speaks its protocol, over `http1` and `sigv4`: one code path for bodies and for control."""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import hashlib
+import os
+import re
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from email.utils import parsedate
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from nbdata.errors import NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
+from nbdata.stores.credentials import S3Config
+from nbdata.stores.http1 import Origin, Pool, Response
+from nbdata.stores.s3_errors import error_of, new_region
+from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Signer, quote_path, quote_query
+
+__all__ = ["S3Store"]
+
+# What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
+_NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
+# Inside the class `list` is the method.
+_Keys = list[str]
+
+_pools: dict[tuple[Origin, object], Pool] = {}
+_pools_lock = threading.Lock()
+
+
+def _pool(origin: Origin, identity: object) -> Pool:
+    """The connections of one identity to one origin: never shared between identities."""
+    with _pools_lock:
+        return _pools.setdefault((origin, identity), Pool(origin))
+
+
+def _after_fork() -> None:
+    global _pools_lock
+    _pools_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Aim(NamedTuple):
+    """Where requests go, and how they are signed."""
+
+    region: str
+    prefix: str
+    netloc: str
+    pool: Pool
+    signer: Signer | None
+
+
+class S3Store(Store):
+    """One bucket.
+
+    Parameters
+    ----------
+    bucket : str
+    config : S3Config
+    stop : Stop, optional
+        Ends blocking calls.
+    """
+
+    multipart = True
+
+    def __init__(self, bucket: str, config: S3Config, *, stop: Stop | None = None) -> None:
+        self.name = f"s3://{bucket}"
+        self._bucket, self._config, self._stop = bucket, config, stop
+        self._aim(config.region)
+
+    def _aim(self, region: str) -> _Aim:
+        """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
+        config = self._config
+        scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
+        origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify)
+        signer = Signer(config.identity, region, origin.netloc) if config.identity else None
+        self._aimed = aim = _Aim(region, prefix, origin.netloc, _pool(origin, config.identity), signer)
+        return aim
+
+    # -- one request --------------------------------------------------------------------------
+
+    def _send(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        body: bytes | Iterator[memoryview] | None = None,
+        *,
+        size: int = 0,
+        ok: tuple[int, ...] = (200,),
+    ) -> Response:
+        """The answer to a signed request, once its status is one of `ok`; else the error it means."""
+        for last in (False, True):
+            aim = self._aimed
+            response = self._exchange(aim, method, key, query, headers, body, size)
+            if response.status in ok:
+                return response
+            data = b"" if method == "HEAD" else response.read(limit=1 << 20)
+            region = new_region(response, data)
+            if region and not last and region != aim.region:
+                if self._aimed is aim:  # else another thread has learnt it meanwhile
+                    self._aim(region)  # the bucket lives elsewhere, and the answer says where
+                if body is None or isinstance(body, bytes):
+                    continue
+                # The body is spent: whoever made it has to begin again.
+                raise StoreUnavailable(
+                    f"the bucket is in region {region}", path=self.name, details={"retry": True}
+                )
+            break
+        identity = self._config.identity
+        path = f"{self.name}/{key}" if key else self.name
+        raise error_of(
+            response, data, path=path, identity=identity.source if identity else "nobody (anonymous)"
+        )
+
+    def _exchange(
+        self,
+        aim: _Aim,
+        method: str,
+        key: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str] | None,
+        body: bytes | Iterator[memoryview] | None,
+        size: int,
+    ) -> Response:
+        path = f"{aim.prefix}/{quote_path(key)}"
+        text = quote_query(query) if query else ""
+        extra = dict(headers or {})
+        if self._config.requester_pays:
+            extra["x-amz-request-payer"] = "requester"
+        if aim.signer is not None:
+            payload = _sha256(body) if body is None or isinstance(body, bytes) else UNSIGNED
+            extra = aim.signer.headers(method, path, text, extra, payload)
+        else:
+            extra["host"] = aim.netloc
+        target = f"{path}?{text}" if text else path
+        return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
+
+    def _xml(self, method: str, key: str, query: dict[str, str], body: bytes | None = None) -> ET.Element:
+        headers = (
+            {"content-md5": base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()}
+            if body
+            else {}
+        )
+        response = self._send(method, key, query, headers, body)
+        data = response.read()
+        try:
+            root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
+        except ET.ParseError:
+            root = ET.Element("Unreadable")
+        for element in root.iter():  # names without their namespace: servers differ in it
+            element.tag = element.tag.rpartition("}")[2]
+        if root.tag in ("Error", "Unreadable"):  # S3 may say 200 and mean 500 (CompleteMultipartUpload)
+            response.status = 500
+            raise error_of(response, data, path=f"{self.name}/{key}", identity="")
+        return root
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
+        if after:
+            query["start-after"] = after
+        while True:
+            root = self._xml("GET", "", query)
+            decode = root.findtext("EncodingType") == "url"
+            last = ""
+            for item in root.iterfind("Contents"):
+                key = item.findtext("Key") or ""
+                last = _decoded(key) if decode else key
+                yield ObjectInfo(
+                    last,
+                    int(item.findtext("Size") or -1),
+                    etag=item.findtext("ETag") or "",
+                    modified=_iso_time(item.findtext("LastModified")),
+                )
+            if root.findtext("IsTruncated") != "true":
+                return
+            token = root.findtext("NextContinuationToken")
+            if token and token != query.get("continuation-token"):
+                query["continuation-token"] = token
+                query.pop("start-after", None)
+                continue
+            # A server that knows only version 1 of the listing gives no token, and goes on behind `marker`.
+            if token or not last or last == query.get("marker"):
+                raise StoreUnavailable(
+                    "the store says that its listing goes on, and does not say where",
+                    path=f"{self.name}/{prefix}",
+                )
+            query.pop("continuation-token", None)
+            query |= {"start-after": last, "marker": last}
+
+    def head(self, key: str) -> ObjectInfo:
+        response = self._send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
+        return _info_of(key, response)
+
+    def part_size(self, info: ObjectInfo) -> int | None:
+        if not info.etag.strip('"').partition("-")[2]:
+            return None
+        try:
+            size, parts = self._part(info.key, 1)
+            last, _ = self._part(info.key, parts) if parts > 1 else (size, 1)
+        except Exception:
+            return None  # a courtesy of the store; without it part sizes are guessed
+        # Parts may differ in size; then no single size makes the ETag, and a mismatch would mean nothing.
+        return size if size > 0 and size * (parts - 1) + last == info.size else None
+
+    def _part(self, key: str, number: int) -> tuple[int, int]:
+        """Bytes of one part, and how many parts there are."""
+        headers = self._send("HEAD", key, {"partNumber": str(number)}, ok=(200, 206)).headers
+        return int(headers["content-length"]), int(headers["x-amz-mp-parts-count"])
+
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> _S3Body:
+        headers = {"x-amz-checksum-mode": "ENABLED"}
+        query: dict[str, str] = {}
+        ranged = start > 0 or end is not None
+        if ranged:
+            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if match is not None:
+            if match.version:
+                query["versionId"] = match.version
+            elif match.etag and not match.etag.startswith("W/"):
+                headers["if-match"] = match.etag
+        try:
+            if end is not None and end <= start:
+                return self._nothing(key, start, match)
+            response = self._send("GET", key, query, headers, ok=(200, 206, 416) if ranged else (200,))
+            if response.status == 416:
+                response.close()
+                return self._nothing(key, start, match)
+        except NotFound as error:
+            if match is not None and not error.details.get("bucket"):
+                raise SourceChanged(
+                    "the object vanished after it was listed", path=f"{self.name}/{key}"
+                ) from error
+            raise
+        info = _info_of(key, response)
+        try:
+            self._refuse_another(key, info, match)
+        except SourceChanged:
+            response.close()
+            raise
+        return _S3Body(response, info, _start_of(response) if ranged and response.status == 206 else 0)
+
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> _S3Body:
+        """The empty body of a range beyond the end."""
+        info = self.head(key)
+        self._refuse_another(key, info, match)
+        return _S3Body(None, info, start)
+
+    def _refuse_another(self, key: str, info: ObjectInfo, match: ObjectInfo | None) -> None:
+        if match is not None and _differs(info, match):
+            raise SourceChanged(
+                "the object changed while it was read",
+                path=f"{self.name}/{key}",
+                expected=match.etag,
+                got=info.etag,
+                remedy="Run the same line again: it takes the new version",
+            )
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+        response = self._send("PUT", key, body=fill(source, size, f"{self.name}/{key}"), size=size)
+        response.read()
+        return _written(key, size, response)
+
+    def upload(self, key: str, size: int) -> Upload:
+        upload_id = self._xml("POST", key, {"uploads": ""}).findtext("UploadId")
+        if not upload_id:  # without it, to give the upload up would delete the object
+            raise StoreUnavailable("the store gave the upload no id", path=f"{self.name}/{key}")
+        return _S3Upload(self, key, size, upload_id)
+
+    def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
+        query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here although it says so
+        while True:
+            root = self._xml("GET", "", query)
+            for item in root.iterfind("Upload"):
+                yield item.findtext("Key") or "", item.findtext("UploadId") or ""
+            marker, upload = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
+            if root.findtext("IsTruncated") != "true" or not marker:
+                return
+            query |= {"key-marker": marker, "upload-id-marker": upload or ""}
+
+    def abort(self, key: str, upload_id: str) -> None:
+        self._send("DELETE", key, {"uploadId": upload_id}, ok=(200, 204, 404)).close()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        batch = deque[str]()
+        for key in keys:
+            if _NOT_IN_XML.search(key):
+                self._delete([key])
+                continue
+            batch.append(key)
+            if len(batch) == 1000:
+                self._delete(batch)
+                batch.clear()
+        if batch:
+            self._delete(batch)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        if len(keys) == 1:
+            self._send("DELETE", keys[0], ok=(200, 204, 404)).close()
+            return
+        root = ET.Element("Delete")
+        ET.SubElement(root, "Quiet").text = "true"
+        for key in keys:
+            ET.SubElement(ET.SubElement(root, "Object"), "Key").text = key
+        body = ET.tostring(root, encoding="utf-8")
+        failed = {
+            item.findtext("Key") for item in self._xml("POST", "", {"delete": ""}, body).iterfind("Error")
+        }
+        for key in keys:  # one by one, so that the error names the key and the reason
+            if key in failed:
+                self._send("DELETE", key, ok=(200, 204, 404)).close()
+
+
+class _S3Body:
+    """A response as a Body."""
+
+    def __init__(self, response: Response | None, info: ObjectInfo, start: int) -> None:
+        self._response = response
+        self.info, self.start = info, start
+        self.length = response.length if response else 0
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        return self._response.readinto(buffer) if self._response else 0
+
+    def close(self) -> None:
+        if self._response:
+            self._response.close()
+
+
+class _S3Upload(Upload):
+    """A multipart upload to one key."""
+
+    def __init__(self, store: S3Store, key: str, size: int, upload_id: str) -> None:
+        self._store, self._key, self._size, self.id = store, key, size, upload_id
+
+    def part(self, number: int, source: Source, size: int) -> str:
+        query = {"partNumber": str(number), "uploadId": self.id}
+        store = self._store
+        body = fill(source, size, f"{store.name}/{self._key}")
+        response = store._send("PUT", self._key, query, body=body, size=size)
+        response.read()
+        self.encrypted = self.encrypted or _encrypted(response)
+        return response.headers.get("etag", "")
+
+    def finish(self, parts: _Keys) -> ObjectInfo:
+        root = ET.Element("CompleteMultipartUpload")
+        for number, etag in enumerate(parts, 1):
+            part = ET.SubElement(root, "Part")
+            ET.SubElement(part, "PartNumber").text = str(number)
+            ET.SubElement(part, "ETag").text = etag
+        answer = self._store._xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
+        return ObjectInfo(self._key, self._size, etag=answer.findtext("ETag") or "", encrypted=self.encrypted)
+
+    def abort(self) -> None:
+        self._store.abort(self._key, self.id)
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def _decoded(key: str) -> str:
+    """A key of an answer with ``encoding-type=url``; some servers write a blank as ``+``."""
+    return unquote(key.replace("+", "%20"), errors="surrogatepass")
+
+
+def _sha256(body: bytes | None) -> str:
+    return hashlib.sha256(body).hexdigest() if body is not None else EMPTY
+
+
+def _info_of(key: str, response: Response) -> ObjectInfo:
+    headers = response.headers
+    size = headers.get("content-length", "")
+    total = headers.get("content-range", "").rpartition("/")[2]
+    # Other types (COMPOSITE) are checksums of part checksums.
+    whole = headers.get("x-amz-checksum-type", "FULL_OBJECT") == "FULL_OBJECT"
+    checksums = {}
+    for name in ("sha256", "sha1", "crc32c"):
+        value = headers.get(f"x-amz-checksum-{name}", "")
+        if value and whole and "-" not in value:
+            checksums[name] = base64.b64decode(value).hex()
+    return ObjectInfo(
+        key,
+        int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
+        etag=headers.get("etag", ""),
+        modified=_http_time(headers.get("last-modified")),
+        # A strong ETag tells versions apart as well, and asking by version id takes a permission of its own.
+        version=""
+        if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
+        else headers.get("x-amz-version-id", "").replace("null", ""),
+        checksums=checksums,
+        encrypted=_encrypted(response),
+    )
+
+
+def _encrypted(response: Response) -> bool:
+    headers = response.headers
+    kms = headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
+    return kms or "x-amz-server-side-encryption-customer-algorithm" in headers
+
+
+def _written(key: str, size: int, response: Response) -> ObjectInfo:
+    info = _info_of(key, response)
+    return ObjectInfo(
+        key, size, etag=info.etag, version=info.version, checksums=info.checksums, encrypted=info.encrypted
+    )
+
+
+def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
+    """Whether an answer is of another version than was listed, although the store let it pass."""
+    if match.size >= 0 and info.size >= 0 and match.size != info.size:
+        return True
+    if match.etag and info.etag:
+        return match.etag.strip('"') != info.etag.strip('"')
+    if match.modified is not None and info.modified is not None:
+        return int(match.modified) != int(info.modified)
+    return False
+
+
+def _start_of(response: Response) -> int:
+    text = response.headers.get("content-range", "")
+    start = text.removeprefix("bytes ").partition("-")[0]
+    return int(start) if start.isdigit() else -1
+
+
+def _iso_time(text: str | None) -> float | None:
+    try:
+        return float(calendar.timegm(time.strptime((text or "")[:19], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return None
+
+
+def _http_time(text: str | None) -> float | None:
+    parsed = parsedate(text) if text else None
+    return float(calendar.timegm(parsed)) if parsed else None

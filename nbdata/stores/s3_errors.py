@@ -1,0 +1,110 @@
+"""What an answer of S3 that is no success means, in the errors of nbdata."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.http1 import Response
+
+__all__ = ["error_of", "new_region"]
+
+# "Error Responses" of the Amazon S3 API reference: what is worth another try.
+_BUSY_STATUS = {408, 429, 500, 502, 503, 504, 509}
+_BUSY_CODE = {
+    "InternalError",
+    "RequestTimeout",
+    "SlowDown",
+    "ServiceUnavailable",
+    "ThrottlingException",
+    "OperationAborted",
+}
+_DENIED = {
+    "AccessDenied": ("the store denies access", "Check that this identity may do this to this bucket"),
+    "InvalidAccessKeyId": (
+        "the store does not know the access key",
+        "Check it, and that it belongs to this endpoint",
+    ),
+    "SignatureDoesNotMatch": ("the secret key is wrong", "Check it; a blank may have been copied along"),
+    "ExpiredToken": ("the credentials have expired", "Log in again and run the same line: it continues"),
+    "InvalidToken": ("the session token is wrong", "Log in again and run the same line: it continues"),
+    "RequestTimeTooSkewed": ("this machine's clock is wrong", "Set the clock: S3 allows 15 minutes"),
+    "AllAccessDisabled": ("the store has disabled all access to this bucket", "Ask the bucket's owner"),
+}
+
+
+def field(data: bytes, name: str) -> str:
+    """The text of one element of an error document, however it is wrapped."""
+    match = re.search(rb"<%b>([^<]*)</%b>" % (name.encode(), name.encode()), data)
+    return match.group(1).decode("utf-8", "replace") if match else ""
+
+
+def new_region(response: Response, data: bytes) -> str:
+    """The region that an answer says the bucket is in, or ''."""
+    if response.status not in (301, 307, 400, 403):
+        return ""
+    if response.status in (400, 403) and field(data, "Code") not in ("AuthorizationHeaderMalformed", ""):
+        return ""
+    return response.headers.get("x-amz-bucket-region") or field(data, "Region")
+
+
+def error_of(response: Response, data: bytes, *, path: str, identity: str) -> NbdataError:
+    """The error that an answer means.
+
+    Parameters
+    ----------
+    data : bytes
+        The error document; empty after HEAD.
+    path : str
+        What was asked for.
+    identity : str
+        Where the credentials came from, for people; never a key.
+    """
+    status, code = response.status, field(data, "Code")
+    details: dict[str, Any] = {"status": status, "code": code}
+    if status == 404 or code in ("NoSuchKey", "NoSuchBucket"):
+        if code == "NoSuchBucket":
+            bucket = "/".join(path.split("/")[:3])
+            return NotFound(
+                "there is no such bucket",
+                path=bucket,
+                remedy="Check the name and the endpoint",
+                details={**details, "bucket": True},
+            )
+        what = "unfinished upload" if code == "NoSuchUpload" else "object"
+        return NotFound(f"there is no such {what}", path=path, details=details)
+    if code in _DENIED or status in (401, 403):
+        what, remedy = _DENIED.get(code, _DENIED["AccessDenied"])
+        return AccessDenied(what, path=path, remedy=f"{remedy} (identity from {identity})", details=details)
+    if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
+        return SourceChanged(
+            "the object changed while it was read",
+            path=path,
+            remedy="Run the same line again: it takes the new version",
+            details=details,
+        )
+    if status in _BUSY_STATUS or code in _BUSY_CODE:
+        details["retry"] = True
+        after = response.headers.get("retry-after", "")
+        if after.isdigit():
+            details["retry_after"] = int(after)
+        return StoreUnavailable(
+            f"the store is busy or broken (status {status}{', ' + code if code else ''})",
+            path=path,
+            details=details,
+        )
+    if status in (301, 307, 308):
+        return BadOption(
+            "the bucket is at another endpoint",
+            path=path,
+            got=response.headers.get("location", f"status {status}"),
+            remedy="Set endpoint_url or the region to where the bucket is",
+            details=details,
+        )
+    message = field(data, "Message")
+    return NbdataError(
+        f"the store refused ({', '.join(filter(None, [f'status {status}', code, message]))})",
+        path=path,
+        details=details,
+    )

@@ -1,0 +1,1 @@
+"""How bytes move: what is selected, how it lands, what is remembered, what is tried again."""

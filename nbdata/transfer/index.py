@@ -1,0 +1,212 @@
+"""What was moved before: the record that decides *unchanged*, never time or size alone.
+
+One file per pair of source and target in the user's state folder. It holds, per relative path, what the
+store said (ETag or version, size) and how the local file looked right after (size, mtime_ns, ctime_ns).
+A file is unchanged when the listing says the same as the record **and** the local stat does: size and
+mtime alone lose data, since extracted files carry years-old times.
+
+Format: append-only lines ``CRC32 of the rest in hex, space, JSON array``. The first line names the target
+folder and its device and inode: an index of another folder that had the same name is not used, and
+`written_below` finds what was written where. A torn tail (a kill in mid-write) ends reading, and is cut off
+before the next append. The last line of a path wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nbdata.paths import is_inside, is_url
+
+__all__ = ["Index", "Record", "written_below"]
+
+_VERSION = 2
+
+
+class Record(NamedTuple):
+    """One moved object: the store's word for it, and the local file's stat after it."""
+
+    tag: str
+    size: int
+    local_size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, tag: str, size: int, found: os.stat_result) -> Record:
+        """The record of an object and its local file."""
+        return cls(tag, size, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def local_same(self, found: os.stat_result) -> bool:
+        """Whether the local file looks as it did when it was recorded."""
+        return (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self[2:]
+
+
+class Index:
+    """The records of one source and target; safe to `put` from many threads.
+
+    Parameters
+    ----------
+    folder : str
+        The state folder.
+    source, target : str
+        Canonical. Only a hash of them names the file: a source may hold a signature.
+    identity : tuple of (st_dev, st_ino) or None
+        Of the target folder; None if it does not exist, and then no record is valid.
+    """
+
+    def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
+        name = hashlib.sha256(
+            f"{source.rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
+        ).hexdigest()
+        # Where files were written; nothing of a URL is kept, which may hold a secret.
+        written = "" if is_url(target) else target.rstrip("/") or "/"
+        self._begin(os.path.join(folder, "index", name[:32] + ".log"), written, identity)
+
+    @classmethod
+    def at(cls, path: str, target: str, identity: tuple[int, int]) -> Index:
+        """The index in a file whose header names this target."""
+        index = cls.__new__(cls)
+        index._begin(path, target, identity)
+        return index
+
+    def _begin(self, path: str, target: str, identity: tuple[int, int] | None) -> None:
+        self.path, self.target = path, target
+        self._identity = identity
+        self._records: dict[str, Record | None] = {}
+        self._lines = 0
+        self._good = 0  # bytes up to which the file is sound
+        self._fd = -1
+        self._lock = threading.Lock()
+        self._load()
+
+    def _load(self) -> None:
+        try:
+            with open(self.path, "rb") as file:
+                for number, line in enumerate(file):
+                    values = _parse(line)
+                    if values is None:
+                        break
+                    if number == 0:
+                        if self._identity is None or values != self._header(*self._identity):
+                            break
+                    else:
+                        path, *rest = values
+                        self._records[str(path)] = Record(*rest) if rest else None  # type: ignore[arg-type]  # CRC'd: ours
+                    self._lines += 1
+                    self._good += len(line)
+        except FileNotFoundError:
+            pass
+        except (OSError, TypeError, ValueError):
+            self._records.clear()
+            self._lines = self._good = 0
+        self._records = {path: record for path, record in self._records.items() if record is not None}
+
+    def get(self, path: str) -> Record | None:
+        """The record of a relative path, or None."""
+        return self._records.get(path)
+
+    def paths(self) -> list[str]:
+        """All recorded relative paths."""
+        return [path for path, record in self._records.items() if record is not None]
+
+    def open(self, identity: tuple[int, int]) -> None:
+        """Begin to write, once the target folder exists."""
+        if self._fd >= 0:
+            return
+        if self._identity != identity:
+            self._identity, self._records, self._lines, self._good = identity, {}, 0, 0
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        if self._lines > 1000 and self._lines > 3 * len(self._records):
+            self._compact()
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._fd, self._good)
+        os.lseek(self._fd, 0, os.SEEK_END)
+        if not self._good:
+            header = _format(self._header(*identity))
+            _write(self._fd, header)
+            self._good = len(header)
+
+    def _header(self, device: int, inode: int) -> list[object]:
+        return ["nbdata-index", _VERSION, device, inode, self.target]
+
+    def _compact(self) -> None:
+        assert self._identity is not None
+        lines = [_format(self._header(*self._identity))]
+        lines += [_format([path, *record]) for path, record in self._records.items() if record is not None]
+        fresh = self.path + ".new"
+        with open(fresh, "wb") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self.path)
+        self._good, self._lines = sum(map(len, lines)), len(lines)
+
+    def put(self, records: dict[str, Record | None]) -> None:
+        """Append records (None: forget the path); in the file when it returns, on disk after `sync`."""
+        data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
+        with self._lock:
+            _write(self._fd, data)
+            self._good += len(data)
+            self._lines += len(records)
+            self._records.update(records)
+
+    def close(self) -> None:
+        """Write through to the disk, and close."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.fdatasync(fd)
+            os.close(fd)
+
+
+def written_below(folder: str, path: str) -> Iterator[Index]:
+    """The index of each target folder that still is what it was, and lies below `path` or around it.
+
+    Parameters
+    ----------
+    folder : str
+        The state folder.
+    path : str
+        Absolute, without links.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(os.path.join(folder, "index"))):
+            file = os.path.join(folder, "index", name)
+            if not name.endswith(".log"):
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                with open(file, "rb") as lines:
+                    header = _parse(lines.readline(1 << 16))
+                if header is None or header[:2] != ["nbdata-index", _VERSION] or not header[4]:
+                    continue
+                target = str(header[4])
+                found = os.stat(target)
+                same = [found.st_dev, found.st_ino] == header[2:4]
+                real = os.path.realpath(target)
+                if same and (is_inside(real, path) or is_inside(path, real)):
+                    yield Index.at(file, target, (found.st_dev, found.st_ino))
+
+
+def _format(values: list[object]) -> bytes:
+    body = json.dumps(values, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _parse(line: bytes) -> list[object] | None:
+    head, _, body = line.partition(b" ")
+    if not body.endswith(b"\n") or head != b"%08x" % zlib.crc32(body[:-1]):
+        return None
+    values = json.loads(body)
+    return values if isinstance(values, list) else None
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]

@@ -1,0 +1,342 @@
+"""How files come to stand under their final names: written aside, made durable in batches, then renamed.
+
+Temporaries live in ``TARGET/.nbdata/`` (beside the file where a mount point lies between), which is there
+only while something is unfinished. One thread commits: it takes whatever files are ready, makes their bytes
+durable with one ``syncfs``, renames them all, fsyncs the folders they stand in, and only then reports them
+(so that they are recorded). While it syncs, the next batch gathers: group commit, as in databases.
+
+A kill at any point leaves final names untouched or whole, and at worst temporaries that the next run or
+``cleanup`` removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import queue
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nbdata.errors import AccessDenied, Cancelled, NbdataError, UnsafeMember
+from nbdata.stores.local import disk_error
+
+__all__ = ["OWN_FOLDER", "Landed", "Landing"]
+
+#: The folder that is nobody's data.
+OWN_FOLDER = ".nbdata"
+# Files that may wait for the committer; a full queue holds the writers.
+_WAITING = 512
+# Files of a batch: bounds what a kill makes us fetch again.
+_BATCH = 256
+# How long a batch gathers, in seconds: each costs the disk a few milliseconds, however small it is.
+_GATHER = 0.1
+
+
+@dataclass
+class Landed:
+    """A whole, verified file that waits for its final name.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the target.
+    temporary, final : str
+        Where the bytes are, and where they go; both absolute.
+    size : int
+    synced : bool
+        Whether the bytes are on disk already.
+    tag : str
+        What the index is to remember.
+    mtime_ns : int or None
+        Time to give the file, or None for now.
+    error : NbdataError or None
+        Set when it could not land.
+    stat : os.stat_result or None
+        Of the final file, once it landed.
+    """
+
+    path: str
+    temporary: str
+    final: str
+    size: int
+    synced: bool = False
+    tag: str = ""
+    mtime_ns: int | None = None
+    error: NbdataError | None = None
+    stat: os.stat_result | None = None
+
+
+class Landing:
+    """Files on their way into one target folder; a context manager around the whole transfer.
+
+    Parameters
+    ----------
+    root : str
+        The target folder, absolute; made if missing.
+    umask : int
+        The user's, for files and folders.
+    landed : callable
+        Called from the committing thread with each batch after it is durable.
+    """
+
+    def __init__(self, root: str, *, umask: int, landed: Callable[[list[Landed]], None]) -> None:
+        self.root = root.rstrip("/") or "/"
+        self.file_mode = 0o666 & ~umask
+        self._folder_mode = 0o777 & ~umask
+        self._report = landed
+        self._token = secrets.token_hex(6)
+        self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
+        self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
+        self._made: set[str] = set()
+        self._lock = threading.Lock()
+        self._number = 0
+        self._ready: queue.Queue[Landed | None] = queue.Queue(_WAITING)
+        self._broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
+
+    def __enter__(self) -> Landing:
+        try:
+            self.make_folder(self.root)
+            self._real_root = os.path.realpath(self.root)
+            found = os.stat(self.root)
+            if not stat.S_ISDIR(found.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            self.identity = (found.st_dev, found.st_ino)
+            self.staging(self.root)
+        except OSError as error:
+            raise _as_target_error(error, self.root) from error
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if isinstance(exc[1], Cancelled):
+            self._broken = (
+                self._broken or exc[1]
+            )  # what still waits is dropped: a stop does not wait for the disk
+        self._ready.put(None)
+        self._thread.join()
+        for folder in self._staging.values():
+            with contextlib.suppress(OSError):
+                for name in os.listdir(folder):
+                    if name.startswith(self._token):
+                        os.unlink(os.path.join(folder, name))
+            with contextlib.suppress(OSError):  # not empty: partials of big objects stay
+                os.rmdir(folder)
+        if self._broken is not None and exc[1] is None:
+            raise self._broken
+
+    # -- folders ------------------------------------------------------------------------------
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its parents with the user's mode."""
+        if path in self._made:
+            return
+        missing = []
+        at = path
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = os.path.dirname(at)
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder)
+                os.chmod(folder, self._folder_mode)
+            except FileExistsError as error:
+                if not os.path.isdir(folder):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
+        self._made.add(path)
+
+    def staging(self, parent: str) -> str:
+        """The folder for temporaries on the same file system as `parent`."""
+        device = os.stat(parent).st_dev
+        with self._lock:
+            folder = self._staging.get(device)
+            if folder is None:
+                folder = os.path.join(parent, OWN_FOLDER)
+                while not self._enter(folder):
+                    pass
+                self._staging[device] = folder
+            return folder
+
+    def _enter(self, folder: str) -> bool:
+        """Make a folder for temporaries, with a file that keeps another job there from removing it as empty.
+
+        False if that happened just now.
+        """
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        try:
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            os.close(os.open(f"{folder}/{self._token}0", flags, 0o600))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def prepare(self, path: str) -> tuple[str, str]:
+        """Final path for a relative path and the folder for its temporaries; makes its parent folder.
+
+        Raises
+        ------
+        UnsafeMember
+            If a symbolic link in the target leads the path out of it.
+        """
+        final = os.path.join(self.root, path)
+        parent = os.path.dirname(final)
+        staging = self._checked.get(parent)
+        if staging is None:
+            try:
+                self._refuse_outside(parent, path)
+                self.make_folder(parent)
+                self._refuse_outside(parent, path)
+                staging = self._checked[parent] = self.staging(parent)
+            except OSError as error:
+                if isinstance(error, NbdataError):
+                    raise
+                raise _as_target_error(error, parent) from error
+        return final, staging
+
+    def _refuse_outside(self, parent: str, path: str) -> None:
+        real = os.path.realpath(parent)
+        if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
+            raise UnsafeMember(
+                "a symbolic link leads out of the target",
+                path=path,
+                expected=f"a path below {self.root}",
+                got=real,
+            )
+
+    # -- files --------------------------------------------------------------------------------
+
+    def unused(self, staging: str) -> str:
+        """A name for a temporary that is no regular file; removed at the end like any other."""
+        with self._lock:
+            self._number += 1
+            return f"{staging}/{self._token}{self._number:x}"
+
+    def temporary(self, staging: str) -> tuple[int, str]:
+        """A new empty file for writing; it is removed at the end unless it landed."""
+        path = self.unused(staging)
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self.file_mode), path
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+    def land(self, file: Landed) -> None:
+        """Hand over a whole, closed file; waits while too many are waiting already."""
+        if self._broken is not None:
+            raise self._broken
+        self._ready.put(file)
+
+    def flush(self) -> None:
+        """Wait until all that was handed over has landed."""
+        self._ready.put(None)
+        self._thread.join()
+        if self._broken is not None:
+            raise self._broken
+        self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
+        self._thread.start()
+
+    def _commit_all(self) -> None:
+        last = False
+        while not last:
+            batch: list[Landed] = []
+            item = self._ready.get()
+            until = time.monotonic() + _GATHER
+            while item is not None:
+                batch.append(item)
+                if len(batch) >= _BATCH:
+                    break
+                try:
+                    item = self._ready.get(timeout=max(0.0, until - time.monotonic()))
+                except queue.Empty:
+                    break
+            last = item is None
+            if batch and self._broken is None:
+                try:
+                    self._commit(batch)
+                except BaseException as error:
+                    self._broken = error  # go on taking, so that nobody waits for ever
+
+    def _commit(self, batch: list[Landed]) -> None:
+        try:
+            _make_durable([file for file in batch if not file.synced])
+        except OSError as error:
+            for file in batch:
+                file.error = disk_error(error, file.final)
+        parents: dict[str, list[Landed]] = {}
+        for file in batch:
+            if file.error is not None:
+                continue
+            try:
+                if file.mtime_ns is not None:
+                    os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
+                os.replace(file.temporary, file.final)
+                # After the rename, since that is what last changes the file's ctime.
+                file.stat = os.lstat(file.final)
+                parents.setdefault(os.path.dirname(file.final), []).append(file)
+            except OSError as error:
+                file.error = _as_target_error(error, file.final)
+        for parent, files in parents.items():
+            try:
+                sync_folder(parent)
+            except OSError as error:
+                for file in files:
+                    file.error = disk_error(error, file.final)
+        self._report(batch)
+
+
+def _as_target_error(error: OSError, path: str) -> NbdataError:
+    if isinstance(error, NbdataError):
+        return error
+    if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
+        return AccessDenied(
+            "a folder stands where a file is to be", path=path, remedy="Remove it, or use another target"
+        )
+    if error.errno == errno.ENOTDIR:
+        return AccessDenied(
+            "a file stands where a folder is to be", path=path, remedy="Remove it, or use another target"
+        )
+    return disk_error(error, path)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_syncfs: Callable[[int], int] | None
+try:
+    _syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+except (AttributeError, OSError):  # not Linux
+    _syncfs = None
+
+
+def _make_durable(files: list[Landed]) -> None:
+    """Bytes of all files on disk: one syncfs for many, else fdatasync each (as for one or two)."""
+    if len(files) > 2 and _syncfs is not None:
+        for device in {os.path.dirname(file.temporary) for file in files}:
+            fd = os.open(device, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if _syncfs(fd):
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code))
+            finally:
+                os.close(fd)
+        return
+    for file in files:
+        fd = os.open(file.temporary, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)

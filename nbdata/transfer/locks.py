@@ -1,0 +1,102 @@
+"""One job at a time on a target folder, and on what encloses it or lies in it.
+
+A lock is a file in the runtime folder that names the folder and is flock'ed by its holder, so that it goes
+with its process. Taking one looks at all others under one table lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+
+from nbdata.paths import is_inside
+from nbdata.runtime import file_lock, held, let_go_after_fork, runtime_folder
+
+__all__ = ["TargetLock", "dead_locks"]
+
+
+class TargetLock:
+    """The right to write below `target`; `label` is how others see the holder."""
+
+    def __init__(self, target: str, label: str) -> None:
+        self._target = os.path.realpath(target.rstrip("/") or "/")
+        self._label = label
+        self._folder = os.path.join(runtime_folder(), "locks")
+        self._fd = -1
+        self._path = ""
+
+    def acquire(self) -> str | None:
+        """Take it: None; or the label of the job that holds the same, an enclosing or an enclosed folder."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        with file_lock(os.path.join(self._folder, "table")):
+            for name in os.listdir(self._folder):
+                if name.endswith(".lock"):
+                    holder = self._conflict(os.path.join(self._folder, name))
+                    if holder is not None:
+                        return holder
+            self._path = os.path.join(self._folder, f"{secrets.token_hex(8)}.lock")
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            os.write(self._fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass"))
+            let_go_after_fork(self)
+        return None
+
+    def close_copy(self) -> None:
+        """In a child of a fork: the lock is the parent's."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def holder(self) -> str | None:
+        """The label of the job that `acquire` would have to wait for, or None; takes and removes nothing."""
+        with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(self._folder, "table")):
+            for name in os.listdir(self._folder):
+                if name.endswith(".lock"):
+                    holder = self._conflict(os.path.join(self._folder, name), remove=False)
+                    if holder is not None:
+                        return holder
+        return None
+
+    def _conflict(self, path: str, *, remove: bool = True) -> str | None:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                target, label = json.loads(os.pread(fd, 1 << 16, 0).decode("utf-8", "surrogatepass"))
+                overlaps = is_inside(self._target, target) or is_inside(target, self._target)
+                return str(label) if overlaps else None
+            if remove:
+                with contextlib.suppress(FileNotFoundError):  # given back just now
+                    os.unlink(path)  # its holder is dead
+            return None
+        finally:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Give it back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            os.close(fd)
+
+
+def dead_locks(*, remove: bool = True) -> int:
+    """Remove locks whose holder is gone; how many there are or were."""
+    folder = os.path.join(runtime_folder(), "locks")
+    count = 0
+    with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(folder, "table")):
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if name.endswith(".lock") and not held(path):
+                count += 1
+                if remove:
+                    os.unlink(path)
+    return count

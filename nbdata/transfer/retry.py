@@ -1,0 +1,80 @@
+"""Trying again what is worth it: exponential back-off with full jitter, Retry-After, a bound on tries.
+
+The engine owns retries (stores never retry), so that a pause holds them, a stop ends them, and every one
+of them is counted and shown. The delays follow "full jitter" (Brooker, "Exponential Backoff And
+Jitter", AWS Architecture Blog, 2015).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from nbdata.errors import NbdataError
+from nbdata.stores.base import ObjectInfo, Store, retry_after, worth_retrying
+from nbdata.transfer.control import Control
+
+__all__ = ["TRIES", "listing", "retrying"]
+
+# Tries in all; with the delays below that is about a minute of a store that does not answer.
+TRIES = 8
+# A store that was never reached is more likely misspelt than busy.
+TRIES_UNREACHED = 3
+_FIRST, _LONGEST, _LONGEST_ASKED = 0.2, 20.0, 120.0
+
+_T = TypeVar("_T")
+
+
+class Patience:
+    """Decides, after each failure, whether to try again, and waits before it."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._tries = 0
+
+    def succeeded(self) -> None:
+        """Begin to count anew."""
+        self._tries = 0
+
+    def after(self, error: Exception) -> None:
+        """Wait for the next try, or raise `error` when it is not worth one; Cancelled if the job is to end."""
+        self._control.checkpoint()  # an aborted connection looks like a broken one
+        self._tries += 1
+        bound = TRIES_UNREACHED if getattr(error, "details", {}).get("unreached") else TRIES
+        if not worth_retrying(error) or self._tries >= bound:
+            raise error
+        wait = random.uniform(0, min(_LONGEST, _FIRST * 2**self._tries))
+        asked = retry_after(error)
+        if asked is not None:
+            wait = max(wait, min(asked, _LONGEST_ASKED))
+        self._control.advance(retries=1)
+        self._control.sleep(wait)
+
+
+def retrying(control: Control, attempt: Callable[[], _T]) -> _T:
+    """The result of `attempt`, tried again while its error is worth it.
+
+    Raises the last error when the tries are used up, and Cancelled when the job is to end.
+    """
+    patience = Patience(control)
+    while True:
+        control.checkpoint()
+        try:
+            return attempt()
+        except Exception as error:
+            patience.after(error)
+
+
+def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
+    """`Store.list`, which goes on behind the last key when it broke off."""
+    patience, after = Patience(control), ""
+    while True:
+        try:
+            for info in store.list(prefix, after=after):
+                yield info
+                after = info.key
+                patience.succeeded()
+            return
+        except NbdataError as error:
+            patience.after(error)

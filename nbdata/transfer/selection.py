@@ -1,0 +1,200 @@
+"""Which objects of a listing are meant: globs, file lists, samples and limits; streamed, in key order."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from nbdata.errors import BadOption, NotFound
+from nbdata.stores.base import ObjectInfo
+
+__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "unrepresentable"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object of the source: its path relative to the source, and what the store says of it."""
+
+    path: str
+    info: ObjectInfo
+
+
+def glob_regex(pattern: str) -> re.Pattern[str]:
+    """A glob as a regular expression for the whole relative path.
+
+    ``*`` and ``?`` stay within a folder, ``**`` crosses folders, ``[…]`` and ``{a,b}``, ``{00..19}``
+    work as in a shell. A pattern that matches a folder takes all that is below it.
+
+    Raises
+    ------
+    BadOption
+        If the pattern has an unfinished bracket or brace.
+    """
+    import braceexpand
+
+    try:
+        alternatives = list(braceexpand.braceexpand(pattern))
+    except ValueError:
+        raise BadOption(f"glob {pattern!r} has an unfinished brace") from None
+    return re.compile("|".join(f"(?:{_translate(a)})" for a in alternatives) + r"", re.DOTALL)
+
+
+def _translate(pattern: str) -> str:
+    out, at = "", 0
+    while at < len(pattern):
+        char = pattern[at]
+        if pattern.startswith("**/", at):
+            out, at = out + r"(?:.*/)?", at + 3
+        elif pattern.startswith("**", at):
+            out, at = out + r".*", at + 2
+        elif char == "*":
+            out, at = out + r"[^/]*", at + 1
+        elif char == "?":
+            out, at = out + r"[^/]", at + 1
+        elif char == "[":
+            end = pattern.find("]", at + 2)
+            if end < 0:
+                raise BadOption(
+                    f"glob {pattern!r} has an unfinished bracket", remedy="Write [[] for a bracket itself"
+                )
+            body = pattern[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
+            body = "^" + body[1:] if body[0] in "!^" else body
+            out, at = out + f"(?!/)[{body}]", end + 1
+        else:
+            out, at = out + re.escape(char), at + 1
+    return out + r"(?:/.*)?"
+
+
+def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a relative path passes: matches some `include` (or there is none) and no `exclude`.
+
+    A pattern without a slash matches at any depth, as in rclone and gitignore.
+    """
+
+    def compiled(patterns: Iterable[str]) -> list[re.Pattern[str]]:
+        return [
+            glob_regex(p.lstrip("/") if "/" in p.rstrip("/") else f"**/{p.rstrip('/')}") for p in patterns
+        ]
+
+    wanted, unwanted = compiled(include), compiled(exclude)
+
+    def passes(path: str) -> bool:
+        if wanted and not any(p.fullmatch(path) for p in wanted):
+            return False
+        return not any(p.fullmatch(path) for p in unwanted)
+
+    return passes
+
+
+def unrepresentable(path: str) -> str | None:
+    """Why a relative path cannot be a file below a target folder, or None if it can.
+
+    Beside what a POSIX disk cannot hold, a component ``.nbdata`` is refused at every depth and in any case:
+    a bucket could forge the records of partials there.
+    """
+    if "\0" in path:
+        return "holds a NUL"
+    for part in path.split("/"):
+        if part == "":
+            return "has an empty component ('//', or a slash at an end)"
+        if part in (".", ".."):
+            return f"has a component {part!r}"
+        if part.lower() == ".nbdata":
+            return "lies below .nbdata, which is nbdata's own"
+        if len(os.fsencode(part)) > 255:
+            return "has a component of more than 255 bytes"
+    return None
+
+
+def _draw(seed: int, path: str) -> int:
+    digest = hashlib.blake2b(f"{seed}\0".encode() + os.fsencode(path), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The filters, sample and limits of one operation; `apply` streams what they let through.
+
+    A sample is drawn by a hash of seed and path, so it does not change when the listing comes in another
+    order, and hardly when objects are added. Limits count selected objects whether they are fetched already
+    or not, so that the same line continues.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    files_from: str | None = None
+    sample: str | None = None
+    seed: int = 0
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    @classmethod
+    def of(cls, operation: object) -> Selection:
+        """The selection that an operation's options describe."""
+        return cls(**{name: getattr(operation, name) for name in cls.__dataclass_fields__})
+
+    def none_left(self) -> str:
+        """Why nothing may have been selected, for a note; empty if everything was to be."""
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in self.__dataclass_fields__
+            if name != "seed" and getattr(self, name) not in (None, ())
+        ]
+        if not given:
+            return ""
+        text = f"nothing was selected by {', '.join(given)}"
+        if self.max_bytes is not None:
+            text += "; --max-bytes ends before the first object that would exceed it, in key order"
+        return text
+
+    def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The selected entries, in the order of the listing."""
+        passes = glob_filter(self.include, self.exclude)
+        chosen: Iterable[Entry] = (e for e in entries if passes(e.path))
+        if self.files_from is not None:
+            chosen = self._listed(chosen)
+        if self.sample is not None:
+            chosen = self._sampled(chosen)
+        return self._limited(chosen)
+
+    def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        assert self.files_from is not None
+        try:
+            with open(self.files_from, encoding="utf-8", errors="surrogateescape") as lines:
+                wanted = {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
+        except OSError as error:
+            raise NotFound("--files-from: cannot be read", path=self.files_from) from error
+        for entry in entries:
+            if entry.path in wanted:
+                wanted.discard(entry.path)
+                yield entry
+        if wanted:
+            raise NotFound(
+                f"--files-from names {len(wanted)} paths that the source does not have, first {min(wanted)!r}",
+                path=self.files_from,
+                remedy="Paths are relative to SOURCE, one a line",
+            )
+
+    def _sampled(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        assert self.sample is not None
+        if self.sample.endswith("%"):
+            bound = int(float(self.sample[:-1]) / 100 * 2**64)
+            yield from (e for e in entries if _draw(self.seed, e.path) < bound)
+            return
+        drawn = ((_draw(self.seed, e.path), number, e) for number, e in enumerate(entries))
+        smallest = heapq.nsmallest(int(self.sample), drawn, key=lambda d: d[:2])
+        yield from (e for _, _, e in sorted(smallest, key=lambda d: d[1]))
+
+    def _limited(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        size = 0
+        for files, entry in enumerate(entries, 1):
+            size += max(entry.info.size, 0)
+            if self.max_files is not None and files > self.max_files:
+                return
+            if self.max_bytes is not None and size > self.max_bytes:
+                return
+            yield entry

@@ -1,0 +1,247 @@
+"""One local file to a store: in one piece, or in parts by several workers, hashed as it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
+from nbdata.stores.base import ObjectInfo, Store, Upload
+from nbdata.stores.local import disk_error
+from nbdata.transfer.control import Control
+from nbdata.transfer.retry import retrying
+
+__all__ = ["BIG", "FileSource", "Hasher", "PartedSend", "send_whole", "upload_part_size"]
+
+#: From this size on a file is sent in parts.
+BIG = 32 << 20
+_PART = 16 << 20
+# How often bytes are sent again that arrived wrong.
+MISMATCHES = 3
+
+
+class Hasher(Protocol):
+    """A digest while bytes leave, and the judgement of what the store answered for them."""
+
+    def update(self, data: memoryview, /) -> None:
+        """Hash some bytes."""
+
+    def verify(self, etag: str) -> bool:
+        """Whether the store's answer proves the bytes; ChecksumMismatch if it disproves them.
+
+        It is empty where the answer is no digest of them, as of what a key of KMS encrypts.
+        """
+
+    def hexdigest(self) -> str:
+        """The digest, or '' if none is made."""
+
+
+def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
+    """Bytes of a part: as wanted, else 16 MiB or what keeps the number of parts allowed."""
+    part = max(wanted or _PART, store.min_part)
+    return max(part, -(-size // store.max_parts // (1 << 20)) * (1 << 20))
+
+
+class FileSource:
+    """A range of an open file as the Source of a write: hashed, counted, stopped.
+
+    `unchanged` is called at its end, before the receiver has the last piece (see stores.base.fill).
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        fd: int,
+        start: int,
+        size: int,
+        hasher: Hasher,
+        unchanged: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._control, self._fd, self._hasher, self._unchanged = control, fd, hasher, unchanged
+        self._at, self._end = start, start + size
+        self.sent = 0
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        self._control.checkpoint()
+        want = min(len(buffer), self._end - self._at)
+        if want <= 0:
+            if len(buffer):
+                self._unchanged()
+            return 0
+        try:
+            count = os.preadv(self._fd, [buffer[:want]], self._at)
+        except OSError as error:
+            raise disk_error(error, "the source file") from error
+        if not count:
+            raise SourceChanged("the file became shorter while it was sent")
+        self._hasher.update(buffer[:count])
+        self._at += count
+        self.sent += count
+        self._control.advance(bytes=count)
+        return count
+
+
+def _attempts(
+    control: Control, attempt: Callable[[], tuple[ObjectInfo | str, bool]]
+) -> tuple[ObjectInfo | str, bool]:
+    """`retrying`, and again when what arrived is not what was sent."""
+    mismatches = 0
+    while True:
+        try:
+            return retrying(control, attempt)
+        except ChecksumMismatch:
+            mismatches += 1
+            if mismatches >= MISMATCHES:
+                raise
+            control.advance(retries=1)
+
+
+def send_whole(
+    control: Control,
+    store: Store,
+    key: str,
+    fd: int,
+    size: int,
+    hashers: Callable[[], Hasher],
+    *,
+    unchanged: Callable[[], None],
+) -> tuple[ObjectInfo, bool]:
+    """Make one object of a whole file; what the store says of it, and whether it was verified.
+
+    `unchanged` raises if the file is not what it was: then there is no object.
+    """
+
+    def attempt() -> tuple[ObjectInfo | str, bool]:
+        hasher = hashers()
+        source = FileSource(control, fd, 0, size, hasher, unchanged)
+        try:
+            info = store.write(key, source, size)
+            if not info.etag:
+                info = store.head(key)
+            if info.size not in (size, -1):
+                raise ChecksumMismatch(
+                    "the store has another size", path=key, expected=str(size), got=str(info.size)
+                )
+            return info, hasher.verify("" if info.encrypted else info.etag)
+        except BaseException:
+            control.advance(bytes=-source.sent)
+            raise
+
+    info, verified = _attempts(control, attempt)
+    assert isinstance(info, ObjectInfo)
+    return info, verified
+
+
+class PartedSend:
+    """A big file, sent in parts by whichever workers are free.
+
+    The worker that finishes the last part completes the upload and calls `done` with what the store says and whether it
+    was verified; or gives the upload up and calls `failed` with the first error.
+
+    Parameters
+    ----------
+    begin : callable
+        Begins the upload when the first part is sent.
+    abandon : callable
+        Gives an upload up; must work although the job is being stopped.
+    whole : callable
+        Judges the finished object by its ETag and the parts' digests.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        fd: int,
+        size: int,
+        part_size: int,
+        hashers: Callable[[], Hasher],
+        *,
+        begin: Callable[[], Upload],
+        abandon: Callable[[Upload], None],
+        whole: Callable[[ObjectInfo, list[str]], bool],
+        unchanged: Callable[[], None],
+        done: Callable[[ObjectInfo, bool], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._control, self._fd, self._size, self._part_size = control, fd, size, part_size
+        self._hashers, self._begin, self._abandon = hashers, begin, abandon
+        self._whole, self._unchanged = whole, unchanged
+        self._done, self._failed = done, failed
+        self._count = -(-size // part_size)
+        self._open = self._count
+        self._answers: list[str] = [""] * self._count
+        self._digests: list[str] = [""] * self._count
+        self._verified = True
+        self._lock = threading.Lock()
+        self._upload: Upload | None = None
+        self._error: Exception | None = None
+        self._sent = 0
+
+    def units(self) -> Iterator[Callable[[], None]]:
+        """One callable a part."""
+        for number in range(self._count):
+            yield lambda number=number: self._unit(number)  # type: ignore[misc]
+
+    def _unit(self, number: int) -> None:
+        if self._error is None:
+            try:
+                self._send(number)
+            except Exception as error:
+                with self._lock:
+                    self._error = self._error or error
+        with self._lock:
+            self._open -= 1
+            last = self._open == 0
+        if last:
+            self._finish()
+
+    def _send(self, number: int) -> None:
+        with self._lock:
+            if self._upload is None:
+                self._upload = retrying(self._control, self._begin)
+            upload = self._upload
+        start = number * self._part_size
+        size = min(self._part_size, self._size - start)
+
+        def attempt() -> tuple[ObjectInfo | str, bool]:
+            hasher = self._hashers()
+            source = FileSource(self._control, self._fd, start, size, hasher)
+            try:
+                answer = upload.part(number + 1, source, size)
+                verified = hasher.verify("" if upload.encrypted else answer)
+            except BaseException:
+                self._control.advance(bytes=-source.sent)
+                raise
+            self._digests[number] = hasher.hexdigest()
+            return answer, verified
+
+        answer, verified = _attempts(self._control, attempt)
+        self._answers[number] = str(answer)
+        with self._lock:
+            self._verified = self._verified and verified
+            self._sent += size
+
+    def _finish(self) -> None:
+        try:
+            if self._error is not None:
+                raise self._error
+            assert self._upload is not None
+            self._unchanged()
+            # Completing twice is an error at some stores, so this is tried once; the next run sends again.
+            info = self._upload.finish(self._answers)
+            verified = self._whole(info, self._digests) and self._verified
+        except Exception as error:
+            self._control.advance(bytes=-self._sent)
+            self.give_up()
+            self._failed(error)
+        else:
+            self._done(info, verified)
+
+    def give_up(self) -> None:
+        """Tell the store that the upload will not be finished; for who ends before all units were run."""
+        if self._upload is not None:
+            with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
+                self._abandon(self._upload)

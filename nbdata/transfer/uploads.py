@@ -1,0 +1,114 @@
+"""Multipart uploads that were begun and may be left unfinished: what cleanup may abort at a store.
+
+One append-only file in the state folder, ``uploads.log``, of lines ``CRC32 of the rest in hex, space, JSON array``:
+``[1, place, key, id, at, host, process]`` when an upload begins, ``[0, place, key]`` when it is finished or was given
+up. Only a hash of the place is kept. Torn lines are passed over. A file that has grown is written anew with
+what is unfinished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+import zlib
+from typing import Any, NamedTuple
+
+from nbdata.runtime import file_lock, runtime_folder
+from nbdata.space.ledger import is_alive, this_process
+
+__all__ = ["Begun", "forget", "remember", "remembered"]
+
+# A file larger than this is written anew, in bytes.
+_LARGE = 1 << 20
+# An upload of another machine, whose processes cannot be seen here, is taken for dead after this many seconds.
+_ELSEWHERE = 24 * 3600.0
+
+
+class Begun(NamedTuple):
+    """An upload that was begun and not noted as finished; `place` is a hash."""
+
+    place: str
+    key: str
+    id: str
+    at: float
+    host: str
+    process: str
+
+    def in_use(self) -> str:
+        """Why it may still be going on, or an empty text."""
+        if self.host != platform.node():
+            young = time.time() - self.at < _ELSEWHERE
+            return f"begun less than a day ago on {self.host}" if young else ""
+        return "its process still runs" if is_alive(self.process) else ""
+
+
+def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
+    """Note an upload before its first part is sent."""
+    _append(state_dir, [1, _hash(place), key, upload_id, time.time(), platform.node(), this_process()])
+
+
+def forget(state_dir: str, place: str, key: str) -> None:
+    """Note that an upload is finished or was given up."""
+    _append(state_dir, [0, _hash(place), key])
+
+
+def forget_begun(state_dir: str, begun: Begun) -> None:
+    """The same for one of `remembered`."""
+    _append(state_dir, [0, begun.place, begun.key])
+
+
+def remembered(state_dir: str) -> dict[str, Begun]:
+    """The uploads that were begun and not noted as finished, by id."""
+    found: dict[tuple[str, str], Begun] = {}
+    try:
+        with open(_path(state_dir), "rb") as lines:
+            for line in lines:
+                begun, *values = _parse(line)
+                if begun and len(values) == 6:
+                    found[values[0], values[1]] = Begun(*values)
+                elif begun == 0 and len(values) == 2:
+                    found.pop((values[0], values[1]), None)
+    except FileNotFoundError:
+        pass
+    return {begun.id: begun for begun in found.values()}
+
+
+def _path(state_dir: str) -> str:
+    return os.path.join(state_dir, "uploads.log")
+
+
+def _hash(place: str) -> str:
+    return hashlib.sha256(place.rstrip("/").encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _format(values: list[object]) -> bytes:
+    body = json.dumps(values, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _parse(line: bytes) -> list[Any]:
+    head, _, body = line.partition(b" ")
+    if not body.endswith(b"\n") or head != b"%08x" % zlib.crc32(body[:-1]):
+        return [None]
+    values = json.loads(body)
+    return values if isinstance(values, list) else [None]
+
+
+def _append(state_dir: str, entry: list[object]) -> None:
+    os.makedirs(state_dir, mode=0o700, exist_ok=True)
+    path = _path(state_dir)
+    with file_lock(os.path.join(runtime_folder(), "uploads.lock")):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size and os.pread(fd, 1, size - 1) != b"\n"
+            os.write(fd, b"\n" * bool(torn) + _format(entry))
+        finally:
+            os.close(fd)
+        if size > _LARGE:
+            with open(path + ".new", "wb") as file:
+                file.writelines(_format([1, *begun]) for begun in remembered(state_dir).values())
+            os.replace(path + ".new", path)

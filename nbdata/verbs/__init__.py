@@ -1,0 +1,33 @@
+"""What users can say: one file per verb with its Operation and the function of the same name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbdata.errors import BadOption
+from nbdata.operation import Operation, suggest
+from nbdata.verbs.cleanup import Cleanup
+from nbdata.verbs.md5check import Md5check
+from nbdata.verbs.probe import Probe
+from nbdata.verbs.pull import Pull
+from nbdata.verbs.push import Push
+from nbdata.verbs.quota import Quota
+from nbdata.verbs.transfers import Transfers
+from nbdata.verbs.untar_volumes import UntarVolumes
+
+__all__ = ["VERBS", "operation_from_dict"]
+
+# In the order in which help lists them; probe is the agent's own and not offered.
+VERBS: dict[str, type[Operation]] = {
+    cls.verb: cls for cls in (Pull, Push, Md5check, UntarVolumes, Quota, Transfers, Cleanup)
+}
+
+
+def operation_from_dict(data: dict[str, Any]) -> Operation:
+    """Rebuild and validate an Operation from `Operation.to_dict`."""
+    options = dict(data)
+    verb = options.pop("verb", None)
+    cls = Probe if verb == Probe.verb else VERBS.get(str(verb))
+    if cls is None:
+        raise BadOption(f"unknown verb {verb!r}", remedy=suggest(str(verb), list(VERBS)))
+    return cls(**options)

@@ -1,0 +1,110 @@
+"""Options that several verbs share, declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nbdata.errors import BadOption
+from nbdata.operation import Operation, Option, option
+
+__all__ = ["FACE_OPTIONS", "Selecting", "Storing", "refuse_pairs"]
+
+# What a face does with an operation; no part of the operation itself.
+FACE_OPTIONS: dict[str, Option] = {
+    "dry_run": Option(
+        "Show the plan (objects, bytes, space, deletions) and move nothing.", kind="flag", short="n"
+    ),
+    "background": Option("Return the Job at once and go on in the background.", kind="flag", short="b"),
+    "quiet": Option("Show no progress and no result.", kind="flag", short="q"),
+}
+
+
+@dataclass(frozen=True)
+class Storing(Operation):
+    """Verbs that talk to a store."""
+
+    storage_options: dict[str, Any] | None = option(
+        None,
+        "Storage options by their fsspec names (key, secret, endpoint_url, anon, profile …); may be given again.",
+        kind="pairs",
+        binding=True,
+        identity=False,
+    )
+    fs: Any = option(
+        None,
+        "An fsspec file system object to use instead of one made from the URL.",
+        kind="object",
+        binding=True,
+        identity=False,
+    )
+    concurrency: int | None = option(
+        None, "Requests at a time (default: 16).", kind="count", identity=False, metavar="N"
+    )
+    on_error: str = option(
+        "raise",
+        "raise: do the rest, then raise TransferFailed with the Report; stop: end at the first failure; "
+        "report: return the Report.",
+        choices=("raise", "stop", "report"),
+        identity=False,
+    )
+    ignore_space: bool = option(
+        False, "Start although it does not fit by the numbers.", kind="flag", identity=False
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.concurrency is not None and not 1 <= self.concurrency <= 256:
+            raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
+
+
+@dataclass(frozen=True)
+class Selecting(Operation):
+    """Verbs that take a part of what is in their source.
+
+    Filters are globs on the path relative to the source; ``*`` stays in a folder, ``**`` crosses
+    folders, and a pattern without a slash looks at the last component only.
+    """
+
+    include: tuple[str, ...] = option(
+        (), "Take only what matches GLOB; may be given again.", kind="texts", metavar="GLOB"
+    )
+    exclude: tuple[str, ...] = option(
+        (),
+        "Leave out what matches GLOB; wins over --include; may be given again.",
+        kind="texts",
+        metavar="GLOB",
+    )
+    max_files: int | None = option(None, "Only the first N objects in key order.", kind="count", metavar="N")
+    max_bytes: int | None = option(
+        None,
+        "As many objects in key order as fit in SIZE; stops before the first that would exceed it.",
+        kind="size",
+        metavar="SIZE",
+    )
+    sample: str | None = option(
+        None,
+        "A reproducible random part: a number of objects or a share such as 5%.",
+        kind="sample",
+        metavar="N|P%",
+    )
+    seed: int = option(0, "Seed of the sample.", kind="count", metavar="N")
+    files_from: str | None = option(
+        None, "Take the relative paths that FILE lists, one a line.", kind="path", metavar="FILE"
+    )
+
+    @property
+    def partial(self) -> bool:
+        """Whether a sample, a limit or a list takes only a part of what the filters let through."""
+        return any(v is not None for v in (self.max_files, self.max_bytes, self.sample, self.files_from))
+
+
+def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> None:
+    """BadOption if `first` is set together with one of `others`."""
+    if getattr(operation, first):
+        for other in others:
+            if getattr(operation, other):
+                raise BadOption(
+                    f"--{first.replace('_', '-')} and --{other.replace('_', '-')} exclude each other",
+                    remedy="Leave one of them out",
+                )

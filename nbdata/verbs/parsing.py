@@ -1,0 +1,187 @@
+"""From words to operations: one parser per verb, made from its declaration, for magics and the command line.
+
+The parsing itself is argparse's; its errors become BadOption, with a suggestion for a misspelt option.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from typing import Any, NoReturn
+
+from nbdata.errors import BadOption
+from nbdata.operation import Operation, Option, options_of, suggest
+from nbdata.verbs.options import FACE_OPTIONS
+
+__all__ = ["help_text", "parse"]
+
+_FLAGS = {"storage_options": "option"}  # fields whose option has another name
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadOption(f"{self.prog}: {message}", remedy=f"{self.prog} --help explains the options")
+
+
+def _flag(name: str) -> str:
+    return "--" + _FLAGS.get(name, name).replace("_", "-")
+
+
+def _add(parser: argparse.ArgumentParser, name: str, declared: Option, default: object) -> None:
+    names = [f"-{declared.short}"] * bool(declared.short) + [_flag(name)]
+    text = declared.help.replace("%", "%%")
+    if declared.kind == "flag":
+        parser.add_argument(*names, dest=name, action="store_true", default=None, help=text)
+        return
+    if default not in (None, MISSING, ()):
+        text += f" (default: {default})"
+    repeat = declared.kind in ("texts", "pairs")
+    metavar = (
+        "|".join(declared.choices)
+        or declared.metavar
+        or ("KEY=VALUE" if declared.kind == "pairs" else _METAVARS[declared.kind])
+    )
+    parser.add_argument(*names, dest=name, action="append" if repeat else "store", metavar=metavar, help=text)
+
+
+_METAVARS = {
+    "size": "SIZE",
+    "count": "N",
+    "path": "FILE",
+    "place": "PATH",
+    "text": "TEXT",
+    "texts": "TEXT",
+    "sample": "N|P%%",
+}
+
+
+def _parser(cls: type[Operation], prog: str, extra: Mapping[str, Option]) -> _Parser:
+    import inspect
+
+    description = f"{cls.summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}"
+    examples = "\n".join(f"  {prog.removesuffix(cls.verb)}{example}" for example in cls.examples)
+    parser = _Parser(
+        prog=prog,
+        description=description,
+        epilog=f"examples:\n{examples}" if examples else None,
+        add_help=False,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=_usage(cls, prog).replace("%", "%%"),
+    )
+    places = parser.add_argument_group("arguments")
+    options = parser.add_argument_group("options")
+    for name, (declared_field, declared) in options_of(cls).items():
+        if declared.positional:
+            places.add_argument(
+                f"_{name}", metavar=declared.metavar, nargs="?", help=declared.help.replace("%", "%%")
+            )
+        elif declared.kind != "object":
+            _add(options, name, declared, declared_field.default)  # type: ignore[arg-type]  # a group has add_argument
+    face = parser.add_argument_group("what to do with it")
+    for name, declared in extra.items():
+        _add(face, name, declared, None)  # type: ignore[arg-type]
+    face.add_argument("-h", "--help", dest="help", action="store_true", help="Show this text.")
+    return parser
+
+
+def _usage(cls: type[Operation], prog: str) -> str:
+    words = []
+    for declared_field, declared in options_of(cls).values():
+        if declared.positional:
+            words.append(declared.metavar if declared_field.default is MISSING else f"[{declared.metavar}]")
+    return " ".join([prog, *words, "[options]"])
+
+
+def face_options(cls: type[Operation], extra: Mapping[str, Option]) -> dict[str, Option]:
+    """The options that a face offers with a verb: questions have no plan and no background."""
+    common = {n: o for n, o in FACE_OPTIONS.items() if n == "quiet" or not cls.query}
+    return {**common, **extra}
+
+
+def help_text(cls: type[Operation], prog: str, extra: Mapping[str, Option]) -> str:
+    """The manual of a verb for one face."""
+    return _parser(cls, prog, face_options(cls, extra)).format_help()
+
+
+def parse(
+    cls: type[Operation],
+    words: Sequence[str],
+    *,
+    prog: str,
+    extra: Mapping[str, Option],
+    env: Mapping[str, str] | None = None,
+) -> tuple[Operation | None, dict[str, Any]]:
+    """The operation that `words` say, and the values of the face's own options; None if help is asked for.
+
+    Parameters
+    ----------
+    extra : dict
+        Options that this face has beside the common ones.
+    env : dict, optional
+        Where ``KEY=env:NAME`` looks (None: this process's environment).
+
+    Raises
+    ------
+    BadOption
+        For words that make no operation.
+    """
+    own = face_options(cls, extra)
+    declared = options_of(cls)
+    places = [name for name, (_, o) in declared.items() if o.positional]
+    flags = {_flag(n): n for n, (_, o) in declared.items() if not o.positional and o.kind != "object"}
+    flags |= {_flag(n): n for n in own}
+    parser = _Parser(prog=prog, add_help=False, allow_abbrev=False)
+    for name, (_, option) in declared.items():
+        if not option.positional and option.kind != "object":
+            _add(parser, name, option, None)
+    for name, option in own.items():
+        _add(parser, name, option, None)
+    parser.add_argument("-h", "--help", dest="help", action="store_true")
+    parser.add_argument("places", nargs="*")
+    found, unknown = parser.parse_known_intermixed_args(list(words))
+    if found.help:
+        return None, {}
+    for word in unknown:
+        name = word.partition("=")[0]
+        raise BadOption(f"{prog}: unknown option {name}", remedy=suggest(name, list(flags)))
+    if len(found.places) > len(places):
+        raise BadOption(
+            f"{prog}: {len(found.places)} paths are too many",
+            expected=" ".join(declared[n][1].metavar for n in places),
+            remedy="Put a glob in quotes, so that nbdata and not the shell expands it",
+        )
+    for name in places[len(found.places) :]:
+        if declared[name][0].default is MISSING:
+            raise BadOption(
+                f"{prog}: {declared[name][1].metavar} is missing", remedy=f"Usage: {_usage(cls, prog)}"
+            )
+    values: dict[str, Any] = dict(zip(places, found.places, strict=False))
+    for name in declared:
+        value = getattr(found, name, None)
+        if name not in places and value is not None:
+            values[name] = _pairs(value, env) if declared[name][1].kind == "pairs" else value
+    return cls(**values), {name: getattr(found, name) for name in own}
+
+
+def _pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
+    """``KEY=VALUE`` words as a dictionary; a dot in KEY makes nested ones, ``env:NAME`` reads the environment."""
+    out: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise BadOption(f"--option: {key!r} has no value", expected="KEY=VALUE or KEY=env:NAME")
+        if value.startswith("env:"):
+            name = value[4:]
+            found = (os.environ if env is None else env).get(name)
+            if found is None:
+                raise BadOption(f"--option {key}: the environment has no {name}", remedy=f"Set {name} first")
+            value = found
+        *outer, last = key.split(".")
+        at = out
+        for part in outer:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return out

@@ -1,0 +1,101 @@
+"""The verb pull: from a store to the local disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nbdata.errors import BadOption
+from nbdata.operation import argument, function_of, option
+from nbdata.paths import glob_base, has_glob, is_url, last_component
+from nbdata.verbs.options import Selecting, Storing
+
+__all__ = ["Pull", "pull"]
+
+
+@dataclass(frozen=True)
+class Pull(Selecting, Storing):
+    """Objects already there and unchanged are not fetched again; a file appears under its final name
+    only when it is whole and verified. The contents of a source folder go into the target; a single
+    object goes to the target, or into it if that is a folder or ends in a slash.
+    """
+
+    verb: ClassVar[str] = "pull"
+    summary: ClassVar[str] = "Copy objects from a store to the local disk."
+    examples: ClassVar[tuple[str, ...]] = (
+        "pull s3://bucket/data/ data",
+        "pull s3://bucket/data/ data --include '*.mp4' --max-bytes 4GB",
+        "pull s3://bucket/data/ data --dry-run",
+    )
+
+    source: str = argument(
+        "URL or path of an object or folder; globs and brace ranges work.", metavar="SOURCE"
+    )
+    target: str | None = argument(
+        "Local folder or file. Default: the last component of SOURCE in the working directory.",
+        default=None,
+        metavar="TARGET",
+    )
+    overwrite: str = option(
+        "changed",
+        "changed: fetch what differs, also in place of what was edited only here, but leave what was changed "
+        "on both sides; always; never.",
+        choices=("changed", "always", "never"),
+    )
+    delete: bool = option(False, "Mirror: delete local files that the source does not have.", kind="flag")
+    force: bool = option(
+        False,
+        "With --delete: also in a folder that holds files which this pull never wrote.",
+        kind="flag",
+        identity=False,
+    )
+    verify: str = option(
+        "auto",
+        "auto: against whatever checksum the store vouches for, hashed while the bytes arrive; none; "
+        "or insist on md5, sha256 or crc32c.",
+        choices=("auto", "none", "md5", "sha256", "crc32c"),
+    )
+    size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
+
+    def __post_init__(self) -> None:
+        if self.target is None and isinstance(self.source, (str, os.PathLike)):
+            source = os.fspath(self.source)
+            name = last_component(glob_base(source) if has_glob(source) else source)
+            if name:
+                object.__setattr__(self, "target", os.path.join(os.getcwd(), name))
+        super().__post_init__()
+
+    def check(self) -> None:
+        super().check()
+        if self.target is None:
+            raise BadOption("pull: the target cannot be told from the source", remedy="Name a TARGET folder")
+        if is_url(self.target):
+            raise BadOption(
+                f"pull: the target {self.target} is a URL",
+                expected="a local path",
+                remedy="Use push to copy to a store",
+            )
+        check_mirror(self)
+
+    def local_target(self) -> str | None:
+        return self.target
+
+
+def check_mirror(operation: Selecting) -> None:
+    """Refuse ``--delete`` where a part is taken, or where it would empty the disk."""
+    if not getattr(operation, "delete", False):
+        return
+    if operation.partial:
+        raise BadOption(
+            "--delete with a sample, a limit or a file list would delete what was merely not selected",
+            remedy="Leave out --delete, or the limit",
+        )
+    target = operation.places()[1].rstrip("/")
+    if target in ("", os.path.expanduser("~")) or (
+        target.partition("://")[2].strip("/") == "" and is_url(target)
+    ):
+        raise BadOption(f"--delete refuses {target or '/'}", remedy="Mirror into a folder of its own")
+
+
+pull = function_of(Pull)

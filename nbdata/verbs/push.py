@@ -1,0 +1,80 @@
+"""The verb push: from the local disk to a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nbdata.errors import BadOption
+from nbdata.operation import argument, function_of, option
+from nbdata.paths import is_url
+from nbdata.verbs.options import Selecting, Storing, refuse_pairs
+from nbdata.verbs.pull import check_mirror
+
+__all__ = ["Push", "push"]
+
+
+@dataclass(frozen=True)
+class Push(Selecting, Storing):
+    """Every upload is checked against what the store says it got. Files that the store already has
+    unchanged are not sent again.
+    """
+
+    verb: ClassVar[str] = "push"
+    summary: ClassVar[str] = "Copy files from the local disk to a store."
+    examples: ClassVar[tuple[str, ...]] = (
+        "push results s3://bucket/results/",
+        "push results s3://bucket/results/ --exclude '*.tmp' --delete-source",
+    )
+
+    source: str = argument("Local file or folder; globs and brace ranges work.", metavar="SOURCE")
+    target: str = argument("URL of an object or folder.", metavar="TARGET")
+    overwrite: str = option(
+        "changed",
+        "changed: send what differs, but leave what was changed on both sides; always; never.",
+        choices=("changed", "always", "never"),
+    )
+    delete: bool = option(False, "Mirror: delete objects that the source does not have.", kind="flag")
+    force: bool = option(
+        False,
+        "With --delete: also below a prefix that holds objects which this push never wrote.",
+        kind="flag",
+        identity=False,
+    )
+    verify: str = option(
+        "auto",
+        "auto: against the checksum that the store answers; none; or insist on md5.",
+        choices=("auto", "none", "md5"),
+    )
+    size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
+    part_size: int | None = option(
+        None,
+        "Size of the parts of a multipart upload (None: from the file's size).",
+        kind="size",
+        metavar="SIZE",
+    )
+    delete_source: bool = option(False, "Delete each file after its verified upload.", kind="flag")
+
+    def check(self) -> None:
+        super().check()
+        if is_url(self.source):
+            raise BadOption(
+                f"push: the source {self.source} is a URL",
+                expected="a local path",
+                remedy="Use pull to fetch it first",
+            )
+        if self.part_size is not None and not 5 << 20 <= self.part_size <= 5 << 30:
+            raise BadOption(
+                f"--part-size: {self.part_size} bytes is out of range",
+                expected="5 MiB to 5 GiB, as S3 has it",
+            )
+        refuse_pairs(self, "delete_source", ("delete",))
+        if self.delete_source and self.verify == "none":
+            raise BadOption("--delete-source needs verified uploads", remedy="Leave out --verify none")
+        check_mirror(self)
+
+    def local_target(self) -> str | None:
+        return None if is_url(self.target) else self.target
+
+
+push = function_of(Push)

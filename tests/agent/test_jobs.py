@@ -1,0 +1,131 @@
+"""Jobs over the socket: watch, pause, cancel, attach, items, rows, errors."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.remote import AgentHost
+from nbdata.errors import Cancelled
+from nbdata.verbs.probe import Probe
+
+HOST = AgentHost()
+
+
+def test_the_same_line_attaches_and_another_does_not() -> None:
+    one = HOST.submit(Probe(items=100, delay=20, tag="same"), background=True)
+    two = HOST.submit(Probe(items=100, delay=20, tag="same"), background=True)
+    three = HOST.submit(Probe(items=100, delay=20, tag="other"), background=True)
+    assert (two.id, two.attached) == (one.id, True)
+    assert (three.id != one.id, three.attached) == (True, False)
+    one.cancel()
+    three.cancel()
+
+
+def test_a_paused_job_stands_still_and_goes_on() -> None:
+    job = HOST.submit(Probe(items=400, delay=5, lease=True, tag="pause"), background=True)
+    items = job.items()
+    assert [next(items).number for _ in range(3)] == [0, 1, 2]
+    job.pause()
+    assert (job.snapshot().state, job.snapshot().reason) == ("PAUSED", "user")
+    before = job.snapshot().files
+    time.sleep(0.3)
+    assert job.snapshot().files <= before + 1
+    job.resume()
+    assert next(items).number == 3
+    job.cancel()
+    with pytest.raises(Cancelled):
+        list(items)
+
+
+def test_a_cancelled_job_ends_within_a_second_and_says_so() -> None:
+    job = HOST.submit(Probe(items=10_000, delay=1000, tag="cancel"), background=True)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(Cancelled):
+        job.wait()
+    assert time.monotonic() - began < 1
+    assert job.snapshot().state == "CANCELLED"
+
+
+def test_items_are_handed_out_once_and_a_lost_consumer_gives_its_items_back() -> None:
+    job = HOST.submit(Probe(items=6, lease=True, tag="items"), background=True)
+    consumer = job.items(credit=2)
+    got = [next(consumer).number]
+    consumer.close()  # its connection ends, and with it its lease
+    got += [item.number for item in job.items()]
+    assert sorted(got) == list(range(6))
+    assert job.wait().counts == {"handed out": 6}
+
+
+def test_an_item_unpacks_as_path_and_size() -> None:
+    for path, size in HOST.submit(Probe(items=1, lease=True, tag="unpack"), background=True).items():
+        assert (path, size) == ("item-0", 1)
+
+
+def test_rows_of_a_plan_and_a_report_are_paged(tmp_path: Path) -> None:
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(3000):
+        (source / f"{number:05d}-{'x' * 80}").touch()
+    operation = nbdata.Pull(source, tmp_path / "out")
+    assert len(list(operation.plan().rows)) == 3000
+    report = operation.run(quiet=True)
+    assert len(report.rows) == 3000
+    assert {row.action for row in report.rows} == {"fetched"}
+
+
+def test_an_error_crosses_the_socket_with_its_class_and_its_words(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        nbdata.pull(tmp_path / "nothing", tmp_path / "out", quiet=True)
+    assert isinstance(caught.value, nbdata.NotFound)
+    assert str(tmp_path / "nothing") in str(caught.value)
+
+
+def test_files_get_the_clients_umask_not_the_agents(tree: Path, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        nbdata.pull(tree, tmp_path / "out", quiet=True)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out" / "a.txt").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "out" / "b").stat().st_mode & 0o777 == 0o750
+
+
+def test_two_jobs_on_one_target_run_one_after_the_other(tmp_path: Path, put, slow) -> None:  # type: ignore[no-untyped-def]
+    url = put({f"a/{n}": bytes(500_000) for n in range(8)} | {"b/x": b"x"})
+    first = nbdata.Pull(url + "a/", tmp_path / "out").start()
+    while not (tmp_path / "out").exists():
+        time.sleep(0.02)
+    second = nbdata.Pull(url + "b/", tmp_path / "out" / "below").start()
+    time.sleep(0.4)
+    waiting = second.snapshot()
+    assert waiting.state == "QUEUED"
+    assert first.id in waiting.reason
+    assert second.wait().state == "DONE"
+    assert first.snapshot().state == "DONE"
+
+
+def test_memory_file_systems_are_served_by_this_process(tmp_path: Path) -> None:
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/box/a", b"1")
+    try:
+        report = nbdata.pull("memory://box/", tmp_path / "out", quiet=True)
+    finally:
+        fs.rm("/box", recursive=True)
+    assert report.counts == {"fetched": 1}
+    assert report.notes == ["1 could not be verified: the store vouches for no checksum of them"]
+
+
+def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:
+    job = HOST.submit(Probe(items=100, delay=50, tag="paused"), background=False)
+    job.pause()
+    assert job._ask("interrupt", session=job._session, at_once=False)["alone"]
+    with pytest.raises(Cancelled):
+        job.wait(5)

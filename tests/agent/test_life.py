@@ -1,0 +1,192 @@
+"""The agent's life: launched once, shared, survives its clients, ends when idle, gives way to another build."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.agents import stop_all
+from nbdata.client.connection import Connection
+from nbdata.client.launch import connect
+from nbdata.client.remote import AgentHost
+from nbdata.errors import AgentUnavailable, BadOption, Cancelled
+from nbdata.runtime import Endpoint, endpoint, held
+from nbdata.verbs.probe import Probe
+from tests.stores.servers import ok, read_head, serving
+
+NBDATA = str(Path(sys.executable).with_name("nbdata"))
+
+
+@pytest.fixture
+def fresh() -> None:
+    """No agent runs."""
+    stop_all(now=True)
+
+
+def hello() -> dict[str, object]:
+    with connect() as connection:
+        return connection.ask({"do": "hello"})
+
+
+def drains(where: Endpoint) -> bool:
+    with Connection(where) as connection:
+        return bool(connection.ask({"do": "hello"})["draining"])
+
+
+def wait_until(condition: Callable[[], object], timeout: float = 10.0) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_clients_that_come_at_once_start_one_agent() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        pids = set(pool.map(lambda _: hello()["pid"], range(8)))
+    assert len(pids) == 1
+
+
+def test_a_stale_socket_is_replaced() -> None:
+    pid = int(str(hello()["pid"]))
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not held(endpoint().alive))
+    assert os.path.exists(endpoint().socket)
+    assert hello()["pid"] != pid
+
+
+def test_the_agent_is_no_child_that_a_waiting_caller_would_wait_for(tmp_path: Path, tree: Path) -> None:
+    stop_all(now=True)
+    began = time.monotonic()
+    run = subprocess.run(
+        [NBDATA, "pull", str(tree), str(tmp_path / "out")], capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert "5 fetched" in run.stdout
+    assert time.monotonic() - began < 30
+    assert held(endpoint().alive)
+
+
+def test_the_agent_lives_in_a_session_of_its_own_with_no_pipe_of_its_clients() -> None:
+    pid = hello()["pid"]
+    assert os.getsid(int(str(pid))) != os.getsid(0)
+    for name in ("0", "1", "2"):
+        assert "pipe" not in os.readlink(f"/proc/{pid}/fd/{name}")
+    environment = Path(f"/proc/{pid}/environ").read_bytes().decode()
+    assert not [line for line in environment.split("\0") if line.startswith(("AWS_", "OBS_", "GOOGLE_"))]
+
+
+def test_a_working_directory_with_a_module_named_like_pythons_own_does_no_harm(
+    tmp_path: Path, tree: Path
+) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('not the real one')\n")
+    stop_all(now=True)
+    run = subprocess.run(
+        [NBDATA, "pull", str(tree), "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "out" / "a.txt").exists()
+
+
+def test_an_idle_agent_ends_and_the_next_operation_starts_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_all(now=True)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
+    pid = hello()["pid"]
+    wait_until(lambda: not held(endpoint().alive))
+    assert not os.path.exists(endpoint().socket)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "60")
+    assert hello()["pid"] != pid
+
+
+def test_an_agent_that_makes_a_plan_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_all(now=True)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "0.5")
+
+    def slowly(connection: socket.socket) -> None:
+        while read_head(connection):
+            time.sleep(2)
+            connection.sendall(
+                ok(
+                    b"<R><IsTruncated>false</IsTruncated><Contents><Key>x/a</Key><Size>1</Size></Contents></R>"
+                )
+            )
+
+    with serving(slowly) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+        assert AgentHost().plan(nbdata.Pull("s3://bucket/x/", str(tmp_path / "out"))).files == 1
+    wait_until(lambda: not held(endpoint().alive))
+
+
+def test_an_agent_that_ends_leaves_no_rows_of_its_jobs(tree: Path, tmp_path: Path) -> None:
+    stop_all(now=True)
+    jobs = Path(endpoint().folder, "jobs")
+    before = set(jobs.glob("*"))
+    nbdata.pull(tree, tmp_path / "out", quiet=True)
+    nbdata.pull(tree, tmp_path / "out", dry_run=True)
+    assert len(set(jobs.glob("*")) - before) == 2
+    stop_all(now=True)
+    assert set(jobs.glob("*")) <= before
+
+
+def test_stop_refuses_while_a_job_runs_and_interrupts_it_when_told_to() -> None:
+    job = AgentHost().submit(Probe(items=1000, delay=50, tag="stop"), background=True)
+    with pytest.raises(BadOption, match="not finished"):
+        stop_all(now=False)
+    assert not job.snapshot().finished
+    assert stop_all(now=True) == 1
+    with pytest.raises(AgentUnavailable, match="same line"):
+        job.snapshot()
+
+
+def test_an_agent_that_dies_is_said_to_be_gone_and_nobody_hangs() -> None:
+    job = AgentHost().submit(Probe(items=1000, delay=50, tag="die"), background=True)
+    os.kill(int(str(hello()["pid"])), signal.SIGKILL)
+    with pytest.raises(AgentUnavailable, match=r"agent (ended|that had)"):
+        job.wait()
+
+
+def test_another_build_starts_beside_and_the_old_agent_ends_after_its_last_job(tmp_path: Path) -> None:
+    """A copy of the package is an upgrade's equal: other files, other build."""
+    old = AgentHost().submit(Probe(items=20, delay=100, tag="old build"), background=True)
+    old_where, old_pid = endpoint(), hello()["pid"]
+    package = Path(nbdata.__file__).parent
+    shutil.copytree(package, tmp_path / "nbdata", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "from nbdata.client.launch import connect; print(connect().ask({'do': 'hello'})['pid'])"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd="/", capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() != str(old_pid)
+    wait_until(lambda: drains(old_where))
+    with pytest.raises(AgentUnavailable, match="upgraded"):
+        AgentHost().submit(Probe(items=1, tag="too late"), background=True)
+    assert old.wait().state == "DONE"
+    wait_until(lambda: not held(old_where.alive))
+    stop_all(now=True)
+
+
+def test_the_first_jobs_of_a_list_are_dropped_not_the_running_ones() -> None:
+    host = AgentHost()
+    running = host.submit(Probe(items=2000, delay=50, tag="long"), background=True)
+    for number in range(205):
+        host.submit(Probe(items=0, tag=f"short {number}"), background=False).wait()
+    ids = [snapshot.id for snapshot in host.jobs()]
+    assert running.id in ids
+    assert len(ids) <= 202
+    running.cancel()
+    with pytest.raises(Cancelled):
+        running.wait()

@@ -1,0 +1,146 @@
+"""The command line: exit statuses, streams, JSON, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nbdata.client.remote import AgentHost
+from tests.slow import SlowProxy
+
+NBDATA = str(Path(sys.executable).with_name("nbdata"))
+Put = Callable[[dict[str, bytes]], str]
+
+
+def nbdata(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=60)
+
+
+def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
+    run = nbdata("pull", tree, tmp_path / "out")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "5 fetched" in run.stdout
+
+
+def test_json_is_one_report_on_stdout(tree: Path, tmp_path: Path) -> None:
+    run = nbdata("pull", tree, tmp_path / "out", "--json")
+    assert json.loads(run.stdout)["counts"] == {"fetched": 5}
+
+
+def test_a_failure_is_1_and_json_still_has_the_report(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "a.txt").mkdir(parents=True)
+    run = nbdata("pull", tree, tmp_path / "out", "--json")
+    assert run.returncode == 1
+    assert json.loads(run.stdout)["counts"] == {"conflict": 1, "fetched": 4}
+    assert "a folder stands where the file is to be" in run.stderr
+
+
+def test_wrong_use_is_2_with_the_remedy(tmp_path: Path) -> None:
+    run = nbdata("pull", "s3://b/x", tmp_path, "--dry-rum")
+    assert run.returncode == 2
+    assert "Did you mean --dry-run?" in run.stderr
+    assert nbdata("pul").returncode == 2
+    assert "SOURCE is missing" in nbdata("pull").stderr
+    assert "Put a glob in quotes" in nbdata("pull", "a", "b", "c").stderr
+    assert "is not a size" in nbdata("pull", "a", "b", "--max-bytes", "5X").stderr
+
+
+def test_on_error_report_ends_without_an_exception(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "a.txt").mkdir(parents=True)
+    run = nbdata("pull", tree, tmp_path / "out", "--on-error", "report")
+    assert run.returncode == 1
+    assert "1 conflict, 4 fetched" in run.stdout
+
+
+def test_every_verb_explains_itself() -> None:
+    for verb in (
+        "pull",
+        "push",
+        "md5check",
+        "untar_volumes",
+        "quota",
+        "transfers",
+        "cleanup",
+        "agent",
+        "demo",
+    ):
+        run = nbdata(verb, "--help")
+        assert run.returncode == 0
+        assert f"usage: nbdata {verb}" in run.stdout
+
+
+def interrupted(url: str, out: Path, signum: int) -> subprocess.CompletedProcess[str]:
+    process = subprocess.Popen(
+        [NBDATA, "pull", url, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not out.exists() or not any(p.is_file() and p.stat().st_size for p in out.rglob("*")):
+        time.sleep(0.02)
+    process.send_signal(signum)
+    began = time.monotonic()
+    stdout, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - began < 1.5
+    return subprocess.CompletedProcess([], process.returncode, stdout, stderr)
+
+
+def test_ctrl_c_and_sigterm_cancel_and_the_same_line_continues(
+    put: Put, slow: SlowProxy, tmp_path: Path
+) -> None:
+    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/"
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        run = interrupted(url, tmp_path / f"out{signum}", signum)
+        assert run.returncode == 130
+        assert "the same line continues" in run.stderr
+        assert AgentHost().jobs()[-1].state == "CANCELLED"
+    run = nbdata("pull", url, tmp_path / "out2")
+    assert run.returncode == 0
+
+
+def test_a_hang_up_ends_the_terminal_but_not_the_job(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
+    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(20)}) + "d/"
+    run = interrupted(url, tmp_path / "out", signal.SIGHUP)
+    assert run.returncode == -signal.SIGHUP
+    job = AgentHost().job(AgentHost().jobs()[-1].id)
+    assert job.wait().counts == {"fetched": 20}
+
+
+def test_background_returns_at_once_and_transfers_waits_for_it(
+    put: Put, slow: SlowProxy, tmp_path: Path
+) -> None:
+    url = put({f"d/{n}": os.urandom(400_000) for n in range(10)}) + "d/"
+    run = nbdata("pull", url, tmp_path / "out", "-b", "--json")
+    job = json.loads(run.stdout)["id"]
+    assert job in nbdata("transfers").stdout
+    assert nbdata("transfers", job, "--wait").returncode == 0
+    assert len(list((tmp_path / "out").iterdir())) == 10
+
+
+def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) -> None:
+    url = put({"d/a": b"1"})
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    runs = [
+        nbdata(
+            "pull",
+            url,
+            tmp_path / "a",
+            "--option",
+            "secret=env:AWS_SECRET_ACCESS_KEY",
+            "--option",
+            "key=nobody",
+        ),
+        nbdata("pull", url, tmp_path / "b", "--option", f"secret={secret}x"),
+        nbdata("transfers", "--json"),
+        nbdata("agent", "log"),
+    ]
+    for run in runs:
+        assert secret not in run.stdout + run.stderr
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert secret.encode() not in process.read_bytes()
+        except OSError:
+            continue

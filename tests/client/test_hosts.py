@@ -1,0 +1,65 @@
+"""Which process carries an operation out when no agent can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client import launch
+from nbdata.client.agents import stop_all
+from nbdata.client.remote import AgentHost
+from nbdata.runtime import build_id
+
+PULL = "import sys, nbdata; print(nbdata.pull(sys.argv[1], sys.argv[2], quiet=True).counts)"
+
+
+def test_without_a_possible_agent_the_work_is_done_here_and_that_is_said_once(
+    tree: Path, tmp_path: Path
+) -> None:
+    stop_all(now=True)
+    code = (
+        "from nbdata.client import launch; launch._BIRTH = 0.3; launch.sys.executable = '/bin/true'\n"
+        + PULL * 1
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tree), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.stdout == "{'fetched': 5}\n", run.stderr
+    assert run.stderr.count("works in this process") == 1
+
+
+def test_a_process_that_imported_an_older_build_is_told_to_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_all(now=True)
+    monkeypatch.setattr(build_id, "__wrapped__", lambda: "another build")
+    with pytest.raises(nbdata.AgentUnavailable, match="Restart the kernel"):
+        launch.connect()
+
+
+def test_a_target_that_the_agent_sees_elsewhere_is_served_here(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a container that shares the runtime folder but not the disks."""
+    from nbdata.client import remote
+
+    real = remote.capture
+
+    def elsewhere(operation):  # type: ignore[no-untyped-def]
+        context = real(operation)
+        path, device, inode = context.target_id
+        context.target_id = (path, device, inode + 1)
+        return context
+
+    monkeypatch.setattr(remote, "capture", elsewhere)
+    before = len(AgentHost().jobs())
+    assert nbdata.pull(tree, tmp_path / "out", quiet=True).counts == {"fetched": 5}
+    assert len(AgentHost().jobs()) == before
+    assert "another disk" in capsys.readouterr().err
+    assert os.path.exists(tmp_path / "out" / "a.txt")

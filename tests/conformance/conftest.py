@@ -1,0 +1,141 @@
+"""The stores that the conformance suite runs over, each with a prefix of its own for every test."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbdata.demo.server import EmbeddedServer
+from nbdata.operation import Context
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.credentials import s3_config
+from nbdata.stores.fsspec_store import FsspecStore
+from nbdata.stores.local import LocalStore
+from nbdata.stores.s3 import S3Store
+
+KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs")
+
+
+@dataclass
+class Place:
+    """A store under test: `prefix` ends in a slash, and nothing lies below it yet."""
+
+    kind: str
+    store: Store
+    prefix: str
+    server: EmbeddedServer | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def put(self, key: str, data: bytes) -> ObjectInfo:
+        return self.store.write(self.prefix + key, io.BytesIO(data), len(data))
+
+    def get(
+        self,
+        key: str,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        match: ObjectInfo | None = None,
+        piece: int = 1 << 16,
+    ) -> bytes:
+        body = self.store.read(self.prefix + key, start, end, match=match)
+        try:
+            data = bytearray()
+            view = memoryview(bytearray(piece))
+            while count := body.readinto(view):
+                data += view[:count]
+            if body.length >= 0:
+                assert len(data) == body.length
+            # A store that ignores ranges gives all, and says so by `start`.
+            assert body.start == start or not data or body.start == 0
+            return bytes(data)
+        finally:
+            body.close()
+
+    def keys(self, below: str = "", *, after: str = "") -> list[str]:
+        found = self.store.list(self.prefix + below, after=self.prefix + after if after else "")
+        return [info.key[len(self.prefix) :] for info in found]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.store.delete(self.prefix + key for key in keys)
+
+    def another(self, *, bucket: str = "", **options: Any) -> Store:
+        """A store like this one, with other options or of another bucket."""
+        options = {**self.options, **options}
+        if self.kind == "s3fs":
+            return s3fs_store(options)
+        return _s3_store(bucket or self.options["bucket"], options)
+
+
+def context(**storage_options: Any) -> Context:
+    """A context with these options and no environment."""
+    return Context(cwd="/", env={"HOME": "/nonexistent"}, storage_options=storage_options)
+
+
+def _s3_store(bucket: str, options: dict[str, Any]) -> S3Store:
+    return S3Store(bucket, s3_config("s3", context(**{k: v for k, v in options.items() if k != "bucket"})))
+
+
+def s3fs_store(options: dict[str, Any]) -> FsspecStore:
+    """Plain s3fs, as somebody hands it in."""
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is in the test extra", exc_type=ImportError)
+    known = {k: v for k, v in options.items() if k != "bucket"}
+    return FsspecStore(
+        s3fs.S3FileSystem(**known, client_kwargs={"region_name": "us-east-1"}, skip_instance_cache=True)
+    )
+
+
+@pytest.fixture(scope="session")
+def buckets(request: pytest.FixtureRequest) -> dict[str, tuple[EmbeddedServer, str]]:
+    """One bucket on each server that was asked for."""
+    return {}
+
+
+def _bucket(request: pytest.FixtureRequest, kind: str) -> tuple[EmbeddedServer, str]:
+    known: dict[str, tuple[EmbeddedServer, str]] = request.getfixturevalue("buckets")
+    if kind not in known:
+        server: EmbeddedServer = request.getfixturevalue(kind)
+        name = f"conformance-{secrets.token_hex(4)}"
+        server.create_bucket(name)
+        known[kind] = (server, name)
+    return known[kind]
+
+
+def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A new place of a kind."""
+    if kind == "local":
+        return Place(kind, LocalStore(), str(tmp_path).lstrip("/") + "/store/")
+    if kind == "memory":
+        import fsspec
+
+        return Place(kind, FsspecStore(fsspec.filesystem("memory")), f"{secrets.token_hex(6)}/")
+    server, bucket = _bucket(request, "moto" if kind == "moto" else "seaweedfs")
+    options: dict[str, Any] = {**server.storage_options(), "bucket": bucket}
+    prefix = f"{secrets.token_hex(6)}/"
+    if kind == "s3fs":
+        return Place(kind, s3fs_store(options), f"{bucket}/{prefix}", server, options)
+    return Place(kind, _s3_store(bucket, options), prefix, server, options)
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Each store in turn."""
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=["moto", "seaweedfs"])
+def s3_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Our S3 store over each server in turn."""
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def seaweedfs_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Our S3 store over SeaweedFS."""
+    return make_place("seaweedfs", request, tmp_path)

@@ -1,0 +1,417 @@
+"""cleanup: what nbdata left behind goes, and nothing else ever does."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.operation import Context
+from nbdata.stores.resolve import open_place
+from nbdata.transfer import uploads
+from nbdata.transfer.index import written_below
+from nbdata.transfer.locks import TargetLock
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A state folder of the test's own."""
+    folder = str(tmp_path / "state")
+    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with a user's files, and what killed jobs left in it."""
+    root = tmp_path / "data"
+    for name in (
+        "mine",
+        ".nbdata/abc.part",
+        ".nbdata/abc.parts",
+        ".nbdata/0123ab1",
+        "deep/er/.nbdata/x.part",
+        "deep/mine",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * 10_000)
+    (root / "empty/.nbdata").mkdir(parents=True)
+    return root
+
+
+def files(root: Path) -> set[str]:
+    return {str(p.relative_to(root)) for p in root.rglob("*") if not p.is_dir() or p.is_symlink()}
+
+
+def folders(root: Path) -> set[str]:
+    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_dir() and not p.is_symlink()}
+
+
+def cleanup(path: object, **options: object) -> nbdata.Report:
+    report: nbdata.Report = nbdata.cleanup(path, quiet=True, **options)
+    return report
+
+
+# -- partials and temporaries ---------------------------------------------------------------------
+
+
+def test_partials_at_any_depth_go_and_the_users_files_stay(data: Path) -> None:
+    report = cleanup(data)
+    assert files(data) == {"mine", "deep/mine"}
+    assert folders(data) == {"deep", "deep/er", "empty"}
+    assert report.counts["removed"] == 4
+    assert report.details["freed"] == 4 * 12_288
+    assert "4 removed" in report.line
+    assert "49.2 kB freed" in report.line
+    assert "nothing was left" in cleanup(data).line
+
+
+def test_a_plan_lists_what_would_go_and_removes_nothing(data: Path) -> None:
+    before = files(data)
+    plan = nbdata.cleanup(data, dry_run=True)
+    assert plan.actions["remove"] == [5, 4 * 12_288]  # the empty folder of ours among them
+    assert {row.path for row in plan.rows} == {
+        ".nbdata/abc.part", ".nbdata/abc.parts", ".nbdata/0123ab1", "deep/er/.nbdata/x.part", "empty/.nbdata"
+    }  # fmt: skip
+    assert files(data) == before
+
+
+@pytest.mark.parametrize("locked", ["deep", "deep/er", "deep/er/below", ""])
+def test_what_a_running_job_works_on_stays_and_the_job_is_named(data: Path, locked: str) -> None:
+    lock = TargetLock(str(data / locked), "4a2f")
+    assert lock.acquire() is None
+    try:
+        assert nbdata.cleanup(data, dry_run=True).actions["in use"][0] >= 1
+        report = cleanup(data)
+        assert "deep/er/.nbdata/x.part" in files(data)
+        assert (".nbdata/abc.part" in files(data)) is True  # the whole folder encloses what is locked
+        assert report.counts["in use"] == 4
+        assert any("4a2f" in note for note in report.notes)
+        assert report.ok
+    finally:
+        lock.release()
+    assert cleanup(data).counts["removed"] == 4
+
+
+def test_what_lies_beside_a_running_job_goes(data: Path) -> None:
+    (data / "other/.nbdata").mkdir(parents=True)
+    (data / "other/.nbdata/x.part").write_bytes(b"x")
+    lock = TargetLock(str(data / "other"), "4a2f")
+    assert lock.acquire() is None
+    try:
+        report = cleanup(data)
+        assert files(data) >= {"other/.nbdata/x.part", ".nbdata/abc.part"}
+        assert "deep/er/.nbdata/x.part" not in files(data)
+        assert (data / "other/.nbdata").is_dir()
+        assert report.counts["removed"] == 1
+    finally:
+        lock.release()
+
+
+def test_a_job_that_begins_after_the_plan_keeps_its_files(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nbdata.engine import cleanup as module
+
+    lock = TargetLock(str(data), "4a2f")
+    plan = module.plan
+
+    def plan_and_lock(run: object) -> object:
+        planned = plan(run)  # type: ignore[arg-type]
+        assert lock.acquire() is None
+        return planned
+
+    monkeypatch.setattr(module, "plan", plan_and_lock)
+    try:
+        report = cleanup(data)
+        assert len(files(data)) == 6
+        assert (data / "empty/.nbdata").is_dir()
+        assert "removed" not in report.counts
+    finally:
+        lock.release()
+
+
+def test_an_own_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/x").write_bytes(b"x")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/.nbdata").symlink_to(tmp_path / "precious")
+    (tmp_path / "data/sub").symlink_to(tmp_path / "precious")
+    (tmp_path / "precious/.nbdata").mkdir()
+    (tmp_path / "precious/.nbdata/x.part").write_bytes(b"x")
+    cleanup(tmp_path / "data")
+    assert files(tmp_path / "precious") == {"x", ".nbdata/x.part"}
+
+
+def test_files_that_a_store_was_writing_go_when_they_are_old(data: Path) -> None:
+    old, young = data / ".0123.nbdata-partial", data / "deep/.4567.nbdata-partial"
+    for file in (old, young):
+        file.write_bytes(b"x")
+    os.utime(old, (time.time() - 100, time.time() - 100))
+    cleanup(data)
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_locks_and_holders_of_dead_processes_are_removed(data: Path) -> None:
+    code = (
+        "from nbdata.transfer.locks import TargetLock\nfrom nbdata.space.ledger import this_process\nimport os\n"
+        "assert TargetLock('/nonexistent/a', 'dead').acquire() is None\nthis_process()\nos._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert nbdata.cleanup(data, dry_run=True).details["dead"] == 2
+    assert nbdata.cleanup(data, dry_run=True).details["dead"] == 2
+    assert cleanup(data).counts["dead locks"] == 2
+    assert "dead locks" not in cleanup(data).counts
+
+
+def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(nbdata.NotFound):
+        cleanup(tmp_path / "missing")
+
+
+# -- --all ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pulled(tree: Path, tmp_path: Path) -> Path:
+    """A folder that was pulled, beside files of the user's."""
+    out = tmp_path / "out"
+    nbdata.pull(tree, out, quiet=True)
+    (out / "mine").write_bytes(b"mine")
+    (out / "empty of mine").mkdir()
+    return out
+
+
+def test_without_all_nothing_that_was_fetched_goes(pulled: Path) -> None:
+    before = files(pulled)
+    cleanup(pulled)
+    assert files(pulled) == before
+
+
+def test_all_deletes_what_was_fetched_and_the_folders_that_it_empties(pulled: Path, state: str) -> None:
+    plan = nbdata.cleanup(pulled, all=True, dry_run=True)
+    assert plan.actions["delete"][0] == 5
+    assert len(files(pulled)) == 6
+    report = cleanup(pulled, all=True)
+    assert report.counts == {"deleted": 5}
+    assert report.details["freed"] > 100_000
+    assert files(pulled) == {"mine"}
+    assert folders(pulled) == {"empty of mine"}
+    assert list(written_below(state, str(pulled))) == []
+    assert "nothing was left" in cleanup(pulled, all=True).line
+
+
+@pytest.mark.parametrize("change", ["bytes", "time", "touched", "replaced", "link", "folder"])
+def test_all_keeps_a_file_that_changed_since(pulled: Path, change: str) -> None:
+    file = pulled / "a.txt"
+    found = file.stat()
+    if change == "bytes":
+        file.write_bytes(b"ALPHA\n")
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    elif change == "time":
+        os.utime(file)
+    elif change == "touched":
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    elif change == "replaced":
+        shutil.copy2(file, pulled / "copy")
+        os.replace(pulled / "copy", file)
+    elif change == "link":
+        file.unlink()
+        file.symlink_to(pulled / "mine")
+    else:
+        file.unlink()
+        file.mkdir()
+    plan = nbdata.cleanup(pulled, all=True, dry_run=True)
+    assert (plan.actions["delete"][0], plan.actions["keep"][0]) == (4, 1)
+    report = cleanup(pulled, all=True)
+    assert os.path.lexists(file)
+    assert report.counts == {"deleted": 4, "kept": 1}
+    assert (pulled / "mine").read_bytes() == b"mine"
+
+
+def test_all_keeps_a_file_that_changes_after_the_plan(pulled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbdata.engine import cleanup as module
+
+    plan = module.plan
+
+    def plan_and_change(run: object) -> object:
+        planned = plan(run)  # type: ignore[arg-type]
+        (pulled / "a.txt").write_bytes(b"new\n")
+        return planned
+
+    monkeypatch.setattr(module, "plan", plan_and_change)
+    assert cleanup(pulled, all=True).counts == {"deleted": 4, "kept": 1}
+    assert (pulled / "a.txt").read_bytes() == b"new\n"
+
+
+def test_all_stays_below_the_path(pulled: Path, state: str) -> None:
+    report = cleanup(pulled / "b", all=True)
+    assert report.counts == {"deleted": 3}
+    assert files(pulled) == {"a.txt", "with space & ünï.txt", "mine"}
+    assert (pulled / "b").is_dir()  # what was named stays
+    (index,) = written_below(state, str(pulled))
+    assert sorted(index.paths()) == ["a.txt", "with space & ünï.txt"]
+    assert cleanup(pulled / "a.txt", all=True).counts == {"deleted": 1}
+    assert files(pulled) == {"with space & ünï.txt", "mine"}
+    assert cleanup(pulled.parent, all=True).counts["deleted"] == 1
+
+
+def test_all_finds_what_was_fetched_by_way_of_a_link(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    nbdata.pull(tree, tmp_path / "link/out", quiet=True)
+    assert cleanup(tmp_path / "real/out", all=True).counts == {"deleted": 5}
+    nbdata.pull(tree, tmp_path / "real/out", quiet=True)
+    assert cleanup(tmp_path / "link/out", all=True).counts == {"deleted": 5}
+
+
+def test_all_does_not_follow_a_link_that_took_a_folders_place(pulled: Path, tmp_path: Path) -> None:
+    shutil.move(pulled / "b", tmp_path / "elsewhere")
+    (pulled / "b").symlink_to(tmp_path / "elsewhere")
+    assert nbdata.cleanup(pulled, all=True, dry_run=True).actions["keep"][0] == 3
+    report = cleanup(pulled, all=True)
+    assert files(tmp_path / "elsewhere") == {"c.bin", "d/empty", "e.txt"}
+    assert report.counts == {"deleted": 2, "kept": 3}
+
+
+def test_all_leaves_a_folder_that_is_another_one_now(
+    pulled: Path, state: str, tree: Path, tmp_path: Path
+) -> None:
+    shutil.move(pulled, tmp_path / "moved")
+    assert list(written_below(state, str(tmp_path))) == []
+    shutil.copytree(tree, pulled)
+    assert list(written_below(state, str(tmp_path))) == []
+    before = files(pulled)
+    cleanup(pulled, all=True)
+    assert files(pulled) == before
+
+
+def test_all_leaves_the_sources_of_a_push(tree: Path, tmp_path: Path) -> None:
+    nbdata.push(tree, "memory://somewhere/else/", quiet=True)
+    nbdata.push(tree, str(tmp_path / "copy") + "/", quiet=True)
+    before = files(tree)
+    cleanup(tree, all=True)
+    assert files(tree) == before
+
+
+def test_all_leaves_what_a_running_job_works_on(pulled: Path) -> None:
+    lock = TargetLock(str(pulled / "b"), "4a2f")
+    assert lock.acquire() is None
+    try:
+        assert cleanup(pulled, all=True).counts == {"in use": 5}
+        assert len(files(pulled)) == 6
+    finally:
+        lock.release()
+
+
+def test_what_was_deleted_is_fetched_again(pulled: Path, tree: Path) -> None:
+    cleanup(pulled / "b", all=True)
+    assert nbdata.pull(tree, pulled, quiet=True).counts == {"fetched": 3, "unchanged": 2}
+
+
+@pytest.mark.parametrize("path", ["/", "~", "~/", "/home/..", "home's parent", "a link to it"])
+def test_all_refuses_the_home_folder_and_what_encloses_it(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "people/me"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    (tmp_path / "link").symlink_to(home)
+    path = {"home's parent": str(home.parent), "a link to it": str(tmp_path / "link")}.get(path, path)
+    with pytest.raises(nbdata.BadOption, match="refuses"):
+        nbdata.cleanup(path, all=True)
+    (home / "data").mkdir()
+    nbdata.cleanup(home / "data", all=True, dry_run=True)
+
+
+def test_all_is_for_local_folders() -> None:
+    with pytest.raises(nbdata.BadOption, match="local"):
+        nbdata.cleanup("s3://bucket/x", all=True)
+
+
+# -- unfinished uploads ---------------------------------------------------------------------------
+
+
+class Uploading:
+    """A bucket with uploads in it."""
+
+    def __init__(self, bucket: str, server: EmbeddedServer, state: str) -> None:
+        self.bucket, self.state = bucket, state
+        self.url = f"s3://{bucket}"
+        context = Context(cwd="/", env={"HOME": "/nonexistent"}, storage_options=server.storage_options())
+        self.store = open_place(self.url, context).store
+
+    def begin(self, key: str, *, remember: bool = True, **changes: object) -> str:
+        upload = self.store.upload(key, 10)
+        upload.part(1, io.BytesIO(b"1234567890"), 10)
+        if remember:
+            begun = uploads.Begun(
+                uploads._hash(self.url), key, upload.id, time.time(), platform.node(), "holder-gone"
+            )
+            uploads._append(self.state, [1, *begun._replace(**changes)])  # type: ignore[arg-type]
+        return upload.id
+
+    def pending(self) -> list[str]:
+        return sorted(key for key, _ in self.store.pending(""))
+
+
+@pytest.fixture
+def uploading(bucket: str, s3: EmbeddedServer, state: str) -> Uploading:
+    return Uploading(bucket, s3, state)
+
+
+def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Uploading) -> None:
+    for key in ("results/a", "results/deep/b"):
+        uploading.begin(key)
+    for key in ("results/theirs", "results2/beside"):
+        uploading.begin(key, remember=key.endswith("beside"))
+    plan = nbdata.cleanup(f"{uploading.url}/results/", dry_run=True)
+    assert plan.actions == {"abort": [2, 0]}
+    assert uploading.pending() == ["results/a", "results/deep/b", "results/theirs", "results2/beside"]
+    report = cleanup(f"{uploading.url}/results")
+    assert report.counts == {"aborted": 2}
+    assert uploading.pending() == ["results/theirs", "results2/beside"]
+    assert "1 unfinished uploads that nbdata did not begin are left alone" in report.notes
+    assert [begun.key for begun in uploads.remembered(uploading.state).values()] == ["results2/beside"]
+    assert cleanup(uploading.url).counts == {"aborted": 1}
+    assert uploading.pending() == ["results/theirs"]
+
+
+def test_an_upload_whose_process_still_runs_is_left(uploading: Uploading) -> None:
+    from nbdata.space.ledger import this_process
+
+    uploading.begin("mine", process=this_process())
+    report = cleanup(uploading.url)
+    assert report.counts == {"in use": 1}
+    assert uploading.pending() == ["mine"]
+
+
+def test_an_upload_of_another_machine_is_left_for_a_day(uploading: Uploading) -> None:
+    uploading.begin("young", host="elsewhere")
+    uploading.begin("old", host="elsewhere", at=time.time() - 25 * 3600)
+    assert cleanup(uploading.url).counts == {"in use": 1, "aborted": 1}
+    assert uploading.pending() == ["young"]
+
+
+def test_an_upload_with_a_known_id_and_another_key_is_not_ours(uploading: Uploading) -> None:
+    upload_id = uploading.begin("theirs", remember=False)
+    uploads.remember(uploading.state, uploading.url, "other", upload_id)
+    report = cleanup(uploading.url)
+    assert report.counts == {}
+    assert uploading.pending() == ["theirs"]
+
+
+def test_a_store_without_such_uploads_says_so() -> None:
+    assert "no unfinished uploads" in cleanup("memory://nothing/here").notes[0]

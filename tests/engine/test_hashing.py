@@ -1,0 +1,125 @@
+"""Reading an object for its digest: what breaks off goes on, and every byte is hashed once and in order."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbdata.engine.hashing import Hashed, hash_object
+from nbdata.engine.runner import Planning
+from nbdata.errors import SourceChanged, StoreUnavailable
+from nbdata.integrity.digests import new_digest
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import LocalStore
+
+MIB = 1 << 20
+
+
+class Flaky(LocalStore):
+    """The disk, with reads that go wrong as connections do: `trouble(read, at, count)` at each block.
+
+    It raises, or says how many bytes come.
+    """
+
+    def __init__(self, trouble: Callable[[int, int, int], int], *, honours: bool = True, ranges: bool = True):
+        self.trouble, self.honours, self.ranges = trouble, honours, ranges
+        self.starts: list[int] = []
+
+    def read(self, key: str, start: int = 0, end: int | None = None, **options: Any) -> Any:
+        self.starts.append(start)
+        body = super().read(key, start if self.honours else 0, end, **options)
+        number, readinto, at = len(self.starts), body.readinto, body.start
+
+        def troubled(buffer: memoryview) -> int:
+            nonlocal at
+            count = readinto(buffer)
+            told = self.trouble(number, at, count)
+            at += told
+            return told
+
+        body.readinto = troubled  # type: ignore[method-assign]
+        return body
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(3 * MIB + 5))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr("nbdata.transfer.retry._FIRST", 0.0)
+
+
+def hashed(store: LocalStore, path: Path, *, size: int | None = None) -> tuple[Hashed, Planning]:
+    control = Planning()
+    info = store.head(str(path).lstrip("/"))
+    if size is not None:
+        info = ObjectInfo(info.key, size)
+    return hash_object(control, store, info, lambda: [new_digest("md5"), new_digest("sha1")]), control
+
+
+def right(path: Path) -> Hashed:
+    data = path.read_bytes()
+    return Hashed([hashlib.md5(data).hexdigest(), hashlib.sha1(data).hexdigest()], len(data))
+
+
+def broken(reads: int, at: int, read: int, offset: int, count: int) -> int:
+    if read <= reads and offset >= at:
+        raise StoreUnavailable("the connection broke", details={"retry": True})
+    return count
+
+
+def test_it_goes_on_where_it_broke_off(big: Path) -> None:
+    store = Flaky(partial(broken, 1, 2 * MIB))
+    result, control = hashed(store, big)
+    assert result == right(big)
+    assert store.starts == [0, 2 * MIB]
+    assert control.snapshot().bytes == result.size
+
+
+@pytest.mark.parametrize("how", [{"honours": False}, {"ranges": False}])
+def test_it_begins_anew_where_ranges_do_not_work(big: Path, how: dict[str, bool]) -> None:
+    store = Flaky(partial(broken, 2, 2 * MIB), **how)
+    result, control = hashed(store, big)
+    assert result == right(big)
+    assert store.starts == ([0, 2 * MIB, 2 * MIB] if store.ranges else [0, 0, 0])
+    assert control.snapshot().bytes == result.size
+
+
+def test_what_breaks_at_the_very_end_is_not_asked_for_again(big: Path) -> None:
+    store = Flaky(partial(broken, 1, 3 * MIB + 5))
+    assert hashed(store, big)[0] == right(big)
+    assert store.starts == [0]
+
+
+def test_a_body_that_ends_early_is_no_whole_one(big: Path) -> None:
+    store = Flaky(lambda read, at, count: 0 if read == 1 and at >= MIB else count)
+    assert hashed(store, big)[0] == right(big)
+    assert store.starts == [0, MIB]
+
+
+def test_more_bytes_than_were_listed_are_another_object(big: Path) -> None:
+    with pytest.raises(SourceChanged, match="longer"):
+        hashed(LocalStore(), big, size=MIB)
+
+
+def test_an_object_of_unknown_size_is_read_to_its_end(big: Path) -> None:
+    assert hashed(LocalStore(), big, size=-1)[0] == right(big)
+
+
+def test_a_store_that_gives_up_leaves_no_bytes_counted(big: Path) -> None:
+    store, control = Flaky(partial(broken, 99, 2 * MIB)), Planning()
+    with pytest.raises(StoreUnavailable):
+        hash_object(control, store, store.head(str(big).lstrip("/")), lambda: [new_digest("md5")])
+    assert len(store.starts) == 8
+    assert control.snapshot().bytes == 0

@@ -1,0 +1,468 @@
+"""md5check, carried out in this process: five answers, never mixed up, from files of the real md5sum."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.engine.datasets import ChecksumReader
+from nbdata.report import Report
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+def sums(folder: Path, *names: str, program: str = "md5sum") -> str:
+    """What the real program says of files, as it says it when called in `folder`."""
+    return subprocess.run([program, *names], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def sidecars(tree: Path, into: Path | None = None) -> list[str]:
+    """One sidecar a file, made by md5sum in the file's own folder."""
+    names = [str(p.relative_to(tree)) for p in sorted(tree.rglob("*")) if p.is_file()]
+    for name in names:
+        target = (into or tree) / f"{name}.md5"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(sums((tree / name).parent, Path(name).name))
+    return names
+
+
+def manifest(tree: Path) -> str:
+    return sums(tree, *[str(p.relative_to(tree)) for p in sorted(tree.rglob("*")) if p.is_file()])
+
+
+def check(*args: object, **options: object) -> Report:
+    report = nbdata.md5check(*args, quiet=True, on_error="report", **options)
+    assert isinstance(report, Report)
+    return report
+
+
+def found(report: Report) -> dict[str, str]:
+    return {row.path: row.action for row in report.rows}
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+# -- beside the files -----------------------------------------------------------------------------
+
+
+def test_files_with_right_sidecars_are_ok_and_sidecars_are_no_data(tree: Path) -> None:
+    names = sidecars(tree)
+    report = check(tree)
+    assert found(report) == dict.fromkeys(names, "ok")
+    assert (report.state, report.counts, report.files) == ("DONE", {"ok": 5}, 5)
+    assert report.bytes == sum((tree / name).stat().st_size for name in names)
+
+
+def test_a_manifest_at_the_root_speaks_of_files_in_all_folders(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    report = check(tree)
+    assert report.counts == {"ok": 5}
+    assert {row.detail["source"] for row in report.rows} == {"MD5SUMS"}
+
+
+def test_one_flipped_byte_is_a_mismatch_that_names_both_digests(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    before = hashlib.md5((tree / "b/c.bin").read_bytes()).hexdigest()
+    flip(tree / "b/c.bin")
+    after = hashlib.md5((tree / "b/c.bin").read_bytes()).hexdigest()
+    report = check(tree)
+    assert (report.state, report.counts) == ("FAILED", {"ok": 4, "mismatch": 1})
+    (row,) = [row for row in report.rows if row.action == "mismatch"]
+    assert (row.path, row.detail["expected"], row.detail["got"]) == ("b/c.bin", before, after)
+    assert report.files == 5  # it was read too
+
+
+def test_a_truncated_and_a_grown_file_are_mismatches(tree: Path) -> None:
+    sidecars(tree)
+    os.truncate(tree / "b/c.bin", 99_999)
+    with open(tree / "b/d/empty", "ab") as file:
+        file.write(b"\n")
+    report = check(tree)
+    assert {name for name, verdict in found(report).items() if verdict == "mismatch"} == {
+        "b/c.bin",
+        "b/d/empty",
+    }
+
+
+def test_the_five_answers_are_never_mixed_up(tree: Path) -> None:
+    (tree / "b/MD5SUMS").write_text(sums(tree / "b", "c.bin", "e.txt", "d/empty"))
+    flip(tree / "b/c.bin")
+    (tree / "b/e.txt").unlink()
+    (tree / "b/new").write_bytes(b"not listed, though others of its folder are")
+    report = check(tree)
+    assert found(report) == {
+        "b/c.bin": "mismatch",
+        "b/e.txt": "missing",
+        "b/new": "extra",
+        "a.txt": "unverifiable",
+        "with space & ünï.txt": "unverifiable",
+        "b/d/empty": "ok",
+    }
+    assert report.state == "FAILED"
+    assert sorted(note.partition(":")[0] for note in report.notes) == ["1 extra", "2 unverifiable"]
+
+
+def test_what_is_only_unverifiable_or_extra_is_no_failure(tree: Path) -> None:
+    (tree / "b/MD5SUMS").write_text(sums(tree / "b", "c.bin", "e.txt"))
+    (tree / "b/new").write_bytes(b"new")
+    report = check(tree)
+    assert (report.state, report.failures) == ("DONE", [])
+    assert report.counts == {"ok": 2, "unverifiable": 3, "extra": 1}
+
+
+def test_files_that_checksum_files_contradict_each_other_on_are_unverifiable(tree: Path) -> None:
+    sidecars(tree)
+    (tree / "MD5SUMS").write_text(f"{'0' * 32}  a.txt\n")
+    report = check(tree)
+    assert report.counts == {"ok": 4, "unverifiable": 1}
+    (row,) = [row for row in report.rows if row.action == "unverifiable"]
+    assert "different md5 digests" in row.detail["reason"]
+
+
+def test_failures_come_worst_first(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    (tree / "a.txt").unlink()
+    flip(tree / "with space & ünï.txt")
+    (tree / "b/e.txt").chmod(0)
+    report = check(tree)
+    expected = ["with space & ünï.txt", "a.txt"]
+    if os.geteuid():  # root may read what nobody may
+        expected.append("b/e.txt")
+    assert [path for path, _ in report.failures] == expected
+
+
+def test_the_error_says_how_many_do_not_match_and_shows_the_first(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    flip(tree / "b/c.bin")
+    (tree / "a.txt").unlink()
+    with pytest.raises(
+        nbdata.TransferFailed, match=r"^md5check: 1 of 5 does not match, 1 is missing; first b/c.bin: "
+    ) as caught:
+        nbdata.md5check(tree, quiet=True)
+    assert "expected" in str(caught.value)
+    assert caught.value.report.counts == {"ok": 3, "mismatch": 1, "missing": 1}
+
+
+def test_with_stop_the_first_mismatch_ends_the_check(tree: Path) -> None:
+    sidecars(tree)
+    for name in ("a.txt", "b/c.bin", "b/e.txt"):
+        flip(tree / name)
+    with pytest.raises(nbdata.ChecksumMismatch, match=r"a\.txt"):
+        nbdata.md5check(tree, on_error="stop", concurrency=1, quiet=True)
+
+
+def test_a_folder_of_which_nobody_says_anything_is_not_called_good(tree: Path) -> None:
+    with pytest.raises(
+        nbdata.NotFound, match=r"any of the 5 files: looked for .*MD5SUMS.*--against.*--write"
+    ):
+        nbdata.md5check(tree, quiet=True)
+
+
+def test_a_check_whose_filters_let_nothing_through_is_not_called_good(tree: Path) -> None:
+    sidecars(tree)
+    with pytest.raises(nbdata.NotFound, match="no file passes"):
+        nbdata.md5check(tree, include="*.nothing", quiet=True)
+
+
+def test_problems_of_checksum_files_are_told_but_bounded(tree: Path) -> None:
+    sidecars(tree)
+    (tree / "MD5SUMS").write_text("what is this\n" * 50)
+    report = check(tree)
+    assert report.counts == {"ok": 5}
+    assert report.notes[0].startswith("MD5SUMS: line 1: neither a checksum nor a comment")
+    assert len(report.notes) == 21
+    assert report.notes[-1] == "and 30 more of the kind"
+
+
+def test_only_the_algorithm_asked_for_counts(tree: Path) -> None:
+    sidecars(tree)
+    (tree / "SHA256SUMS").write_text(sums(tree, "a.txt", program="sha256sum"))
+    assert {row.detail["algorithm"] for row in check(tree, include="a.txt").rows} == {"sha256"}
+    assert {row.detail["algorithm"] for row in check(tree, algorithm="md5").rows} == {"md5"}
+    assert check(tree, algorithm="sha256").counts == {"ok": 1, "unverifiable": 4}
+    with pytest.raises(nbdata.NotFound, match="--algorithm auto"):
+        check(tree, algorithm="sha1")
+
+
+def test_a_single_file_is_checked_by_its_sidecar_or_the_manifest_of_its_folder(tree: Path) -> None:
+    (tree / "b/MD5SUMS").write_text(sums(tree / "b", "c.bin", "e.txt") + f"{'0' * 32}  gone\n")
+    (tree / "a.txt.md5").write_text(sums(tree, "a.txt"))
+    (tree / "other.bin").write_bytes(b"other")
+    (tree / "other.bin.md5").write_text("rubbish")
+    assert found(check(tree / "b/c.bin")) == {"c.bin": "ok"}  # the others of the manifest are not asked for
+    report = check(tree / "a.txt")
+    assert (found(report), report.notes) == ({"a.txt": "ok"}, [])
+    flip(tree / "a.txt")
+    assert found(check(tree / "a.txt")) == {"a.txt": "mismatch"}
+
+
+def test_a_checksum_file_as_path_is_refused_with_the_remedy(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    with pytest.raises(nbdata.BadOption, match=r"--against .*/MD5SUMS"):
+        nbdata.md5check(tree / "MD5SUMS", quiet=True)
+
+
+def test_a_glob_checks_what_it_matches_and_misses_only_that(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    (tree / "a.txt").unlink()
+    (tree / "b/c.bin").unlink()
+    assert found(check(f"{tree}/b/*.bin", against=tree / "MD5SUMS")) == {"c.bin": "missing"}
+    assert found(check(f"{tree}/*.txt")) == {"a.txt": "missing", "with space & ünï.txt": "ok"}
+
+
+def test_what_filters_leave_out_is_neither_missing_nor_read(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    (tree / "a.txt").unlink()
+    flip(tree / "b/e.txt")
+    assert found(check(tree, include="*.bin")) == {"b/c.bin": "ok"}
+    assert found(check(tree, exclude=("b/*.txt", "with*"))) == {
+        "a.txt": "missing",
+        "b/c.bin": "ok",
+        "b/d/empty": "ok",
+    }
+    assert found(check(tree, max_files=1)) == {"a.txt": "missing", "b/c.bin": "ok"}
+    assert check(tree, include="b/", sample=1).files == 1
+
+
+def test_a_file_list_may_name_missing_files_but_no_unknown_ones(tree: Path, tmp_path: Path) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    (tree / "a.txt").unlink()
+    (tmp_path / "list").write_text("a.txt\nb/c.bin\n")
+    assert found(check(tree, files_from=tmp_path / "list")) == {"a.txt": "missing", "b/c.bin": "ok"}
+    (tmp_path / "list").write_text("b/c.bin\nnever there\n")
+    with pytest.raises(nbdata.NotFound, match="never there"):
+        check(tree, files_from=tmp_path / "list")
+
+
+def test_a_plan_counts_what_would_be_read_and_reads_no_data(tree: Path) -> None:
+    (tree / "MD5SUMS").write_text(sums(tree, "a.txt", "b/c.bin") + f"{'0' * 32}  gone\n")
+    os.truncate(tree / "b/c.bin", 1 << 40)
+    plan = nbdata.md5check(tree, dry_run=True)
+    assert {name: count for name, (count, _) in plan.actions.items()} == {
+        "check": 2,
+        "extra": 2,
+        "unverifiable": 1,
+        "missing": 1,
+    }
+    assert (plan.files, plan.bytes, plan.needed) == (2, (1 << 40) + 6, 0)
+    assert [row.path for row in plan.rows if row.action == "unverifiable"] == ["b/d/empty"]
+
+
+def test_a_file_that_changes_after_it_was_listed_has_no_verdict(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sidecars(tree)
+    read = ChecksumReader.__call__
+
+    def meddling(self: ChecksumReader, name: str) -> bytes:
+        (tree / "a.txt").write_bytes(b"ALPHA\n")
+        return read(self, name)
+
+    monkeypatch.setattr(ChecksumReader, "__call__", meddling)
+    report = check(tree)
+    assert found(report)["a.txt"] == "failed"
+    assert report.counts == {"ok": 4, "failed": 1}
+    assert "changed" in report.failures[0][1]
+
+
+def test_a_check_is_cancelled_in_the_middle(tmp_path: Path) -> None:
+    with open(tmp_path / "big", "wb") as file:
+        file.truncate(64 << 30)  # a hole that takes a minute to hash
+    (tmp_path / "big.md5").write_text(f"{'0' * 32}  big\n")
+    job = nbdata.Md5check(str(tmp_path)).start()
+    for snapshot in job.watch():
+        if snapshot.bytes:
+            assert snapshot.bytes_total == 64 << 30
+            job.cancel()
+            break
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(timeout=5)
+    assert job.report().counts.get("failed", 0) == 0
+
+
+def test_our_own_folder_is_nobodys_data(tree: Path) -> None:
+    sidecars(tree)
+    (tree / ".nbdata").mkdir()
+    (tree / ".nbdata/partial").write_bytes(b"half")
+    assert check(tree).counts == {"ok": 5}
+
+
+# -- elsewhere ------------------------------------------------------------------------------------
+
+
+def test_sidecars_in_a_folder_of_their_own_are_found_by_name(tree: Path, tmp_path: Path) -> None:
+    sidecars(tree, tmp_path / "md5")
+    assert check(tree, against=tmp_path / "md5").counts == {"ok": 5}
+    flip(tree / "a.txt")
+    (tree / "b/e.txt").unlink()
+    assert check(tree, against=tmp_path / "md5").counts == {"ok": 3, "mismatch": 1, "missing": 1}
+    assert found(check(tree / "b/c.bin", against=tmp_path / "md5/b")) == {"c.bin": "ok"}
+    assert found(check(tree, against=f"{tmp_path}/md5/*.md5", include="*.txt"))["a.txt"] == "mismatch"
+
+
+def test_more_sidecars_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
+    for number in range(600):
+        (tmp_path / f"f{number}").write_bytes(b"%d" % number)
+    for name in sidecars(tmp_path)[:3]:
+        flip(tmp_path / name)
+    assert check(tmp_path).counts == {"ok": 597, "mismatch": 3}
+
+
+@pytest.mark.parametrize("name", ["MD5SUMS", "hashes of monday.txt"])
+def test_one_manifest_of_any_name_is_taken(tree: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums" / name).write_text(manifest(tree))
+    assert check(tree, against=tmp_path / "sums" / name).counts == {"ok": 5}
+    assert found(check(tree / "a.txt", against=tmp_path / "sums" / name)) == {"a.txt": "ok"}
+
+
+def test_a_manifest_above_the_files_may_name_them_from_there_or_from_within(
+    tree: Path, tmp_path: Path
+) -> None:
+    names = sorted(p.name for p in (tree / "b").iterdir() if p.is_file())
+    for lines in (sums(tmp_path, *[f"tree/b/{n}" for n in names], "tree/a.txt"), sums(tree / "b", *names)):
+        (tmp_path / "data.md5").write_text(lines)
+        assert found(check(tree / "b", against=tmp_path / "data.md5", exclude="d/")) == dict.fromkeys(
+            names, "ok"
+        )
+    (tmp_path / "data.md5").write_text(sums(tmp_path, "tree/b/c.bin", "tree/b/e.txt", "tree/a.txt"))
+    (tree / "b/e.txt").unlink()
+    assert found(check(tree / "b", against=tmp_path / "data.md5", include="*.*")) == {
+        "c.bin": "ok",
+        "e.txt": "missing",
+    }
+
+
+def test_checksum_files_of_the_data_that_a_list_elsewhere_names_are_not_missing(
+    tree: Path, tmp_path: Path
+) -> None:
+    sidecars(tree)
+    (tmp_path / "MD5SUMS").write_text(manifest(tree))
+    report = check(tree, against=tmp_path / "MD5SUMS")
+    assert report.counts == {"ok": 10}
+
+
+def test_a_folder_without_checksum_files_is_not_taken_for_one(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy/a.txt").write_bytes(b"alpha\n")
+    with pytest.raises(nbdata.NotFound, match="looked for checksum files in"):
+        check(tree, against=tmp_path / "copy")
+
+
+# -- a manifest is written -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "program"),
+    [("auto", "MD5SUMS", "md5sum"), ("sha1", "SHA1SUMS", "sha1sum"), ("sha256", "SHA256SUMS", "sha256sum")],
+)
+def test_a_written_manifest_is_what_the_real_program_writes_and_checks(
+    tree: Path, algorithm: str, name: str, program: str
+) -> None:
+    (tree / "odd\nname\\").write_bytes(b"odd")
+    names = sorted(str(p.relative_to(tree)) for p in tree.rglob("*") if p.is_file())
+    report = check(tree, write=True, algorithm=algorithm)
+    assert (report.counts, report.details["written"]) == ({"hashed": 6}, f"{tree}/{name}")
+    assert (tree / name).read_text() == sums(tree, *names, program=program)
+    subprocess.run([program, "--check", "--strict", "--quiet", name], cwd=tree, check=True)
+    assert check(tree, algorithm=algorithm).counts == {"ok": 6}
+    assert not list(tree.rglob("*partial*"))
+
+
+def test_crc32c_goes_round_though_no_common_program_checks_it(tree: Path) -> None:
+    check(tree, write=True, algorithm="crc32c")
+    assert check(tree).counts == {"ok": 5}
+
+
+def test_a_single_file_gets_a_sidecar(tree: Path) -> None:
+    report = check(tree / "a.txt", write=True)
+    assert report.details["written"] == f"{tree}/a.txt.md5"
+    assert (tree / "a.txt.md5").read_text() == sums(tree, "a.txt")
+    flip(tree / "a.txt")
+    assert check(tree / "a.txt", write=True).counts == {"mismatch": 1}
+
+
+def test_an_existing_manifest_is_extended_and_keeps_its_lines(tree: Path) -> None:
+    check(tree, write=True, include="*.txt")
+    first = (tree / "MD5SUMS").read_text()
+    assert first.count("\n") == 3
+    assert check(tree, write=True, include="*.bin").counts == {"hashed": 1}
+    assert set(first.splitlines()) < set((tree / "MD5SUMS").read_text().splitlines())
+    subprocess.run(["md5sum", "--check", "--strict", "--quiet", "MD5SUMS"], cwd=tree, check=True)
+    report = check(tree, write=True)
+    assert (report.counts, report.details["written"] != "") == ({"ok": 4, "hashed": 1}, True)
+    before = (tree / "MD5SUMS").stat()
+    report = check(tree, write=True)
+    assert (report.counts, report.details["written"]) == ({"ok": 5}, "")
+    assert (tree / "MD5SUMS").stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_an_existing_manifest_that_witnesses_damage_is_left_alone(tree: Path, damage: str) -> None:
+    check(tree, write=True)
+    before = (tree / "MD5SUMS").read_bytes()
+    (tree / "new").write_bytes(b"new")
+    if damage == "missing":
+        (tree / "a.txt").unlink()
+    else:
+        flip(tree / "a.txt")
+    report = check(tree, write=True)
+    assert report.state == "FAILED"
+    assert report.counts == {"ok": 4, "hashed": 1, "missing" if damage == "missing" else "mismatch": 1}
+    assert "was not written" in report.notes[-1]
+    assert (tree / "MD5SUMS").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "line", ["what is this\n", f"SHA256 (a.txt) = {'0' * 64}\n", f"{'0' * 32}  ../out\n"]
+)
+def test_an_existing_manifest_with_lines_that_could_not_be_kept_is_left_alone(tree: Path, line: str) -> None:
+    (tree / "MD5SUMS").write_text(line)
+    with pytest.raises(nbdata.BadOption, match="could be kept"):
+        check(tree, write=True)
+    assert (tree / "MD5SUMS").read_text() == line
+
+
+def test_nothing_is_written_while_a_file_cannot_be_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbdata.engine import manifest as writing
+
+    before = writing._before
+
+    def meddling(*args: object) -> dict[str, str]:
+        return before(*args)  # type: ignore[arg-type]
+
+    def changing(*args: object) -> dict[str, str]:
+        lines = meddling(*args)
+        (tree / "b/e.txt").write_bytes(b"later")
+        return lines
+
+    monkeypatch.setattr(writing, "_before", changing)
+    report = check(tree, write=True)
+    assert report.counts == {"hashed": 4, "failed": 1}
+    assert not (tree / "MD5SUMS").exists()
+
+
+def test_a_written_manifest_has_the_permissions_of_its_writer_and_follows_a_link(
+    tree: Path, tmp_path: Path
+) -> None:
+    mask = os.umask(0o027)
+    try:
+        check(tree, write=True)
+    finally:
+        os.umask(mask)
+    assert (tree / "MD5SUMS").stat().st_mode & 0o777 == 0o640
+    (tree / "MD5SUMS").rename(tmp_path / "elsewhere")
+    (tree / "MD5SUMS").symlink_to(tmp_path / "elsewhere")
+    (tree / "new").write_bytes(b"new")
+    check(tree, write=True)
+    assert (tree / "MD5SUMS").is_symlink()
+    assert (tmp_path / "elsewhere").read_text().count("\n") == 6

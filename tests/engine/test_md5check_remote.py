@@ -1,0 +1,414 @@
+"""md5check of and against a store: streamed, and no ETag says more than it can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import StoreUnavailable
+from nbdata.report import Report
+from nbdata.stores.s3 import S3Store, _S3Body
+
+from .test_md5check import check, flip, found, manifest, sidecars
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def client(s3: EmbeddedServer) -> Iterator[Any]:
+    made = boto3.client(
+        "s3",
+        endpoint_url=s3.url,
+        region_name="us-east-1",
+        aws_access_key_id=s3.access_key,
+        aws_secret_access_key=s3.secret_key,
+    )
+    yield made
+    made.close()
+
+
+def upload(client: Any, bucket: str, key: str, parts: list[bytes]) -> None:
+    upload_id = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+    sent = []
+    for number, body in enumerate(parts, 1):
+        etag = client.upload_part(Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=body)[
+            "ETag"
+        ]
+        sent.append({"PartNumber": number, "ETag": etag})
+    client.complete_multipart_upload(
+        Bucket=bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": sent}
+    )
+
+
+def put(client: Any, bucket: str, tree: Path, prefix: str = "data/") -> None:
+    for path in tree.rglob("*"):
+        if path.is_file():
+            client.put_object(Bucket=bucket, Key=prefix + str(path.relative_to(tree)), Body=path.read_bytes())
+
+
+# -- PATH is remote -------------------------------------------------------------------------------
+
+
+def test_remote_files_are_checked_by_sidecars_or_a_manifest_beside_them(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    names = sidecars(tree)
+    put(client, bucket, tree)
+    client.put_object(Bucket=bucket, Key="data/b/c.bin", Body=b"other bytes")
+    client.delete_object(Bucket=bucket, Key="data/a.txt")
+    report = check(f"s3://{bucket}/data")
+    assert found(report) == dict.fromkeys(names, "ok") | {"b/c.bin": "mismatch", "a.txt": "missing"}
+    assert {row.detail.get("algorithm") for row in report.rows} == {"md5", None}
+    assert found(check(f"s3://{bucket}/data/b/c.bin")) == {"c.bin": "mismatch"}
+    assert found(check(f"s3://{bucket}/data/*.txt")) == {"a.txt": "missing", "with space & ünï.txt": "ok"}
+
+
+def test_a_single_remote_file_is_checked_by_a_manifest_beside_it(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    (tree / "MD5SUMS").write_text(manifest(tree))
+    put(client, bucket, tree)
+    report = check(f"s3://{bucket}/data/a.txt")
+    assert [(row.action, row.detail["source"]) for row in report.rows] == [("ok", "MD5SUMS")]
+
+
+def test_remote_files_are_checked_against_local_checksum_files(
+    client: Any, bucket: str, tree: Path, tmp_path: Path
+) -> None:
+    sidecars(tree, tmp_path / "md5")
+    put(client, bucket, tree)
+    assert check(f"s3://{bucket}/data", against=tmp_path / "md5").counts == {"ok": 5}
+
+
+def test_without_checksum_files_remote_bytes_are_compared_with_their_etags_and_that_is_said(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    put(client, bucket, tree)
+    upload(client, bucket, "data/parts", [os.urandom(5 * MIB), os.urandom(5 * MIB), b"end"])
+    report = check(f"s3://{bucket}/data")
+    assert report.counts == {"ok": 6}
+    assert {row.detail["algorithm"] for row in report.rows} == {"md5", "etag"}
+    assert "not that the right bytes were stored" in report.notes[0]
+
+
+def test_bytes_that_are_not_what_the_etag_says_are_a_mismatch(
+    client: Any, bucket: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, bucket, tree)
+    upload(client, bucket, "data/parts", [os.urandom(5 * MIB), b"end"])
+    monkeypatch.setattr(_S3Body, "readinto", _spoiling(_S3Body.readinto))
+    assert check(f"s3://{bucket}/data", exclude="empty").counts == {"mismatch": 5}
+
+
+def _spoiling(readinto: Any) -> Any:
+    def spoiled(self: _S3Body, buffer: memoryview) -> int:
+        count = readinto(self, buffer)
+        if count:
+            buffer[0] ^= 1
+        return int(count)
+
+    return spoiled
+
+
+def test_a_read_that_breaks_off_goes_on_where_it_stopped(
+    client: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.put_object(Bucket=bucket, Key="big", Body=os.urandom(9 * MIB))
+    starts, readinto, read = [], _S3Body.readinto, S3Store.read
+    broken: list[int] = []
+
+    def breaking(self: _S3Body, buffer: memoryview) -> int:
+        count = readinto(self, buffer)
+        # More often than there are tries without progress, each time after more bytes.
+        if count and len(broken) < 12 and self.length > 0 and getattr(self, "seen", False):
+            broken.append(count)
+            raise StoreUnavailable("the connection broke", details={"retry": True})
+        self.seen = True  # type: ignore[attr-defined]
+        return count
+
+    def reading(self: S3Store, key: str, start: int = 0, *args: Any, **options: Any) -> Any:
+        if key == "big":
+            starts.append(start)
+        return read(self, key, start, *args, **options)
+
+    monkeypatch.setattr(_S3Body, "readinto", breaking)
+    monkeypatch.setattr(S3Store, "read", reading)
+    monkeypatch.setattr("nbdata.transfer.retry._FIRST", 0.001)
+    monkeypatch.setattr("nbdata.transfer.retry._LONGEST", 0.01)
+    report = check(f"s3://{bucket}/big")
+    assert report.counts == {"ok": 1}
+    assert report.retries == len(broken) > 2
+    assert starts == sorted(set(starts))  # never twice from the same byte
+    assert report.bytes == 9 * MIB
+
+
+def test_an_object_that_changes_while_it_is_read_has_no_verdict(
+    client: Any, bucket: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, bucket, tree)
+    read, done = S3Store.read, []
+
+    def late(self: S3Store, key: str, *args: Any, **options: Any) -> Any:
+        if not done:
+            done.append(client.put_object(Bucket=bucket, Key="data/a.txt", Body=b"ALPHA\n"))
+        return read(self, key, *args, **options)
+
+    monkeypatch.setattr(S3Store, "read", late)
+    report = check(f"s3://{bucket}/data", concurrency=1)
+    assert report.counts == {"ok": 4, "failed": 1}
+    assert report.failures[0][0] == "a.txt"
+
+
+def test_a_manifest_is_written_as_an_object(client: Any, bucket: str, tree: Path) -> None:
+    put(client, bucket, tree)
+    report = check(f"s3://{bucket}/data", write=True)
+    assert report.details["written"] == f"s3://{bucket}/data/MD5SUMS"
+    body = client.get_object(Bucket=bucket, Key="data/MD5SUMS")["Body"].read()
+    subprocess.run(["md5sum", "--check", "--strict", "--quiet"], input=body, cwd=tree, check=True)
+    assert check(f"s3://{bucket}/data").counts == {"ok": 5}
+    client.put_object(Bucket=bucket, Key="data/a.txt", Body=b"ALPHA\n")
+    assert check(f"s3://{bucket}/data", write=True).counts == {"ok": 4, "mismatch": 1}
+    assert client.get_object(Bucket=bucket, Key="data/MD5SUMS")["Body"].read() == body
+
+
+# -- --against a store ----------------------------------------------------------------------------
+
+
+def test_local_files_are_checked_against_the_etags_of_the_objects(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    parts = [os.urandom(6 * MIB), os.urandom(6 * MIB), os.urandom(MIB)]
+    (tree / "even.bin").write_bytes(b"".join(parts))
+    put(client, bucket, tree)
+    upload(client, bucket, "data/even.bin", parts)
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert report.counts == {"ok": 6}
+    assert {row.path for row in report.rows if row.detail["algorithm"] == "etag"} == {"even.bin"}
+    assert {row.detail["source"] for row in report.rows} == {f"s3://{bucket}/data/"}
+    flip(tree / "even.bin")
+    flip(tree / "b/c.bin")
+    os.truncate(tree / "b/e.txt", 10)
+    (tree / "a.txt").unlink()
+    (tree / "new").write_bytes(b"new")
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert found(report) == {
+        "even.bin": "mismatch",
+        "b/c.bin": "mismatch",
+        "b/e.txt": "mismatch",
+        "a.txt": "missing",
+        "new": "extra",
+        "b/d/empty": "ok",
+        "with space & ünï.txt": "ok",
+    }
+    (short,) = [row for row in report.rows if row.path == "b/e.txt"]
+    assert (short.detail["expected"], short.detail["got"]) == ("5000 bytes", "10 bytes")
+
+
+def test_parts_of_unequal_size_can_be_neither_right_nor_wrong(client: Any, bucket: str, tree: Path) -> None:
+    parts = [os.urandom(7 * MIB), os.urandom(5 * MIB), os.urandom(5 * MIB)]
+    (tree / "uneven.bin").write_bytes(b"".join(parts))
+    put(client, bucket, tree)
+    upload(client, bucket, "data/uneven.bin", parts)
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert (report.state, found(report)["uneven.bin"]) == ("DONE", "unverifiable")
+    with pytest.raises(nbdata.NotFound, match="part size"):
+        check(tree / "uneven.bin", against=f"s3://{bucket}/data/uneven.bin")
+
+
+def test_an_untold_part_size_is_guessed_and_a_wrong_guess_refutes_nothing(
+    client: Any, bucket: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, odd = [os.urandom(5 * MIB), b"end"], [os.urandom(5 * MIB + 12345), b"the end"]
+    (tree / "usual.bin").write_bytes(b"".join(usual))
+    (tree / "odd.bin").write_bytes(b"".join(odd))
+    put(client, bucket, tree)
+    upload(client, bucket, "data/usual.bin", usual)
+    upload(client, bucket, "data/odd.bin", odd)
+    monkeypatch.setattr(S3Store, "part_size", lambda self, info: None)
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert (found(report)["usual.bin"], found(report)["odd.bin"]) == ("ok", "unverifiable")
+    assert report.state == "DONE"
+
+
+def test_a_single_file_is_checked_against_its_object_or_the_folder_of_it(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    put(client, bucket, tree)
+    for against in (f"s3://{bucket}/data/b/c.bin", f"s3://{bucket}/data/b/"):
+        assert found(check(tree / "b/c.bin", against=against)) == {"c.bin": "ok"}
+    flip(tree / "b/c.bin")
+    assert found(check(tree / "b/c.bin", against=f"s3://{bucket}/data/b/")) == {"c.bin": "mismatch"}
+
+
+def test_checksum_files_in_the_store_come_before_its_etags_which_fill_in(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    put(client, bucket, tree)
+    client.put_object(Bucket=bucket, Key="data/a.txt.md5", Body=b"0" * 32)
+    client.put_object(Bucket=bucket, Key="data/gone.md5", Body=b"0" * 32)
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert found(report).pop("a.txt") == "mismatch"
+    assert report.counts == {"ok": 4, "mismatch": 1, "missing": 1}
+
+
+def test_an_etag_does_not_settle_what_checksum_files_dispute(client: Any, bucket: str, tree: Path) -> None:
+    put(client, bucket, tree)
+    (tree / "new").write_bytes(b"new")
+    for name in ("a.txt", "new"):
+        client.put_object(Bucket=bucket, Key=f"data/{name}.md5", Body=b"0" * 32)
+        client.put_object(Bucket=bucket, Key=f"data/{name}.md5sum", Body=b"1" * 32)
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert report.counts == {"ok": 4, "unverifiable": 2}
+    assert {found(report)[name] for name in ("a.txt", "new")} == {"unverifiable"}
+
+
+def test_a_store_folder_of_checksum_files_only_is_one_of_checksum_files(
+    client: Any, bucket: str, tree: Path, tmp_path: Path
+) -> None:
+    sidecars(tree, tmp_path / "md5")
+    put(client, bucket, tmp_path / "md5", "md5/")
+    client.put_object(Bucket=bucket, Key="md5/readme", Body=b"no data of the set")
+    (tree / "a.txt").unlink()
+    assert check(tree, against=f"s3://{bucket}/md5/").counts == {"ok": 4, "missing": 1}
+
+
+def test_the_wrong_folder_of_a_store_is_an_error_and_not_a_thousand_missing_files(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    put(client, bucket, tree)
+    with pytest.raises(nbdata.NotFound, match="--against"):
+        check(tree, against=f"s3://{bucket}/")
+
+
+def test_all_files_are_missing_in_an_empty_folder(
+    client: Any, bucket: str, tree: Path, tmp_path: Path
+) -> None:
+    put(client, bucket, tree)
+    (tmp_path / "empty").mkdir()
+    assert check(tmp_path / "empty", against=f"s3://{bucket}/data/").counts == {"missing": 5}
+
+
+def test_an_md5_is_not_taken_for_another_algorithm(client: Any, bucket: str, tree: Path) -> None:
+    put(client, bucket, tree)
+    assert check(tree, against=f"s3://{bucket}/data/", algorithm="md5").counts == {"ok": 5}
+    parts = [os.urandom(5 * MIB), b"end"]
+    (tree / "parts").write_bytes(b"".join(parts))
+    upload(client, bucket, "data/parts", parts)
+    assert found(check(tree, against=f"s3://{bucket}/data/", algorithm="md5"))["parts"] == "unverifiable"
+    with pytest.raises(nbdata.NotFound, match="keeps no sha256"):
+        check(tree, against=f"s3://{bucket}/data/", algorithm="sha256")
+
+
+def test_an_object_replaced_during_the_check_gives_no_verdict(
+    client: Any, bucket: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(client, bucket, tree)
+    flip(tree / "a.txt")
+    head = S3Store.head
+
+    def late(self: S3Store, key: str) -> Any:
+        if key == "data/a.txt":
+            client.put_object(Bucket=bucket, Key=key, Body=(tree / "a.txt").read_bytes())
+        return head(self, key)
+
+    monkeypatch.setattr(S3Store, "head", late)
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert report.counts == {"ok": 4, "failed": 1}
+
+
+# -- on moto: what SeaweedFS does not do ------------------------------------------------------------
+
+
+@pytest.fixture
+def aws(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
+    moto.create_bucket("checks")
+    made = boto3.client(
+        "s3",
+        endpoint_url=moto.url,
+        region_name="us-east-1",
+        aws_access_key_id=moto.access_key,
+        aws_secret_access_key=moto.secret_key,
+    )
+    yield made
+    made.close()
+
+
+def _kms(aws: Any, tree: Path, prefix: str, **options: Any) -> Report:
+    """Local bytes that differ from the MD5 that the ETag looks like, of an object encrypted by KMS."""
+    (tree / "secret").write_bytes(b"the very bytes")
+    aws.put_object(Bucket="checks", Key=f"{prefix}/a.txt", Body=b"alpha\n")
+    aws.put_object(
+        Bucket="checks",
+        Key=f"{prefix}/secret",
+        Body=b"THE VERY BYTES",
+        ServerSideEncryption="aws:kms",
+        **options,
+    )
+    return check(tree, against=f"s3://checks/{prefix}/", include=("a.txt", "secret"))
+
+
+def test_an_etag_of_an_encrypted_object_refutes_nothing(aws: Any, tree: Path) -> None:
+    report = _kms(aws, tree, "kms")
+    assert found(report) == {"a.txt": "ok", "secret": "unverifiable"}
+    (row,) = [row for row in report.rows if row.path == "secret"]
+    assert "encrypted" in row.detail["reason"]
+
+
+def test_a_stored_sha256_refutes_where_the_etag_cannot(aws: Any, tree: Path) -> None:
+    report = _kms(aws, tree, "kms-sha256", ChecksumAlgorithm="SHA256")
+    assert found(report) == {"a.txt": "ok", "secret": "mismatch"}
+    (row,) = [row for row in report.rows if row.path == "secret"]
+    assert row.detail["algorithm"] == "sha256"
+
+
+def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:
+    for path in tree.rglob("*"):
+        if path.is_file():
+            key = f"sha/{path.relative_to(tree)}"
+            aws.put_object(Bucket="checks", Key=key, Body=path.read_bytes(), ChecksumAlgorithm="SHA256")
+    report = check(tree, against="s3://checks/sha/", algorithm="sha256")
+    assert {row.detail["algorithm"] for row in report.rows} == {"sha256"}
+    assert report.counts == {"ok": 5}
+
+
+def test_keys_that_no_manifest_can_name_are_told_and_the_rest_is_written(aws: Any) -> None:
+    for key in ("odd/a.txt", "odd/.nbdata/x", "odd/x//y", "odd/../z"):
+        aws.put_object(Bucket="checks", Key=key, Body=b"alpha\n")
+    report = check("s3://checks/odd", write=True)
+    assert found(report) == {"a.txt": "hashed", "x//y": "unrepresentable", "../z": "unrepresentable"}
+    assert report.details["written"] == "s3://checks/odd/MD5SUMS"
+    assert aws.get_object(Bucket="checks", Key="odd/MD5SUMS")["Body"].read().endswith(b"  a.txt\n")
+
+
+# -- any other file system ------------------------------------------------------------------------
+
+
+def test_a_file_system_of_fsspec_is_checked_by_sidecars_and_vouches_for_nothing_itself(tree: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for path in tree.rglob("*"):
+        if path.is_file():
+            memory.pipe_file(f"/checked/{path.relative_to(tree)}", path.read_bytes())
+    try:
+        with pytest.raises(nbdata.NotFound, match="keeps no checksum"):
+            check("memory://checked")
+        assert check("memory://checked", write=True).details["written"] == "memory://checked/MD5SUMS"
+        assert memory.cat_file("/checked/MD5SUMS").decode() == manifest(tree)
+        memory.pipe_file("/checked/a.txt", b"ALPHA\n")
+        assert check("memory://checked").counts == {"ok": 4, "mismatch": 1}
+        assert check(tree, against="memory://checked/").counts == {"ok": 5}
+    finally:
+        memory.rm("/checked", recursive=True)

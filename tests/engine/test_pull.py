@@ -1,0 +1,140 @@
+"""pull, carried out in this process: what lands, what is remembered, what is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+import nbdata.engine.pull as pull_module
+from nbdata.stores.base import ObjectInfo
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+def same(one: Path, other: Path) -> bool:
+    def content(root: Path) -> dict[str, bytes]:
+        return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    return content(one) == content(other)
+
+
+def test_contents_of_a_folder_land_in_the_target_and_nothing_else(tree: Path, tmp_path: Path) -> None:
+    report = nbdata.pull(str(tree) + "/", str(tmp_path / "out"), quiet=True)
+    assert report.counts == {"fetched": 5}
+    assert same(tree, tmp_path / "out")
+    assert not (tmp_path / "out" / ".nbdata").exists()
+
+
+def test_a_second_pull_moves_nothing(tree: Path, tmp_path: Path) -> None:
+    nbdata.pull(tree, tmp_path / "out", quiet=True)
+    before = {p: p.stat().st_ino for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    report = nbdata.pull(tree, tmp_path / "out", quiet=True)
+    assert report.counts == {"unchanged": 5}
+    assert {p: p.stat().st_ino for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
+
+
+def test_a_file_of_the_same_size_and_old_time_but_other_bytes_is_not_unchanged(
+    tree: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    nbdata.pull(tree, out, quiet=True)
+    found = (out / "a.txt").stat()
+    (out / "a.txt").write_bytes(b"ALPHA\n")
+    os.utime(out / "a.txt", ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert nbdata.pull(tree, out, quiet=True).counts == {"unchanged": 4, "fetched": 1}
+    assert (out / "a.txt").read_bytes() == b"alpha\n"
+
+
+def test_what_changed_on_both_sides_is_a_conflict_and_stays(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    nbdata.pull(tree, out, quiet=True)
+    (tree / "a.txt").write_bytes(b"new at the source\n")
+    (out / "a.txt").write_bytes(b"mine\n")
+    with pytest.raises(nbdata.TransferFailed) as caught:
+        nbdata.pull(tree, out, quiet=True)
+    assert caught.value.report.counts == {"unchanged": 4, "conflict": 1}
+    assert (out / "a.txt").read_bytes() == b"mine\n"
+    assert nbdata.pull(tree, out, overwrite="always", quiet=True).counts == {"fetched": 5}
+    assert (out / "a.txt").read_bytes() == b"new at the source\n"
+
+
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(tree: Path, tmp_path: Path) -> None:
+    plan = nbdata.pull(tree, tmp_path / "out", dry_run=True)
+    assert plan.actions["fetch"][0] == 5
+    assert [row.path for row in plan.rows] == [
+        "a.txt",
+        "b/c.bin",
+        "b/d/empty",
+        "b/e.txt",
+        "with space & ünï.txt",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_in_the_target_that_leads_out_of_it_is_refused(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "b").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(nbdata.TransferFailed) as caught:
+        nbdata.pull(tree, tmp_path / "out", quiet=True)
+    assert caught.value.report.counts == {"failed": 3, "fetched": 2}
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_filters_limits_and_samples_select(tree: Path, tmp_path: Path) -> None:
+    def paths(**options: object) -> list[str]:
+        return [row.path for row in nbdata.pull(tree, tmp_path / "out", dry_run=True, **options).rows]
+
+    assert paths(include="*.txt") == ["a.txt", "b/e.txt", "with space & ünï.txt"]
+    assert paths(include="b/*") == ["b/c.bin", "b/d/empty", "b/e.txt"]
+    assert paths(include="b/", exclude="**/*.bin") == ["b/d/empty", "b/e.txt"]
+    assert paths(max_files=2) == ["a.txt", "b/c.bin"]
+    assert paths(max_bytes=6) == ["a.txt"]
+    assert len(paths(sample=3)) == 3
+    assert paths(sample=3) == paths(sample=3, seed=0)
+
+
+def test_nothing_moves_when_it_does_not_fit(tree: Path, tmp_path: Path) -> None:
+    nbdata.quota(tmp_path / "small", limit="50k", quiet=True)
+    with pytest.raises(nbdata.NotEnoughSpace) as caught:
+        nbdata.pull(tree, tmp_path / "small", quiet=True)
+    assert "needs" in str(caught.value)
+    assert caught.value.details["limit"] == 50 * 1024
+    assert not (tmp_path / "small").exists()
+
+
+def test_a_file_that_changes_right_after_it_was_compared_is_not_recorded_as_the_source(
+    put: Callable[[dict[str, bytes]], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, out = put({"a": b"alpha"}), tmp_path / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"alpha")
+    real = pull_module.plain_md5
+
+    def then_changed(info: ObjectInfo) -> str | None:
+        (out / "a").write_bytes(b"OTHER")
+        return real(info)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pull_module, "plain_md5", then_changed)
+        assert nbdata.pull(url, out, quiet=True).counts == {"unchanged": 1}
+    assert nbdata.pull(url, out, quiet=True).counts == {"fetched": 1}
+    assert (out / "a").read_bytes() == b"alpha"
+
+
+def test_a_selection_that_leaves_nothing_says_which_options_did(tree: Path, tmp_path: Path) -> None:
+    report = nbdata.pull(tree, tmp_path / "out", include="*.nosuch", quiet=True)
+    assert report.notes == ["nothing was selected by --include"]
+    notes = nbdata.pull(tree, tmp_path / "out", include="a.txt", quiet=True).notes
+    assert not any("selected" in note for note in notes)
+    (tmp_path / "empty").mkdir()
+    assert nbdata.pull(tmp_path / "empty", tmp_path / "out2", quiet=True).notes == []
+
+
+def test_a_filter_that_is_no_text_is_refused(tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(nbdata.BadOption, match="--include: 5"):
+        nbdata.pull(tree, tmp_path / "out", include=5, quiet=True)  # type: ignore[arg-type]

@@ -1,0 +1,188 @@
+"""pull from real servers, carried out in this process: big objects, odd keys, full disks, what continues."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.operation import Context
+from nbdata.stores.resolve import open_place
+from tests.slow import SlowProxy
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+Put = Callable[[dict[str, bytes]], str]
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def recorded(folder: Path) -> int:
+    """Lines in the records of parts below a folder: a header and one for each finished part."""
+    return sum(p.read_bytes().count(b"\n") for p in folder.glob(".nbdata/*.parts"))
+
+
+def test_keys_that_a_disk_cannot_hold_are_named_and_nothing_is_written_outside(
+    moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
+    moto.create_bucket("odd")
+    store = open_place("s3://odd/", Context("/", env=dict(os.environ))).store
+    keys = [
+        "d/../x",
+        "d//y",
+        "d/.nbdata/parts",
+        "d/a",
+        "d/a/b",
+        "d/good name",
+        "d/ünï+%#?&",
+        "d/" + "n" * 300,
+    ]
+    for key in keys:
+        store.write(key, Bytes(key.encode()), len(key.encode()))
+    out = tmp_path / "deep" / "out"
+    with pytest.raises(nbdata.TransferFailed) as caught:
+        nbdata.pull("s3://odd/d/", out, quiet=True)
+    assert caught.value.report.counts == {"unrepresentable": 5, "fetched": 3}
+    assert files(tmp_path / "deep") == {f"out/{n}": f"d/{n}".encode() for n in ("a", "good name", "ünï+%#?&")}
+
+
+class Bytes:
+    """A Source of given bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        count = min(len(buffer), len(self._data))
+        buffer[:count], self._data = self._data[:count], self._data[count:]
+        return count
+
+
+def test_an_object_and_objects_below_it_need_a_clear_word(put: Put, tmp_path: Path) -> None:
+    url = put({"data-1": b"1", "folder/x": b"x"})
+    assert nbdata.pull(url + "folder", tmp_path / "a", quiet=True).counts == {"fetched": 1}
+    assert nbdata.pull(url + "data-1", tmp_path / "b", quiet=True).counts == {"fetched": 1}
+    assert (tmp_path / "b").read_bytes() == b"1"
+    with pytest.raises(nbdata.NotFound, match="upper and lower case"):
+        nbdata.pull(url + "Folder", tmp_path / "c", quiet=True)
+
+
+def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
+    bucket: str, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(100 << 20)
+    (tmp_path / "big").write_bytes(data)
+    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
+    with SlowProxy(s3.url, rate=60_000_000) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
+        while recorded(tmp_path) < 3:  # the header and two parts
+            assert not job.snapshot().finished
+            time.sleep(0.01)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait()
+        assert not (tmp_path / "back").exists()
+        plan = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", dry_run=True)
+        assert plan.present >= 32 << 20
+        before = line.answered
+        nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
+        assert line.answered - before < len(data) - plan.present + (1 << 20)
+    assert (tmp_path / "back").read_bytes() == data
+    assert not (tmp_path / ".nbdata").exists()
+
+
+def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
+    bucket: str, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(64 << 20))
+    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
+    with SlowProxy(s3.url, rate=60_000_000) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
+        while recorded(tmp_path) < 2:
+            time.sleep(0.01)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    (tmp_path / "big").write_bytes(data := os.urandom(64 << 20))
+    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", overwrite="always", quiet=True)
+    report = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
+    assert "fetched anew" in report.notes[0]
+    assert (tmp_path / "back").read_bytes() == data
+
+
+def test_a_process_killed_in_the_middle_leaves_nothing_wrong_and_the_same_line_continues(
+    put: Put, slow: SlowProxy, tmp_path: Path
+) -> None:
+    content = {f"{n:03d}": os.urandom(60_000) for n in range(300)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    out = tmp_path / "out"
+    code = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", code, url, str(out)])
+        time.sleep(1.2)
+        process.kill()
+        process.wait()
+        for path in out.glob("*"):
+            if path.is_file():
+                assert path.read_bytes() == content[path.name], "half a file under its final name"
+    assert 0 < len(list(out.glob("[0-9]*"))) < 300
+    report = nbdata.pull(url, out, quiet=True)
+    assert report.counts["unchanged"] > 0
+    assert report.counts["unchanged"] + report.counts["fetched"] == 300
+    nbdata.cleanup(out, quiet=True)
+    assert files(out) == content
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 4 MB; needs root, as CI is."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_in_the_middle_ends_it_clearly_with_nothing_half_written(
+    put: Put, small_disk: Path
+) -> None:
+    content = {f"{n:03d}": os.urandom(300_000) for n in range(20)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    with pytest.raises(nbdata.NotEnoughSpace, match="needs 6"):
+        nbdata.pull(url, small_disk / "out", quiet=True)
+    assert not (small_disk / "out").exists(), "refused before a byte moved"
+    with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
+        nbdata.pull(url, small_disk / "out", ignore_space=True, quiet=True)
+    landed = {
+        name: data for name, data in files(small_disk / "out").items() if not name.startswith(".nbdata/")
+    }
+    assert landed
+    assert all(content[name] == data for name, data in landed.items())
+
+
+def test_two_pulls_share_one_limit(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
+    url = put({f"{d}/{n}": bytes(400_000) for d in "ab" for n in range(10)})
+    nbdata.quota(tmp_path / "lim", limit="6MB", quiet=True)
+    first = nbdata.Pull(url + "a/", tmp_path / "lim" / "a").start()
+    while first.snapshot().state != "RUNNING":
+        time.sleep(0.01)
+    with pytest.raises(nbdata.NotEnoughSpace, match="reserved by other jobs"):
+        nbdata.pull(url + "b/", tmp_path / "lim" / "b", quiet=True)
+    first.wait()
+    nbdata.quota(tmp_path / "lim", limit="none", quiet=True)

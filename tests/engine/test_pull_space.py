@@ -1,0 +1,89 @@
+"""pull within a limit: nothing is written that was not reserved, and nothing is noted that was not."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.paths import canonical
+from nbdata.space.ledger import Ledger, Reservation
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.partials import PART, Partial
+from tests.stores.servers import read_head, serving
+
+pytestmark = pytest.mark.usefixtures("inline")
+MB = 10**6
+
+
+def test_a_file_that_turns_out_to_differ_is_fetched_only_where_there_is_room(
+    put: Callable[[dict[str, bytes]], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, out = put({"a": b"a" * 3 * MB}), tmp_path / "out"
+    out.mkdir()
+    (out / "a").write_bytes(b"b" * 3 * MB)
+    monkeypatch.setenv("NBDATA_QUOTA", f"4MB:{out}")
+    with pytest.raises(nbdata.NotEnoughSpace):
+        nbdata.pull(url, out, quiet=True)
+    assert (out / "a").read_bytes() == b"b" * 3 * MB
+    monkeypatch.setenv("NBDATA_QUOTA", f"7MB:{out}")
+    assert nbdata.pull(url, out, quiet=True).counts == {"fetched": 1}
+
+
+def test_an_object_of_unknown_size_is_fetched_only_as_far_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = 0
+
+    def handle(connection: socket.socket) -> None:
+        nonlocal sent
+        while head := read_head(connection):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            if head.startswith(b"GET"):
+                for _ in range(64):
+                    connection.sendall(b"%x\r\n%b\r\n" % (1 << 20, b"x" * (1 << 20)))
+                    sent += 1 << 20
+                connection.sendall(b"0\r\n\r\n")
+
+    out = tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setenv("NBDATA_QUOTA", f"10MB:{out}")
+    written = []
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda *a: written.append(real(*a)) or written[-1])
+    with serving(handle) as port, pytest.raises(nbdata.NotEnoughSpace):
+        nbdata.pull(f"http://127.0.0.1:{port}/x", f"{out}/", quiet=True)
+    assert sum(written) <= 10 * MB
+    assert os.listdir(out) == []
+
+
+def test_no_more_is_noted_as_landed_than_was_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = tmp_path / "big", tmp_path / "out"
+    source.write_bytes(bytes(3 * PART))
+    (out / ".nbdata").mkdir(parents=True)
+    info = LocalStore().head(str(source)[1:])
+    parts = Partial(f"{out}/.nbdata", "big", canonical(source), info, 0o644)
+    parts.mark(0)
+    parts.close()
+    reserved, landed = [], []
+    real, real_landed = Ledger.reserve, Reservation.landed
+
+    def reserve(self, path, needed, *rest, **options):  # type: ignore[no-untyped-def]
+        reserved.append(needed)
+        return real(self, path, needed, *rest, **options)
+
+    def note(self, size, files=0):  # type: ignore[no-untyped-def]
+        landed.append(size)
+        real_landed(self, size, files)
+
+    monkeypatch.setattr(Ledger, "reserve", reserve)
+    monkeypatch.setattr(Reservation, "landed", note)
+    nbdata.pull(source, f"{out}/", quiet=True)
+    assert (out / "big").read_bytes() == source.read_bytes()
+    assert (reserved, landed) == ([2 * PART], [2 * PART])

@@ -1,0 +1,163 @@
+"""push to a real server, carried out in this process: what arrives, how it is proved, what is left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.operation import Context
+from nbdata.stores.resolve import open_place
+from nbdata.transfer.uploads import remembered
+from tests.slow import SlowProxy
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+Put = Callable[[dict[str, bytes]], str]
+
+
+def store_of(url: str):  # type: ignore[no-untyped-def]
+    return open_place(url, Context("/", env=dict(os.environ))).store
+
+
+def objects(url: str) -> dict[str, bytes]:
+    store = store_of(url)
+    return {info.key: store.read_bytes(info.key) for info in store.list("")}
+
+
+def test_a_folder_arrives_whole_and_a_second_push_sends_nothing(tree: Path, bucket: str) -> None:
+    url = f"s3://{bucket}/in/"
+    assert nbdata.push(tree, url, quiet=True).counts == {"sent": 5}
+    assert objects(url) == {
+        f"in/{p.relative_to(tree)}": p.read_bytes() for p in tree.rglob("*") if p.is_file()
+    }
+    assert nbdata.push(tree, url, quiet=True).counts == {"unchanged": 5}
+
+
+def test_a_single_file_goes_to_the_key_or_into_the_folder(tree: Path, bucket: str) -> None:
+    nbdata.push(tree / "a.txt", f"s3://{bucket}/name", quiet=True)
+    nbdata.push(tree / "a.txt", f"s3://{bucket}/folder/", quiet=True)
+    assert sorted(objects(f"s3://{bucket}/")) == ["folder/a.txt", "name"]
+
+
+def test_what_is_there_already_is_compared_not_sent_again(tree: Path, bucket: str, put: Put) -> None:
+    url = put({"a.txt": b"alpha\n", "b/e.txt": b"x" * 5000})
+    report = nbdata.push(tree, url, quiet=True)
+    assert report.counts == {"unchanged": 1, "sent": 4}
+    assert objects(url)["b/e.txt"] == b"e" * 5000
+
+
+def test_what_changed_on_both_sides_is_a_conflict_and_stays(tree: Path, bucket: str, put: Put) -> None:
+    url = f"s3://{bucket}/"
+    nbdata.push(tree, url, quiet=True)
+    put({"a.txt": b"somebody else's\n"})
+    (tree / "a.txt").write_bytes(b"mine\n")
+    with pytest.raises(nbdata.TransferFailed, match="conflict"):
+        nbdata.push(tree, url, quiet=True)
+    assert objects(url)["a.txt"] == b"somebody else's\n"
+
+
+def test_a_big_file_goes_in_parts_and_its_etag_is_that_of_the_parts(tmp_path: Path, bucket: str) -> None:
+    data = os.urandom(40 << 20)
+    (tmp_path / "big").write_bytes(data)
+    report = nbdata.push(tmp_path / "big", f"s3://{bucket}/big", part_size="5MiB", quiet=True)
+    assert report.counts == {"sent": 1}
+    assert report.notes == []
+    store = store_of(f"s3://{bucket}/")
+    parts = [hashlib.md5(data[at : at + (5 << 20)]).digest() for at in range(0, len(data), 5 << 20)]
+    assert store.head("big").etag == f'"{hashlib.md5(b"".join(parts)).hexdigest()}-8"'
+    assert list(store.pending("")) == []
+    assert remembered(os.environ["NBDATA_STATE_DIR"]) == {}
+    out = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", quiet=True)
+    assert (tmp_path / "back").read_bytes() == data
+    assert out.notes == [], "a multipart ETag is verified as well"
+
+
+def test_sources_are_deleted_only_after_their_verified_upload(tree: Path, bucket: str) -> None:
+    nbdata.push(tree, f"s3://{bucket}/", delete_source=True, include="*.txt", quiet=True)
+    assert sorted(p.name for p in tree.rglob("*") if p.is_file()) == ["c.bin", "empty"]
+
+
+def test_a_mirror_deletes_what_the_source_has_not_and_refuses_what_it_never_wrote(
+    tree: Path, bucket: str, put: Put
+) -> None:
+    url = f"s3://{bucket}/m/"
+    nbdata.push(tree, url, quiet=True)
+    (tree / "a.txt").unlink()
+    plan = nbdata.push(tree, url, delete=True, dry_run=True)
+    assert [row.path for row in plan.rows if row.action == "delete"] == ["a.txt"]
+    assert "delete a.txt" in plan.text()
+    assert nbdata.push(tree, url, delete=True, quiet=True).counts == {"unchanged": 4, "deleted": 1}
+    put({"m/o": b"x"})
+    with pytest.raises(nbdata.BadOption, match=f"never wrote: {url}o"):
+        nbdata.push(tree, url, delete=True, quiet=True)
+    assert "m/o" in objects(url)
+
+
+def test_a_file_that_changes_while_it_is_sent_is_a_failure(
+    tmp_path: Path, bucket: str, slow: SlowProxy
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "f").write_bytes(os.urandom(20 << 20))
+
+    def change() -> None:
+        end = time.monotonic() + 20
+        while not nbdata_jobs_moved() and time.monotonic() < end:
+            time.sleep(0.01)
+        with (source / "f").open("r+b") as file:
+            file.write(b"changed")
+
+    def nbdata_jobs_moved() -> bool:
+        from nbdata.client.inline import inline_host
+
+        return any(job.state == "RUNNING" and job.bytes > 0 for job in inline_host().jobs())
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        with pytest.raises(nbdata.TransferFailed, match="changed"):
+            nbdata.push(source, f"s3://{bucket}/", quiet=True)
+    finally:
+        thread.join()
+
+
+def test_a_cancelled_multipart_upload_is_given_up_at_the_store(tmp_path: Path, bucket: str) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(400 << 20))
+    job = nbdata.Push(str(tmp_path / "big"), f"s3://{bucket}/big", part_size="5MiB").start()
+    while job.snapshot().bytes < 20 << 20:
+        assert not job.snapshot().finished
+        time.sleep(0.005)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+    assert time.monotonic() - began < 1
+    store = store_of(f"s3://{bucket}/")
+    assert list(store.list("")) == []
+    assert list(store.pending("")) == []
+
+
+def test_a_store_that_answers_another_checksum_is_not_believed(
+    tree: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one lie that is told here is told by the hash: real bytes go to a real store."""
+    from nbdata.engine import sent
+
+    class Wrong:
+        def update(self, data: memoryview, /) -> None: ...
+
+        def hexdigest(self) -> str:
+            return "0" * 32
+
+    monkeypatch.setattr(sent, "new_digest", lambda algorithm: Wrong())
+    with pytest.raises(nbdata.TransferFailed) as caught:
+        nbdata.push(tree, f"s3://{bucket}/", quiet=True, delete_source=True)
+    assert caught.value.report.counts == {"failed": 5}
+    assert len([p for p in tree.rglob("*") if p.is_file()]) == 5, "nothing was deleted"

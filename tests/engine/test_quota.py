@@ -1,0 +1,139 @@
+"""quota: limits that hold, and a Report that shows the room."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.report import Report
+from nbdata.runtime import runtime_folder
+from nbdata.space.ledger import Ledger
+from nbdata.space.limits import limited_folders
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A state folder of the test's own."""
+    folder = str(tmp_path / "state")
+    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with 1 MB in it."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "x").write_bytes(os.urandom(1_000_000))
+    return folder
+
+
+def test_a_limit_is_set_shown_and_removed(data: Path, state: str) -> None:
+    report = nbdata.quota(data, limit="5GB", quiet=True)
+    assert limited_folders(state, {}) == {str(data): (5 * 10**9, "%quota --limit")}
+    pattern = rf"quota {data}: 1\.0 MB of 5\.0 GB used \(limit by %quota --limit on {data}\), 5\.0 GB free"
+    assert re.fullmatch(pattern, report.line)
+    assert report.ok
+    assert report.counts == {}
+    assert nbdata.quota(data / "deeper", quiet=True).details["rooms"][0]["root"] == str(data)
+    report = nbdata.quota(data, limit="none", quiet=True)
+    assert limited_folders(state, {}) == {}
+    assert "the disk" in report.line
+    with pytest.raises(nbdata.BadOption, match="no limit"):
+        nbdata.quota(data, limit="none", quiet=True)
+
+
+def test_what_running_jobs_have_reserved_is_shown(data: Path, state: str) -> None:
+    nbdata.quota(data, limit="5GB", quiet=True)
+    with Ledger().reserve(str(data), 300_000_000, 1, limited_folders(state, {})):
+        report = nbdata.quota(data, quiet=True)
+    assert ", 300.0 MB reserved, 4.7 GB free" in report.line
+    assert report.details["rooms"][0]["reserved"] == 300_000_000
+
+
+def test_a_plan_sets_nothing(data: Path, state: str) -> None:
+    plan = nbdata.quota(data, limit="5GB", dry_run=True)
+    assert plan.actions == {"set limit": [1, 5 * 10**9]}
+    assert nbdata.quota(data, limit="none", dry_run=True).actions == {"remove limit": [1, 0]}
+    assert nbdata.quota(data, dry_run=True).actions == {}
+    assert limited_folders(state, {}) == {}
+
+
+def test_the_details_are_plain_data_with_every_room_and_disk(data: Path) -> None:
+    nbdata.quota(data, limit="1GB", quiet=True)
+    nbdata.quota(data.parent, limit="2GB", quiet=True)
+    details = nbdata.quota(data, quiet=True).details
+    assert json.loads(json.dumps(details)) == details
+    assert details["path"] == str(data)
+    assert details["kept"] is True
+    assert [room["root"] for room in details["rooms"][:2]] == [str(data), str(data.parent)]
+    for room in details["rooms"]:
+        assert set(room) == {"source", "root", "limit", "used", "reserved", "free", "age"}
+    assert details["rooms"][-1]["source"] == "the disk" or any(
+        r["source"] == "the disk" for r in details["rooms"]
+    )
+    assert details["disks"]
+    for disk in details["disks"]:
+        assert set(disk) == {"path", "size", "free", "inodes_free"}
+
+
+def test_a_limit_from_outside_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBDATA_QUOTA", f"3GB:{data}")
+    report = nbdata.quota(data, quiet=True)
+    assert f"(limit by NBDATA_QUOTA on {data})" in report.line
+
+
+def test_limits_that_would_not_outlive_a_reboot_are_said_to(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_STATE_DIR", os.path.join(runtime_folder(), "state"))
+    assert nbdata.quota(data, quiet=True).notes == []  # there is nothing to keep
+    report = nbdata.quota(data, limit="1GB", quiet=True)
+    assert report.details["kept"] is False
+    assert "not kept after a reboot" in report.notes[0]
+    nbdata.quota(data, limit="none", quiet=True)
+
+
+def test_the_report_is_shown_as_text_and_as_html(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = nbdata.quota(data, limit="5GB")
+    shown = capsys.readouterr().err
+    assert report.line in shown
+    assert re.search(r"^ +folder +source +limit +used +reserved +free +counted$", shown, re.MULTILINE)
+    assert re.search(rf"^ +{data} +%quota --limit +5\.0 GB", shown, re.MULTILINE)
+    assert re.search(r"^ +disk +size +free +files free$", shown, re.MULTILINE)
+    assert all(disk["path"] in shown for disk in report.details["disks"])
+    page = report._repr_html_()
+    assert page.count("<table>") == 2
+    assert "outcome" not in page
+    assert f"<td>{data}</td>" in page
+    assert report.line in repr(report)
+    assert Report.from_dict(json.loads(json.dumps(report.to_dict()))).line == report.line
+
+
+def test_a_report_of_tables_is_escaped_and_aligned() -> None:
+    table = {"caption": "a & b", "head": ["x", "long head"], "rows": [["<b>", "1"], ["22", "3"]]}
+    report = Report("verb", "place", headline="<i>fine</i>", tables=[table], notes=["<note>"])
+    assert "<b>" not in report._repr_html_()
+    assert "<i>" not in report._repr_html_()
+    assert "&lt;note&gt;" in report._repr_html_()
+    assert report.line == "verb place: <i>fine</i>"
+    assert report.table_lines == ["a & b", "  x    long head", "  <b>  1", "  22   3"]
+    assert report.text().endswith("\n  <note>")
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "memory://x"])
+def test_only_disks_have_a_quota(path: str) -> None:
+    with pytest.raises(nbdata.BadOption, match="URL"):
+        nbdata.quota(path)
+
+
+def test_a_limit_that_is_no_size_is_refused(data: Path) -> None:
+    with pytest.raises(nbdata.BadOption, match="--limit"):
+        nbdata.quota(data, limit="much")

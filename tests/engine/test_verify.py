@@ -1,0 +1,84 @@
+"""What a store vouches for: multipart ETags are verified, and refute only where they can."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["seaweedfs", "moto"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> EmbeddedServer:
+    """Either server, as what ``s3://`` means."""
+    found: EmbeddedServer = request.getfixturevalue(request.param)
+    for name, value in found.environment().items():
+        monkeypatch.setenv(name, value)
+    found.create_bucket("verify")
+    return found
+
+
+def client(server: EmbeddedServer) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=server.url,
+        region_name="us-east-1",
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+    )
+
+
+def upload(server: EmbeddedServer, key: str, parts: list[bytes]) -> None:
+    s3 = client(server)
+    upload_id = s3.create_multipart_upload(Bucket="verify", Key=key)["UploadId"]
+    sent = []
+    for number, body in enumerate(parts, 1):
+        etag = s3.upload_part(Bucket="verify", Key=key, UploadId=upload_id, PartNumber=number, Body=body)[
+            "ETag"
+        ]
+        sent.append({"PartNumber": number, "ETag": etag})
+    s3.complete_multipart_upload(
+        Bucket="verify", Key=key, UploadId=upload_id, MultipartUpload={"Parts": sent}
+    )
+    s3.close()
+
+
+@pytest.mark.parametrize("sizes", [[6, 6, 1], [17, 17, 4]], ids=["small", "in parts"])
+def test_an_object_of_equal_parts_is_verified_while_it_is_pulled(
+    server: EmbeddedServer, tmp_path: Path, sizes: list[int]
+) -> None:
+    upload(server, "even", [os.urandom(size * MIB) for size in sizes])
+    report = nbdata.pull("s3://verify/even", tmp_path / "even", quiet=True)
+    assert [row.detail["verified"] for row in report.rows] == [True]
+
+
+def test_an_object_of_unequal_parts_is_pulled_unverified_and_not_called_damaged(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    upload(server, "uneven", [os.urandom(size * MIB) for size in (7, 5, 5)])
+    report = nbdata.pull("s3://verify/uneven", tmp_path / "uneven", quiet=True)
+    assert report.counts == {"fetched": 1}
+    assert [row.detail["verified"] for row in report.rows] == [False]
+
+
+@pytest.mark.parametrize("size", [MIB, 40 * MIB], ids=["small", "in parts"])
+def test_the_etag_of_an_object_encrypted_by_kms_is_not_taken_for_an_md5(
+    moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
+) -> None:
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
+    moto.create_bucket("verify")
+    s3 = client(moto)
+    s3.put_object(Bucket="verify", Key="secret", Body=bytes(size), ServerSideEncryption="aws:kms")
+    s3.close()
+    report = nbdata.pull("s3://verify/secret", tmp_path / "secret", verify="auto", quiet=True)
+    assert [row.detail["verified"] for row in report.rows] == [False]

@@ -1,0 +1,73 @@
+"""A proxy on loopback that forwards bytes at a limited rate, so that transfers last long enough to be disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+from urllib.parse import urlsplit
+
+
+class SlowProxy:
+    """Forwards connections to `upstream`; answers come at `rate` bytes a second in all.
+
+    `answered` counts the bytes of all answers: the witness of what was fetched.
+    """
+
+    def __init__(self, upstream: str, *, rate: int) -> None:
+        parts = urlsplit(upstream)
+        self._to = (parts.hostname or "", parts.port or 80)
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+        self._sockets: set[socket.socket] = set()
+        self.answered = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> SlowProxy:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in list(self._sockets):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._to)
+            self._sockets |= {client, server}
+            threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(16384):
+                if answers:
+                    self._wait(len(data))
+                target.sendall(data)
+        for sock in (source, target):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            done = {source, target} - self._sockets
+            self._sockets -= {source}
+        for sock in (source, *done):
+            sock.close()
+
+    def _wait(self, size: int) -> None:
+        with self._lock:
+            self.answered += size
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now) + size / self._rate
+            pause = self._free_at - now
+        time.sleep(pause)

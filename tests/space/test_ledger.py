@@ -1,0 +1,399 @@
+"""The ledger: what one job has reserved, no other may use, whoever dies or forks meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbdata.errors import NotEnoughSpace
+from nbdata.runtime import file_lock, held
+from nbdata.space import ledger as module
+from nbdata.space.ledger import Ledger, dead_holders
+from nbdata.space.limits import disk_of
+
+MB = 10**6
+
+
+class Books:
+    """A ledger of its own, and a limited folder."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = str(tmp_path / "run")
+        os.mkdir(self.folder)
+        self.root = str(tmp_path / "data")
+        os.mkdir(self.root)
+        self.ledger = Ledger(self.folder)
+        self.limited = {self.root: (10 * MB, "%quota --limit")}
+
+    def free(self, path: str = "", *, fresh: bool = False) -> int:
+        return self.ledger.room(path or self.root, self.limited, fresh=fresh)[0].free
+
+    def reserve(self, needed: int, *, inodes: int = 1, path: str = "", **options: Any) -> module.Reservation:
+        return self.ledger.reserve(path or f"{self.root}/new", needed, inodes, self.limited, **options)
+
+    def elsewhere(self, code: str, *, wait: bool = True) -> subprocess.Popen[str]:
+        """Another process with the same ledger, as `books`."""
+        script = (
+            "import sys, os, time\nfrom nbdata.space.ledger import Ledger\n"
+            f"ledger, limited = Ledger({self.folder!r}), {self.limited!r}\n"
+            f"def reserve(n): return ledger.reserve({self.root!r}, n, 1, limited)\n" + code
+        )
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        if wait:
+            process.communicate()
+        return process
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Books:
+    return Books(tmp_path)
+
+
+@pytest.fixture
+def holding(books: Books) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds 6 MB."""
+    process = books.elsewhere(
+        "held = reserve(6_000_000)\nprint('held', flush=True)\ntime.sleep(100)", wait=False
+    )
+    assert process.stdout is not None
+    with process, process.stdout:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_what_is_reserved_is_not_free_until_it_is_given_back(books: Books) -> None:
+    before = books.free()
+    with books.reserve(6 * MB):
+        assert books.free() == before - 6 * MB
+        with pytest.raises(NotEnoughSpace):
+            books.reserve(6 * MB)
+        with books.reserve(3 * MB):
+            assert books.free() == before - 9 * MB
+    assert books.free() == before
+
+
+def test_what_another_process_reserved_is_not_free(books: Books, holding: subprocess.Popen[str]) -> None:
+    with pytest.raises(NotEnoughSpace) as caught:
+        books.reserve(6 * MB)
+    assert "reserved by other jobs" in str(caught.value)
+    books.reserve(3 * MB).__exit__()
+
+
+def test_the_claims_of_a_process_end_with_it_however_it_ends(
+    books: Books, holding: subprocess.Popen[str]
+) -> None:
+    before = books.free()
+    holding.send_signal(signal.SIGKILL)
+    holding.wait()
+    assert books.free() == before + 6 * MB
+    assert [name for name in os.listdir(books.folder) if name.startswith("holder-")] == []
+
+
+def test_a_child_of_a_fork_does_not_keep_its_parents_claims(books: Books) -> None:
+    """Loader workers live long: a parent that was killed must not leave its claims to them."""
+    code = (
+        "held = reserve(6_000_000)\n"
+        "if os.fork() == 0: print(os.getpid(), flush=True); os.close(1)\n"
+        "time.sleep(100)\nos._exit(0)"
+    )
+    parent = books.elsewhere(code, wait=False)
+    assert parent.stdout is not None
+    with parent, parent.stdout:
+        child = int(parent.stdout.readline())
+        before = books.free()
+        parent.kill()
+        parent.wait()
+        try:
+            os.kill(child, 0)  # it lives
+            assert books.free() == before + 6 * MB
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_of_a_fork_makes_claims_of_its_own(books: Books) -> None:
+    with books.reserve(2 * MB):
+        before = books.free()
+
+        def work() -> bool:
+            if books.free() != before:
+                return False
+            with books.reserve(3 * MB):
+                return books.free() == before - 3 * MB
+
+        assert in_child(work)
+        assert books.free() == before
+
+
+def test_a_fork_while_the_books_are_open_locks_nobody_out(books: Books) -> None:
+    lock = file_lock(os.path.join(books.folder, "ledger.lock"))
+    lock.acquire()
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(20)
+        os._exit(0)
+    try:
+        lock.release()
+        done = threading.Event()
+        threading.Thread(target=lambda: (books.free(), done.set()), daemon=True).start()
+        assert done.wait(5)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_a_released_lock_is_free_although_a_copy_of_it_is_open(tmp_path: Path) -> None:
+    """As in a child that was forked and has not come to close it."""
+    lock = file_lock(str(tmp_path / "lock"))
+    lock.acquire()
+    copy = os.dup(lock._fd)
+    assert held(lock.path)
+    lock.release()
+    assert not held(lock.path)
+    os.close(copy)
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_what_does_not_fit_is_refused_with_all_numbers(books: Books) -> None:
+    with pytest.raises(NotEnoughSpace) as caught:
+        books.reserve(11 * MB)
+    error = caught.value
+    assert error.errno == 28
+    assert error.details["needed"] == 11 * MB
+    assert error.details["limit"] == 10 * MB
+    assert error.details["source"] == "%quota --limit"
+    assert error.details["free"] == books.free()
+    assert books.root in str(error)
+    assert "11.0 MB" in str(error)
+
+
+def test_room_that_was_made_since_the_last_count_is_found(books: Books) -> None:
+    (Path(books.root) / "big").write_bytes(os.urandom(9 * MB))
+    assert books.free(fresh=True) < 2 * MB
+    os.unlink(f"{books.root}/big")
+    with books.reserve(9 * MB):
+        pass
+
+
+def test_what_cannot_fit_may_be_forced(books: Books) -> None:
+    with books.reserve(11 * MB, force=True):
+        assert books.free() == 0
+    with books.reserve(10**18, path=str(Path(books.root).parent), force=True):
+        assert books.free() == 0
+
+
+def test_a_reservation_can_grow_until_it_is_refused(books: Books) -> None:
+    with books.reserve(1 * MB) as held:
+        before = books.free()
+        held.grow(5 * MB)
+        assert books.free() == before - 5 * MB
+        with pytest.raises(NotEnoughSpace):
+            held.grow(5 * MB)
+        assert books.free() == before - 5 * MB
+
+
+def test_of_nested_limits_the_tightest_decides_and_is_named(books: Books) -> None:
+    inner = f"{books.root}/inner"
+    os.mkdir(inner)
+    books.limited[inner] = (2 * MB, "NBDATA_QUOTA")
+    with pytest.raises(NotEnoughSpace) as caught:
+        books.reserve(3 * MB, path=f"{inner}/x")
+    assert caught.value.details["source"] == "NBDATA_QUOTA"
+    assert inner in str(caught.value)
+    rooms = books.ledger.room(f"{inner}/x", books.limited)
+    assert [room.domain.root for room in rooms[:2]] == [inner, books.root]
+    with books.reserve(9 * MB), pytest.raises(NotEnoughSpace) as caught:  # beside it
+        books.reserve(2 * MB - 100_000, path=f"{inner}/x")
+    assert caught.value.details["source"] == "%quota --limit"
+    with books.reserve(1 * MB, path=inner):
+        assert books.free() <= 9 * MB  # what is reserved inside counts outside too
+
+
+def test_what_lands_is_used_and_no_more_reserved(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NOTE_EVERY", 0.0)
+    with books.reserve(6 * MB, inodes=2) as held:
+        before = books.ledger.room(books.root, books.limited)[0]
+        held.landed(2 * MB, 1)
+        room = books.ledger.room(books.root, books.limited)[0]
+        assert (room.reserved, room.used) == (before.reserved - 2 * MB, before.used + 2 * MB)
+        assert room.free == before.free
+        held.landed(4 * MB, 1)
+    after = books.ledger.room(books.root, books.limited)[0]
+    assert (after.reserved, after.used) == (0, before.used + 6 * MB)
+
+
+def test_landed_bytes_are_noted_at_most_twice_a_second(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[int] = []
+    monkeypatch.setattr(Ledger, "_change", lambda self, name, landed, made: notes.append(landed))
+    with books.reserve(6 * MB) as held:
+        for _ in range(1000):
+            held.landed(1000)
+        assert len(notes) <= 1
+    assert notes[-1] == 1_000_000  # the last note has all
+
+
+def test_a_count_is_at_most_a_minute_old_and_its_age_is_told(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = books.ledger.room(books.root, books.limited)[0]
+    (Path(books.root) / "new").write_bytes(os.urandom(MB))
+    assert books.ledger.room(books.root, books.limited)[0].used == first.used
+    now = time.time()
+    monkeypatch.setattr(module.time, "time", lambda: now + 59)
+    assert 58 < books.ledger.room(books.root, books.limited)[0].age < 60
+    monkeypatch.setattr(module.time, "time", lambda: now + 61)
+    room = books.ledger.room(books.root, books.limited)[0]
+    assert room.used >= first.used + MB
+    assert room.age < 1
+    monkeypatch.setattr(module.time, "time", lambda: now - 1000)  # the clock was set back
+    assert books.ledger.room(books.root, books.limited)[0].age < 1
+
+
+def test_a_ledger_that_is_damaged_is_begun_anew(books: Books) -> None:
+    Path(books.folder, "ledger.json").write_text("{torn")
+    assert books.free() > 0
+
+
+def test_files_of_dead_holders_are_removed_and_those_of_the_living_stay(books: Books) -> None:
+    Path(books.folder, "holder-dead").touch()
+    with books.reserve(MB):
+        own = [n for n in os.listdir(books.folder) if n.startswith("holder-") and n != "holder-dead"]
+        assert dead_holders(books.folder) == 1
+        assert [n for n in os.listdir(books.folder) if n.startswith("holder-")] == own
+        assert books.ledger.room(books.root, books.limited)[0].reserved == MB
+
+
+@pytest.fixture
+def few_inodes(tmp_path: Path) -> Iterator[str]:
+    """A tmpfs of 8 MB with 64 inodes."""
+    folder = tmp_path / "tmpfs"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=64", "none", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        yield str(folder)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_files_are_counted_as_well_as_bytes(books: Books, few_inodes: str) -> None:
+    room = books.ledger.room(few_inodes, {})[0]
+    assert room.domain.device is not None
+    assert 50 < (room.inodes_free or 0) < 64
+    with pytest.raises(NotEnoughSpace) as caught:
+        books.ledger.reserve(few_inodes, 1000, 100, {})
+    assert "inodes" in str(caught.value)
+    assert caught.value.details["inodes"] == 100
+    with books.ledger.reserve(few_inodes, 1000, 40, {}), pytest.raises(NotEnoughSpace, match="inodes"):
+        books.ledger.reserve(few_inodes, 1000, 40, {})
+    with pytest.raises(NotEnoughSpace, match=r"needs 9\.0 MB"):
+        books.ledger.reserve(few_inodes, 9 * MB, 1, {})
+
+
+def test_what_is_reserved_on_one_disk_is_free_on_another(books: Books, few_inodes: str) -> None:
+    with books.ledger.reserve(few_inodes, 5 * MB, 1, {}):
+        assert books.ledger.room(few_inodes, {})[0].free < 4 * MB
+        here = books.ledger.room(books.root, {})[0]
+        assert here.reserved == 0
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), st.integers(0, 12 * MB)),
+        st.tuples(st.just("land"), st.integers(0, 5), st.integers(0, 4 * MB)),
+        st.tuples(st.just("grow"), st.integers(0, 5), st.integers(0, 4 * MB)),
+        st.tuples(st.just("end"), st.integers(0, 5)),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=steps)
+def test_the_books_always_add_up(
+    steps: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nothing is promised twice: used and reserved never exceed the limit by what was granted."""
+    books = Books(tmp_path_factory.mktemp("books"))
+    block = disk_of(books.root)[2]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_NOTE_EVERY", -1.0)
+        used = books.ledger.room(books.root, books.limited)[0].used
+        patch.setattr(module, "used_below", lambda folder: used)  # what landed here is on no disk
+        planned: dict[module.Reservation, int] = {}
+        landed: dict[module.Reservation, int] = {}
+        for what, *numbers in steps:
+            outstanding = sum(max(0, planned[r] - landed[r]) for r in planned)
+            free = max(0, 10 * MB - used - outstanding)
+            known = list(planned)
+            if what == "reserve":
+                if numbers[0] <= free:
+                    one = books.reserve(numbers[0])
+                    planned[one], landed[one] = numbers[0], 0
+                else:
+                    with pytest.raises(NotEnoughSpace):
+                        books.reserve(numbers[0])
+            elif known:
+                one = known[numbers[0] % len(known)]
+                if what == "land":
+                    one.landed(numbers[1])
+                    landed[one] += numbers[1]
+                    used += numbers[1]
+                elif what == "grow" and numbers[1] <= free:
+                    one.grow(numbers[1])
+                    planned[one] += numbers[1]
+                elif what == "grow":
+                    with pytest.raises(NotEnoughSpace):
+                        one.grow(numbers[1])
+                else:
+                    one.__exit__()
+                    del planned[one], landed[one]
+            room = books.ledger.room(books.root, books.limited)[0]
+            assert room.used == used
+            assert room.reserved == sum(max(0, planned[r] - landed[r]) for r in planned)
+            assert room.free == max(0, 10 * MB - room.used - room.reserved)
+        for one in planned:
+            one.__exit__()
+        data = json.loads(Path(books.folder, "ledger.json").read_text())
+        assert data["entries"] == {}
+        assert block > 0
+
+
+def test_what_a_cancelled_job_left_on_the_disk_is_seen_at_once(books: Books) -> None:
+    assert books.free() == 10 * MB  # the scan is fresh now
+    with books.reserve(5 * MB):
+        Path(books.root, "partial").write_bytes(b"x" * 5 * MB)
+    assert books.free() <= 5 * MB
+
+
+def test_what_a_killed_job_left_on_the_disk_is_seen_at_once(books: Books) -> None:
+    assert books.free() == 10 * MB
+    books.elsewhere(
+        f"r = reserve({5 * MB}); open({books.root!r} + '/partial', 'wb').write(b'x' * {5 * MB}); os._exit(9)"
+    )
+    assert books.free() <= 5 * MB

@@ -1,0 +1,89 @@
+"""Small servers that do one odd thing each, in threads of the test."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+Handler = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def serving(handle: Handler, *, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server on loopback that gives each connection to `handle` in a thread of its own; yields its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    open_ones: list[socket.socket] = []
+
+    def serve(connection: socket.socket) -> None:
+        try:
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True)
+                open_ones.append(connection)
+            with connection:
+                handle(connection)
+        except OSError:  # the client went away, as some tests want
+            connection.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            open_ones.append(connection)
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for connection in open_ones:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def read_head(connection: socket.socket) -> bytes:
+    """A request's head; b'' if the client closed."""
+    head = bytearray()
+    while not head.endswith(b"\r\n\r\n"):
+        byte = connection.recv(1)
+        if not byte:
+            return b""
+        head += byte
+    return bytes(head)
+
+
+def read_body(connection: socket.socket, head: bytes) -> bytes:
+    """A request's body, by its length."""
+    lines = head.decode("latin-1").lower().split("\r\n")
+    size = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0)
+    body = bytearray()
+    while len(body) < size:
+        body += connection.recv(1 << 16)
+    return bytes(body)
+
+
+def answering(*answers: bytes) -> Handler:
+    """Give one answer after the other, one a request, on each connection; then close it."""
+
+    def handle(connection: socket.socket) -> None:
+        for answer in answers:
+            head = read_head(connection)
+            if not head:
+                return
+            read_body(connection, head)
+            connection.sendall(answer)
+
+    return handle
+
+
+def ok(body: bytes, *headers: str) -> bytes:
+    """A good answer."""
+    lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body

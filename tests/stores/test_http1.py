@@ -1,0 +1,426 @@
+"""The HTTP client against servers that do odd things."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
+from nbdata.stores import http1
+from nbdata.stores.base import fill
+from nbdata.stores.http1 import Origin, Pool
+from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
+
+MIB = 1 << 20
+
+
+class Stop:
+    """A stop as the engine's task is one."""
+
+    def __init__(self) -> None:
+        self._set = threading.Event()
+        self._aborts: list[Callable[[], None]] = []
+
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
+    def add(self, abort: Callable[[], None]) -> None:
+        self._aborts.append(abort)
+        if self._set.is_set():
+            abort()
+
+    def remove(self, abort: Callable[[], None]) -> None:
+        self._aborts.remove(abort)
+
+    def stop(self) -> None:
+        self._set.set()
+        for abort in list(self._aborts):
+            abort()
+
+
+def pool_at(port: int) -> Pool:
+    return Pool(Origin("http", "127.0.0.1", port))
+
+
+def get(pool: Pool, **options: object) -> bytes:
+    return pool.request("GET", "/x", {"host": "h"}, **options).read()  # type: ignore[arg-type]
+
+
+def put(pool: Pool, data: bytes) -> http1.Response:
+    return pool.request("PUT", "/x", {"host": "h"}, fill(io.BytesIO(data), len(data), "x"), size=len(data))
+
+
+def counting(handle: Handler, seen: list[int]) -> Handler:
+    def counted(connection: socket.socket) -> None:
+        seen.append(1)
+        handle(connection)
+
+    return counted
+
+
+def test_a_connection_is_kept_and_used_again() -> None:
+    seen: list[int] = []
+    with serving(counting(answering(*[ok(b"hello")] * 5), seen)) as port:
+        pool = pool_at(port)
+        assert [get(pool) for _ in range(5)] == [b"hello"] * 5
+    assert len(seen) == 1
+
+
+def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
+    seen: list[int] = []
+    with serving(counting(answering(ok(b"hello")), seen)) as port:
+        pool = pool_at(port)
+        assert get(pool) == b"hello"
+        time.sleep(0.05)  # the server has closed
+        assert get(pool) == b"hello"
+    assert len(seen) == 2
+
+
+def test_a_connection_that_closes_just_when_it_is_used_again_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The close may come between the look at it and the request."""
+    monkeypatch.setattr(http1._Connection, "usable", lambda self: True)
+    with serving(answering(ok(b"hello"))) as port:
+        pool = pool_at(port)
+        assert get(pool) == b"hello"
+        time.sleep(0.05)
+        assert get(pool) == b"hello"
+
+
+def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
+    seen: list[int] = []
+    answers = [ok(b"a", "Connection: close"), ok(b"wrong")]
+    with serving(counting(answering(*answers), seen)) as port:
+        pool = pool_at(port)
+        assert [get(pool), get(pool)] == [b"a", b"a"]
+    assert len(seen) == 2
+
+
+def test_continue_and_early_hints_are_no_answers() -> None:
+    hints = b"HTTP/1.1 100 Continue\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 2000
+    with serving(answering(hints + ok(b"hello"), ok(b"again"))) as port:
+        pool = pool_at(port)
+        assert [get(pool), get(pool)] == [b"hello", b"again"]
+
+
+def test_a_body_in_chunks_with_trailers_is_whole_and_keeps_the_connection() -> None:
+    chunked = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"5\r\nhello\r\n1;name=value\r\n \r\n00A\r\nand 10 odd\r\n0\r\nX-Checksum: abc\r\nX-Other: d\r\n\r\n"
+    )
+    seen: list[int] = []
+    with serving(counting(answering(chunked, ok(b"again")), seen)) as port:
+        pool = pool_at(port)
+        response = pool.request("GET", "/x", {"host": "h"})
+        assert response.length == -1
+        assert response.read() == b"hello and 10 odd"
+        assert get(pool) == b"again"
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"5\r\nhel",
+        b"zz\r\nhello\r\n0\r\n\r\n", b"-5\r\nhello\r\n0\r\n\r\n",
+        b"0x5\r\nhello\r\n0\r\n\r\n", b"\r\n",
+        b"5\r\nhellooo\r\n0\r\n\r\n", b"5\r\nhello\r\n", b"0\r\n" + b"A: b\r\n" * 10_000, b"5" * 5000,
+    ],
+)  # fmt: skip
+def test_a_body_in_broken_chunks_is_an_error_worth_another_try(body: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+    with serving(answering(answer)) as port, pytest.raises(StoreUnavailable) as caught:
+        get(pool_at(port))
+    assert caught.value.details["retry"] is True
+    assert "unreached" not in caught.value.details
+
+
+def test_a_body_without_length_ends_with_the_connection() -> None:
+    seen: list[int] = []
+    with serving(counting(answering(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 300_000), seen)) as port:
+        pool = pool_at(port)
+        assert get(pool) == b"x" * 300_000
+        assert get(pool) == b"x" * 300_000
+    assert len(seen) == 2
+
+
+def test_a_truncated_body_is_an_error_worth_another_try() -> None:
+    with serving(answering(ok(b"x" * 1000)[:-1])) as port, pytest.raises(StoreUnavailable) as caught:
+        get(pool_at(port))
+    assert caught.value.details == {"retry": True}
+
+
+def test_a_head_over_64_kib_is_refused_and_one_just_below_is_not() -> None:
+    long = b"HTTP/1.1 200 OK\r\nX: " + b"x" * (66 << 10) + b"\r\nContent-Length: 0\r\n\r\n"
+    with serving(answering(long)) as port, pytest.raises(StoreUnavailable, match="too long"):
+        get(pool_at(port))
+    with serving(answering(ok(b"fine", "X: " + "x" * (63 << 10)))) as port:
+        assert get(pool_at(port)) == b"fine"
+
+
+def test_an_answer_that_dribbles_byte_by_byte_is_read() -> None:
+    def dribble(connection: socket.socket) -> None:
+        read_head(connection)
+        for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n":
+            connection.sendall(bytes([byte]))
+            time.sleep(0.001)
+
+    with serving(dribble) as port:
+        assert get(pool_at(port)) == b"hello"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"", b"\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.9\r\n\r\n", b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 \xb2\xb2\xb2\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n", b"HTTP/1.1 099 No\r\n\r\n",
+        os.urandom(100_000).replace(b"\n", b"x"), b"HTTP/1.1 200 OK\r\nContent-Le",
+    ],
+)  # fmt: skip
+def test_what_is_no_http_is_an_error(garbage: bytes) -> None:
+    with serving(answering(garbage)) as port, pytest.raises(StoreUnavailable) as caught:
+        get(pool_at(port))
+    assert caught.value.details == {"retry": True, "unreached": True}
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", "²", "+5", "5_0", " "])
+def test_a_length_that_is_no_number_is_none(length: str) -> None:
+    answer = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhello".encode("latin-1")
+    with serving(answering(answer)) as port:
+        assert get(pool_at(port)) == b"hello"
+
+
+@pytest.mark.parametrize("status", ["403 Forbidden", "413 Too Large"])
+@pytest.mark.parametrize("length", ["Content-Length: 6\r\n", ""])
+def test_an_upload_that_is_refused_before_it_was_read_says_why(status: str, length: str) -> None:
+    seen: list[int] = []
+
+    def refuse(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(f"HTTP/1.1 {status}\r\n{length}\r\nreason".encode())
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1000)
+
+    with serving(counting(refuse, seen)) as port:
+        pool = pool_at(port)
+        for _ in range(2):
+            response = put(pool, b"x" * 30 * MIB)
+            assert response.status == int(status[:3])
+            assert response.read() == b"reason"
+    assert len(seen) == 2  # a connection with half a request on it is not used again
+
+
+def test_a_connection_that_was_answered_in_the_middle_of_an_upload_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.3)
+    done = threading.Event()
+    seen: list[int] = []
+
+    def answer_and_wait(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nreason")
+        done.wait(10)
+
+    with serving(counting(answer_and_wait, seen)) as port:
+        pool = pool_at(port)
+        assert put(pool, b"x" * 30 * MIB).read() == b"reason"
+        assert put(pool, b"x" * 30 * MIB).read() == b"reason"
+        done.set()
+    assert len(seen) == 2
+
+
+def test_a_source_that_fails_is_not_taken_for_a_broken_connection() -> None:
+    class Broken:
+        def readinto(self, buffer: memoryview) -> int:
+            raise OSError(5, "Input/output error")
+
+    with serving(answering(ok(b""))) as port:
+        pool = pool_at(port)
+        with pytest.raises(NbdataError, match="source cannot be read"):
+            pool.request("PUT", "/x", {"host": "h"}, fill(Broken(), 10, "x"), size=10)
+        with pytest.raises(SourceChanged):
+            pool.request("PUT", "/x", {"host": "h"}, fill(io.BytesIO(b"12345"), 10, "x"), size=10)
+
+
+def test_the_body_arrives_as_it_was_sent() -> None:
+    got: list[bytes] = []
+
+    def keep(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            got.append(read_body(connection, head))
+            connection.sendall(ok(b""))
+
+    bodies = [b"", b"x", os.urandom(70_000), os.urandom(3 * MIB + 1)]
+    with serving(keep) as port:
+        pool = pool_at(port)
+        for body in bodies:
+            put(pool, body).read()
+    assert got == bodies
+
+
+# -- being stopped --------------------------------------------------------------------------------
+
+
+def stopped_after(stop: Stop, seconds: float = 0.2) -> None:
+    threading.Timer(seconds, stop.stop).start()
+
+
+@pytest.mark.parametrize("sent", [b"", ok(b"x" * 1000)[:-500], b"HTTP/1.1 200 OK\r\n\r\nabc"])
+def test_a_stop_ends_a_blocked_read_within_a_second(sent: bytes) -> None:
+    ended = threading.Event()
+
+    def hang(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(sent)
+        ended.wait(10)
+
+    stop = Stop()
+    with serving(hang) as port:
+        pool = pool_at(port)
+        stopped_after(stop)
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):  # a body without length must not seem to be whole
+            get(pool, stop=stop)
+        assert time.monotonic() - began < 1
+        ended.set()
+    assert stop._aborts == []
+
+
+def test_a_stop_ends_a_connect_within_a_second() -> None:
+    with socket.socket() as full:  # a server whose queue is full answers no connect
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(3)]
+        for sock in waiting:
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", port))
+        stop = Stop()
+        stopped_after(stop)
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            get(pool_at(port), stop=stop)
+        assert time.monotonic() - began < 1.5
+        for sock in waiting:
+            sock.close()
+    assert stop._aborts == []
+
+
+def test_a_stop_before_the_request_ends_it_at_once() -> None:
+    stop = Stop()
+    stop.stop()
+    with serving(answering(ok(b"x"))) as port, pytest.raises(StoreUnavailable):
+        get(pool_at(port), stop=stop)
+
+
+def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.2)
+    ended = threading.Event()
+
+    def hang(connection: socket.socket) -> None:
+        ended.wait(10)
+
+    with serving(hang) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
+        get(pool_at(port))
+    ended.set()
+    assert caught.value.details == {"retry": True, "unreached": True}
+
+
+# -- after a fork ---------------------------------------------------------------------------------
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """Whether `work` is true in a forked child."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.01)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return False
+
+
+def test_a_child_of_a_fork_uses_connections_of_its_own() -> None:
+    seen: list[int] = []
+    with serving(counting(answering(*[ok(b"hello")] * 50), seen)) as port:
+        pool = pool_at(port)
+        assert get(pool) == b"hello"
+        assert in_child(lambda: get(pool) == b"hello" and get(pool) == b"hello")
+        assert get(pool) == b"hello"
+    assert len(seen) == 2
+
+
+def test_a_child_of_a_fork_does_not_wait_for_a_lock_that_a_thread_held() -> None:
+    with serving(answering(*[ok(b"hello")] * 5)) as port:
+        pool = pool_at(port)
+        with pool._lock:
+            assert in_child(lambda: get(pool) == b"hello")
+
+
+# -- proxies --------------------------------------------------------------------------------------
+
+
+def test_a_plain_proxy_gets_the_whole_url_and_its_password() -> None:
+    heads: list[bytes] = []
+
+    def proxy(connection: socket.socket) -> None:
+        heads.append(read_head(connection))
+        connection.sendall(ok(b"by proxy"))
+
+    with serving(proxy) as port:
+        origin = Origin("http", "store.example", 9000, proxy=f"http://me:pass%20word@127.0.0.1:{port}")
+        assert get(Pool(origin)) == b"by proxy"
+        assert "pass" not in repr(origin)
+    assert heads[0].startswith(b"GET http://store.example:9000/x HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic bWU6cGFzcyB3b3Jk\r\n" in heads[0]
+
+
+def test_nothing_listens_where_the_proxy_should_be_and_no_password_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(StoreUnavailable) as caught:
+        get(Pool(Origin("http", "store.example", 80, proxy=f"http://me:passw0rd@127.0.0.1:{port}")))
+    assert "passw0rd" not in f"{caught.value} {caught.value.to_dict()} {caught.value.__cause__!r}"
+
+
+def test_a_stop_that_comes_late_does_not_end_what_another_job_has_on_the_connection_by_then() -> None:
+    def handle(connection: socket.socket) -> None:
+        for wait in (0.0, 0.3):
+            read_body(connection, read_head(connection))
+            time.sleep(wait)
+            connection.sendall(ok(b"hello"))
+
+    aborts: list[Callable[[], None]] = []
+
+    class Late(Stop):
+        """Its list of aborts was copied just before the connection was given back."""
+
+        def add(self, abort: Callable[[], None]) -> None:
+            super().add(abort)
+            aborts[:] = [abort]  # of the request; the one before was of its connect
+
+    with serving(handle) as port:
+        pool, first = pool_at(port), Late()
+        assert get(pool, stop=first) == b"hello"
+        threading.Timer(0.1, lambda: [abort() for abort in aborts]).start()
+        body = fill(io.BytesIO(b"data"), 4, "x")  # which cannot be sent again
+        assert pool.request("PUT", "/x", {"host": "h"}, body, size=4, stop=Stop()).read() == b"hello"

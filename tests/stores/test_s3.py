@@ -1,0 +1,97 @@
+"""S3 at servers that do less than they should."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbdata.errors import SourceChanged, StoreUnavailable
+from nbdata.operation import Context
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.credentials import s3_config
+from nbdata.stores.s3 import S3Store
+from tests.stores.servers import answering, ok, read_body, read_head, serving
+
+
+def store_at(port: int, **options: object) -> S3Store:
+    options = {"key": "AKIAKEY", "secret": "SECRET", "endpoint_url": f"http://127.0.0.1:{port}", **options}
+    return S3Store(
+        "bucket", s3_config("s3", Context("/", env={"HOME": "/nonexistent"}, storage_options=options))
+    )
+
+
+def test_a_server_that_ignores_if_match_is_found_out() -> None:
+    answer = ok(b"newer", 'ETag: "b"')
+    with serving(answering(answer)) as port, pytest.raises(SourceChanged):
+        store_at(port).read("x", match=ObjectInfo("x", 5, '"a"'))
+    with serving(answering(answer)) as port:
+        body = store_at(port).read("x", match=ObjectInfo("x", 5, '"b"'))
+        assert body.length == 5
+        body.close()
+
+
+def test_a_server_that_ignores_ranges_says_where_its_bytes_begin() -> None:
+    with serving(answering(ok(b"0123456789"))) as port:
+        body = store_at(port).read("x", 5, 7)
+        assert (body.start, body.length) == (0, 10)
+        body.close()
+
+
+def test_an_error_in_an_answer_that_says_200_is_an_error() -> None:
+    error = b"<?xml version='1.0'?><Error><Code>InternalError</Code></Error>"
+    upload = ok(b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
+    with serving(answering(upload, ok(error))) as port:
+        begun = store_at(port).upload("x", 1)
+        with pytest.raises(StoreUnavailable) as caught:
+            begun.finish(["etag"])
+        assert caught.value.details["retry"] is True
+
+
+@pytest.fixture
+def moved() -> Iterator[tuple[int, list[bytes]]]:
+    """A server whose bucket is in another region than was signed for."""
+    heads: list[bytes] = []
+
+    def handle(connection):  # type: ignore[no-untyped-def]
+        while head := read_head(connection):
+            read_body(connection, head)
+            heads.append(head)
+            if b"/eu-central-1/s3/" in head:
+                connection.sendall(ok(b"fine", 'ETag: "a"'))
+            else:
+                connection.sendall(
+                    b"HTTP/1.1 400 Bad Request\r\nx-amz-bucket-region: eu-central-1\r\nContent-Length: 60\r\n\r\n"
+                    + b"<Error><Code>AuthorizationHeaderMalformed</Code></Error>".ljust(60)
+                )
+
+    with serving(handle) as port:
+        yield port, heads
+
+
+def test_a_bucket_in_another_region_is_found_there(moved: tuple[int, list[bytes]]) -> None:
+    port, heads = moved
+    store = store_at(port)
+    assert store.read_bytes("x") == b"fine"
+    assert store.read_bytes("x") == b"fine"
+    assert len(heads) == 3  # it is asked in the right region from then on
+
+
+def test_a_body_that_was_sent_to_the_wrong_region_is_worth_another_try(
+    moved: tuple[int, list[bytes]],
+) -> None:
+    store = store_at(moved[0])
+    with pytest.raises(StoreUnavailable, match="eu-central-1") as caught:
+        store.write("x", io.BytesIO(b"x"), 1)
+    assert caught.value.details["retry"] is True
+    assert store.write("x", io.BytesIO(b"x"), 1).etag == '"a"'
+
+
+def test_no_key_is_in_the_error_of_a_server_that_repeats_it(tmp_path: Path) -> None:
+    body = b"<Error><Code>InvalidAccessKeyId</Code><AWSAccessKeyId>AKIAKEY</AWSAccessKeyId></Error>"
+    answer = f"HTTP/1.1 403 Forbidden\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    with serving(answering(answer)) as port, pytest.raises(PermissionError) as caught:
+        store_at(port).read("x")
+    assert "AKIAKEY" not in f"{caught.value} {caught.value!r}"

@@ -1,0 +1,86 @@
+"""The S3 store against servers that move, that break off a listing, or that answer half."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+from nbdata.errors import StoreUnavailable
+from nbdata.stores.credentials import S3Config
+from nbdata.stores.s3 import S3Store
+from nbdata.stores.sigv4 import Identity
+from tests.stores.servers import Handler, ok, read_body, read_head, serving
+
+
+def store(port: int) -> S3Store:
+    return S3Store("bucket", S3Config(Identity("k", "s"), "us-east-1", f"http://127.0.0.1:{port}", "path"))
+
+
+def each(answer) -> Handler:  # type: ignore[no-untyped-def]
+    """Answer every request with what `answer` makes of its head."""
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            read_body(connection, head)
+            connection.sendall(answer(head.decode("latin-1")))
+
+    return handle
+
+
+def test_many_threads_that_learn_at_once_that_the_bucket_is_elsewhere_all_succeed() -> None:
+    def answer(head: str) -> bytes:
+        if "/eu-west-1/s3/" in head:
+            return ok(b"hello", 'ETag: "x"')
+        time.sleep(0.2)
+        body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
+        return b"HTTP/1.1 400 Bad\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    with serving(each(answer)) as port:
+        there, results = store(port), []
+
+        def read() -> None:
+            try:
+                results.append(there.read_bytes("key"))
+            except Exception as error:
+                results.append(error)
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+    assert results == [b"hello"] * 8
+
+
+def listed(keys: list[str]) -> bytes:
+    contents = "".join(f"<Contents><Key>{key}</Key><Size>1</Size></Contents>" for key in keys)
+    return ok(
+        f"<ListBucketResult><IsTruncated>true</IsTruncated>{contents}</ListBucketResult>".encode()
+        if keys and keys[-1] != "d"
+        else f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>".encode()
+    )
+
+
+def test_a_listing_without_continuation_tokens_goes_on_behind_its_last_key() -> None:
+    def answer(head: str) -> bytes:  # version 1 of the listing, whatever was asked for
+        found = re.search(r"[?&]marker=(\w*)", head)
+        after = found.group(1) if found else ""
+        return listed([key for key in "abcd" if key > after][:2])
+
+    with serving(each(answer)) as port:
+        assert [info.key for info in store(port).list("")] == ["a", "b", "c", "d"]
+
+
+def test_a_listing_that_says_there_is_more_and_never_gives_it_is_an_error() -> None:
+    with serving(each(lambda head: listed(["a", "b"]))) as port, pytest.raises(StoreUnavailable):
+        list(store(port).list(""))
+
+
+def test_an_upload_without_an_id_is_refused() -> None:
+    answer = ok(b"<InitiateMultipartUploadResult></InitiateMultipartUploadResult>")
+    with serving(each(lambda head: answer)) as port, pytest.raises(StoreUnavailable):
+        store(port).upload("key", 100 << 20)

@@ -1,0 +1,173 @@
+"""TLS: whom to trust, what is said when nobody does, tunnels through a proxy, and stops."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from nbdata.errors import BadOption, StoreUnavailable
+from nbdata.stores.http1 import Origin, Pool
+from tests.stores.servers import answering, ok, read_head, serving
+from tests.stores.test_http1 import Stop, get
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate of 127.0.0.1, with its key in the same file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nbdata test")])
+    now = dt.datetime.now(dt.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "cert.pem"
+    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, private, serialization.NoEncryption()))
+    return file
+
+
+@pytest.fixture(scope="module")
+def tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def https(port: int, *, ca: object = "", verify: bool = True, proxy: str = "") -> Pool:
+    return Pool(Origin("https", "127.0.0.1", port, proxy, str(ca), verify))
+
+
+def test_a_server_whose_certificate_is_given_is_trusted(tls: ssl.SSLContext, certificate: Path) -> None:
+    data = os.urandom(3_000_000)
+    with serving(answering(ok(data), ok(b"again")), tls=tls) as port:
+        pool = https(port, ca=certificate)
+        assert [get(pool), get(pool)] == [data, b"again"]
+
+
+def test_a_server_whom_nobody_vouches_for_is_not_tried_again_and_the_remedy_is_named(
+    tls: ssl.SSLContext,
+) -> None:
+    with serving(answering(ok(b"x")), tls=tls) as port, pytest.raises(StoreUnavailable) as caught:
+        get(https(port))
+    assert "trusted" in caught.value.message
+    assert "AWS_CA_BUNDLE" in str(caught.value.remedy)
+    assert "retry" not in caught.value.details
+
+
+def test_a_certificate_of_another_host_is_not_trusted(tls: ssl.SSLContext, certificate: Path) -> None:
+    with serving(answering(ok(b"x")), tls=tls) as port, pytest.raises(StoreUnavailable) as caught:
+        get(Pool(Origin("https", "localhost", port, "", str(certificate))))
+    assert "retry" not in caught.value.details
+
+
+def test_no_certificate_is_checked_when_that_was_asked_for(tls: ssl.SSLContext) -> None:
+    with serving(answering(ok(b"x")), tls=tls) as port:
+        assert get(https(port, verify=False)) == b"x"
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(tls: ssl.SSLContext, tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("no certificate")
+    with serving(answering(ok(b"x")), tls=tls) as port:
+        for file in ("missing.pem", "empty.pem"):
+            with pytest.raises(BadOption, match="certificates") as caught:
+                get(https(port, ca=tmp_path / file))
+            assert caught.value.path == str(tmp_path / file)
+
+
+def test_a_server_that_speaks_no_tls_is_an_error() -> None:
+    with (
+        serving(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port,
+        pytest.raises(StoreUnavailable),
+    ):
+        get(https(port))
+
+
+def test_a_tunnel_through_a_proxy(tls: ssl.SSLContext, certificate: Path) -> None:
+    heads: list[bytes] = []
+    with serving(answering(ok(b"through"), ok(b"again")), tls=tls) as port:
+
+        def proxy(connection: socket.socket) -> None:
+            heads.append(read_head(connection))
+            connection.sendall(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
+            with socket.create_connection(("127.0.0.1", port)) as behind:
+                there = threading.Thread(target=_pump, args=(connection, behind), daemon=True)
+                there.start()
+                _pump(behind, connection)
+
+        with serving(proxy) as proxy_port:
+            pool = https(port, ca=certificate, proxy=f"http://me:secret@127.0.0.1:{proxy_port}")
+            assert [get(pool), get(pool)] == [b"through", b"again"]
+    assert heads == [
+        f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        "Proxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n".encode()
+    ]
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    try:
+        while data := one.recv(1 << 16):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", b"", b"HTTP/1.1 404 200\r\n\r\n"]
+)
+def test_a_proxy_that_refuses_is_named(answer: bytes) -> None:
+    with serving(answering(answer)) as port, pytest.raises(StoreUnavailable, match="proxy"):
+        get(https(1, proxy=f"http://127.0.0.1:{port}"))
+
+
+def test_after_a_stop_no_ciphertext_is_taken_for_the_body(tls: ssl.SSLContext, certificate: Path) -> None:
+    """What the kernel has received by then could still be read, but its decryption must go on or fail."""
+    with serving(answering(ok(b"\0" * 30_000_000)), tls=tls) as port:
+        stop = Stop()
+        response = https(port, ca=certificate).request("GET", "/", {"host": "h"}, stop=stop)
+        view = memoryview(bytearray(1 << 14))
+        assert response.readinto(view) > 0
+        time.sleep(0.1)
+        stop.stop()
+
+        def read_on() -> None:
+            while count := response.readinto(view):
+                assert not any(view[:count])
+
+        with pytest.raises(StoreUnavailable):
+            read_on()
+
+
+def test_a_stop_ends_a_handshake_within_a_second() -> None:
+    ended = threading.Event()
+    with serving(lambda connection: ended.wait(10) and None) as port:
+        stop = Stop()
+        threading.Timer(0.2, stop.stop).start()
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            get(https(port), stop=stop)
+        assert time.monotonic() - began < 1
+        ended.set()

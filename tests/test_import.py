@@ -1,0 +1,44 @@
+"""What importing nbdata costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = (
+    "obstore",
+    "opendal",
+    "botocore",
+    "s3fs",
+    "fsspec",
+    "ipywidgets",
+    "torch",
+    "IPython",
+    "tqdm",
+    "asyncio",
+    "ssl",
+)
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    ).stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    assert run(f"import sys, nbdata; print([m for m in {HEAVY} if m in sys.modules])").strip() == "[]"
+
+
+def test_import_takes_little_more_than_python_itself() -> None:
+    code = "import time; t = time.perf_counter(); import nbdata; print(time.perf_counter() - t)"
+    assert min(float(run(code)) for _ in range(5)) < 0.3
+
+
+def test_a_pull_through_the_agent_loads_neither_botocore_nor_a_store() -> None:
+    code = (
+        "import sys, nbdata, tempfile, pathlib; d = tempfile.mkdtemp(); pathlib.Path(d, 'a').touch();"
+        "nbdata.pull(d + '/', d + '-out', quiet=True);"
+        "print([m for m in ('botocore', 'nbdata.stores.s3', 'nbdata.engine.pull', 'IPython') if m in sys.modules])"
+    )
+    assert run(code).strip() == "[]"

@@ -1,0 +1,16 @@
+"""An index that is opened a second time keeps what was recorded before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nbdata.transfer.index import Index, Record
+
+
+def test_records_of_both_times_are_there(tmp_path: Path) -> None:
+    index = Index(str(tmp_path), "source", "target", (1, 2))
+    for name in "ab":
+        index.open((1, 2))
+        index.put({name: Record("tag", 1, 1, 1, 1)})
+        index.close()
+    assert sorted(Index(str(tmp_path), "source", "target", (1, 2)).paths()) == ["a", "b"]

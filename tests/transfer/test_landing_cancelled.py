@@ -1,0 +1,35 @@
+"""A cancelled transfer does not wait until all that was handed over has landed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from nbdata.errors import Cancelled
+from nbdata.transfer.landing import Landed, Landing
+
+
+def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
+    committing, go_on = threading.Event(), threading.Event()
+
+    def landed(batch: list[Landed]) -> None:
+        committing.set()
+        go_on.wait(10)
+
+    def cancelled(landing: Landing) -> None:
+        for name in "abc":
+            final, staging = landing.prepare(name)
+            fd, temporary = landing.temporary(staging)
+            os.close(fd)
+            landing.land(Landed(name, temporary, final, 0))
+            committing.wait(10)
+        threading.Timer(0.1, go_on.set).start()
+        raise Cancelled("cancelled")
+
+    landing = Landing(str(tmp_path), umask=0o022, landed=landed)
+    with pytest.raises(Cancelled), landing:
+        cancelled(landing)
+    assert os.listdir(tmp_path) == ["a"]

@@ -1,0 +1,39 @@
+"""Two jobs side by side: neither takes away what the other stands on."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from nbdata.transfer.landing import Landing
+from nbdata.transfer.locks import TargetLock
+
+
+def test_a_lock_that_is_released_while_another_looks_at_it_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, other = TargetLock(str(tmp_path), "holder"), TargetLock(str(tmp_path), "other")
+    assert holder.acquire() is None
+    real, test_ = fcntl.flock, threading.get_ident()
+
+    def flock(fd: int, how: int) -> None:
+        if how & fcntl.LOCK_NB and threading.get_ident() == test_:
+            holder.release()  # between open and flock
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert other.acquire() is None
+    other.release()
+
+
+def test_two_jobs_for_files_of_one_folder_do_not_remove_each_others_staging_folder(tmp_path: Path) -> None:
+    with Landing(str(tmp_path), umask=0o022, landed=lambda batch: None) as one:
+        with Landing(str(tmp_path), umask=0o022, landed=lambda batch: None):
+            pass  # it finds the folder for temporaries empty, and removes it
+        _, staging = one.prepare("a")
+        fd, _ = one.temporary(staging)
+        os.close(fd)

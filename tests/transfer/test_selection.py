@@ -1,0 +1,80 @@
+"""Globs, what a disk cannot hold, samples and limits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbdata.errors import BadOption
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex, unrepresentable
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "matches"),
+    [
+        ("*.mp4", "a/b.mp4", False),
+        ("**/*.mp4", "a/b.mp4", True),
+        ("**/*.mp4", "b.mp4", True),
+        ("a/*", "a/b/c", True),  # a folder that matches takes what is below it
+        ("a?c", "a/c", False),
+        ("[!a]x", "bx", True),
+        ("[!a]x", "ax", False),
+        ("{a,b}/*", "b/x", True),
+        ("t-{08..11}.tar", "t-09.tar", True),
+        ("t-{08..11}.tar", "t-9.tar", False),
+        ("a.b", "axb", False),
+        ("**", "anything/at/all", True),
+    ],
+)
+def test_globs_mean_what_a_shell_means(pattern: str, path: str, matches: bool) -> None:
+    assert bool(glob_regex(pattern).fullmatch(path)) is matches
+
+
+def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
+    passes = glob_filter(["*.txt"], ["secret.txt"])
+    assert [passes(p) for p in ("a.txt", "b/c.txt", "b/secret.txt", "b/c.bin")] == [True, True, False, False]
+
+
+def test_an_unfinished_bracket_is_a_mistake() -> None:
+    with pytest.raises(BadOption, match="unfinished bracket"):
+        glob_regex("a[b")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a//b", "/a", "a/", "../a", "a/..", "./a", "a\0b", "x" * 256, ".nbdata/a", "a/.NBData/b", "a/.nbdata"],
+)
+def test_what_a_disk_cannot_hold_or_must_not_is_unrepresentable(path: str) -> None:
+    assert unrepresentable(path)
+
+
+@given(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
+def test_any_other_name_is_representable(name: str) -> None:
+    if name not in (".", "..") and name.lower() != ".nbdata":
+        assert unrepresentable(f"folder/{name}") is None
+
+
+def entries(count: int) -> list[Entry]:
+    return [Entry(f"{n:04d}", ObjectInfo(f"{n:04d}", 10)) for n in range(count)]
+
+
+@given(st.integers(0, 200), st.integers(1, 50), st.integers(0, 5))
+def test_a_sample_is_the_same_again_has_its_size_and_keeps_the_order(
+    count: int, wanted: int, seed: int
+) -> None:
+    chosen = [e.path for e in Selection(sample=str(wanted), seed=seed).apply(entries(count))]
+    assert chosen == [e.path for e in Selection(sample=str(wanted), seed=seed).apply(entries(count))]
+    assert chosen == sorted(chosen)
+    assert len(chosen) == min(count, wanted)
+
+
+def test_a_share_is_about_that_share() -> None:
+    assert 150 < len(list(Selection(sample="10%").apply(entries(2000)))) < 250
+
+
+def test_limits_stop_before_what_would_exceed_them() -> None:
+    assert len(list(Selection(max_bytes=25).apply(entries(10)))) == 2
+    assert len(list(Selection(max_bytes=5).apply(entries(10)))) == 0
+    assert len(list(Selection(max_files=3).apply(entries(10)))) == 3
