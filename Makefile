@@ -7,6 +7,7 @@ PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
+TESTS   ?= tests notebooks
 SOURCES := $(shell find nbdata -name '*.py') pyproject.toml README.md
 
 .PHONY: demo test check bench clean
@@ -45,7 +46,7 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 test: $(VENV)/.nbdata
-	NBDATA_TESTED=wheel $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 tests notebooks $(ARGS)
+	NBDATA_TESTED=wheel $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/rough.py $(ARGS)

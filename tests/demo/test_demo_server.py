@@ -54,7 +54,7 @@ def gone(pid: int) -> bool:
     """Whether the process ended (a zombie that nobody waits for has ended too)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: it ended between open and read
         pass
     try:
         os.kill(pid, 0)
