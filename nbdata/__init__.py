@@ -13,7 +13,7 @@ Examples
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nbdata.errors import (
     AccessDenied,
@@ -31,8 +31,9 @@ from nbdata.errors import (
     TransferFailed,
     UnsafeMember,
 )
-from nbdata.operation import Display, Host, Job, slots
+from nbdata.operation import Display, Host, Job, Operation, slots
 from nbdata.report import Plan, Report, Snapshot
+from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup
 from nbdata.verbs.md5check import Md5check, md5check
 from nbdata.verbs.pull import Pull, pull
@@ -50,6 +51,7 @@ __all__ = [
     "AgentUnavailable",
     "BadArchive",
     "BadOption",
+    "CacheStream",
     "Cancelled",
     "ChecksumMismatch",
     "Cleanup",
@@ -72,6 +74,7 @@ __all__ = [
     "UnsafeMember",
     "UntarVolumes",
     "__version__",
+    "cache_stream",
     "cleanup",
     "md5check",
     "pull",
@@ -94,8 +97,15 @@ def _display() -> Display:
     return TextDisplay()
 
 
+def _stream(operation: Operation, quiet: bool) -> Any:
+    from nbdata.client.stream import make_stream
+
+    return make_stream(operation, quiet)
+
+
 slots.host = _host
 slots.display = _display
+slots.stream = _stream
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

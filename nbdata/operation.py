@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import difflib
 import functools
+import glob
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -30,6 +32,7 @@ __all__ = [
     "Job",
     "Operation",
     "Option",
+    "Waiting",
     "argument",
     "function_of",
     "option",
@@ -117,6 +120,8 @@ class Operation:
     examples: ClassVar[tuple[str, ...]] = ()
     # A question rather than work: answered, but kept in no list of jobs.
     query: ClassVar[bool] = False
+    # Worth nothing without the process that asked for it, and ends with its connection.
+    bound: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, (_, declared) in options_of(type(self)).items():
@@ -147,8 +152,12 @@ class Operation:
         return getattr(self, "source", "") or "", getattr(self, "target", "") or ""
 
     def local_target(self) -> str | None:
-        """The local folder that this would write to, or None: what the space check and locks look at."""
+        """The local folder that this would write to, or None: what the space check looks at."""
         return None
+
+    def locked_target(self) -> str | None:
+        """The local folder in which nobody else may work meanwhile, or None."""
+        return self.local_target()
 
     # -- doing it -----------------------------------------------------------------------------
 
@@ -276,16 +285,51 @@ class Context:
 class Item:
     """Something a job hands out while it runs, leased to one connection until it is acknowledged.
 
-    `path` is local, `key` is where it came from, `size` is in bytes.
+    Unpacks as ``path, size``. It is there until the next one is asked for.
+
+    Attributes
+    ----------
+    number : int
+        Counts the items of the job from 0.
+    path : str
+        Local: a folder, a file, or what the names of a sample's files begin with.
+    key : str
+        Relative to the source: folder, file, or the sample's name without extensions.
+    size : int
+        Bytes of its files.
+    epoch : int
+        From 0.
+    began : float
+        When there was room for it, so that its bytes could be asked for (``time.monotonic``, 0 if nobody noted it).
     """
 
     number: int
     path: str
     key: str
     size: int
+    epoch: int = 0
+    began: float = 0.0
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.path, self.size))
+
+    @property
+    def files(self) -> list[str]:
+        """Its local files, sorted."""
+        if os.path.isdir(self.path):
+            return sorted(
+                os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names
+            )
+        if os.path.isfile(self.path):
+            return [self.path]
+        return sorted(glob.glob(f"{glob.escape(self.path)}.*"))
+
+
+class Waiting(Protocol):
+    """Who is told how long items were waited for."""
+
+    def add(self, asked: float, came: float, item: Item) -> None:
+        """When an item was asked for and when it came (``time.monotonic``)."""
 
 
 class Job(Protocol):
@@ -319,10 +363,13 @@ class Job(Protocol):
     def interrupt(self) -> bool:
         """Ctrl-C in the foreground; False when others wait too, and it only detached."""
 
-    def items(self, credit: int = 2) -> Iterator[Item]:
+    def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         """The items it hands out; at most `credit` are leased at a time, each until the next is asked for.
 
-        Who leaves early gives back what it has not seen."""
+        Who leaves early gives back what it has not seen. `waits` is told how long each was waited for."""
+
+    def release(self) -> None:
+        """End a job that is bound to this process, and wait until what it held is free."""
 
 
 class Host(Protocol):
@@ -347,12 +394,22 @@ class Display(Protocol):
     def follow(self, job: Job, *, quiet: bool = False) -> Report:
         """Show a foreground job until it ends; returns its Report or raises."""
 
+    def begin(self, job: Job) -> None:
+        """Before the first snapshot of a job that its caller follows itself."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """At each change, at most four times a second."""
+
+    def end(self, text: str, report: Report | None) -> None:
+        """Once, at the end: the last, true line, and the report if there is one."""
+
 
 class _Slots:
-    """Which Host and Display are used; each is a factory, called when first needed."""
+    """Which Host and Display are used, and what makes an iterable of a stream; each is called when first needed."""
 
     host: Callable[[], Host]
     display: Callable[[], Display]
+    stream: Callable[[Operation, bool], Any]
 
 
 slots = _Slots()

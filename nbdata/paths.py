@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from nbdata.errors import BadOption
 
 __all__ = [
+    "OWN_FOLDER",
     "canonical",
     "expand_names",
     "glob_base",
@@ -24,6 +25,9 @@ __all__ = [
     "join",
     "last_component",
 ]
+
+#: The folder that is nobody's data, at every depth: partials, caches, locks.
+OWN_FOLDER = ".nbdata"
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # What str(Path("s3://bucket/x")) gives; one letter would be a drive.

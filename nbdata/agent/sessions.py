@@ -63,6 +63,8 @@ class Session:
             _sessions.pop(self.id, None)
             for job in list(self._foreground):
                 self.leave(job)
+                if job.operation.bound:
+                    job.task.cancel()
             self._sock.close()
 
     def leave(self, job: EngineJob) -> None:
@@ -254,11 +256,11 @@ class Session:
 
     def _hand_out(self, job: EngineJob, credit: int) -> None:
         try:
-            while self.open and not (job.leases.exhausted(self.id) or job.task.finished):
+            while self.open and not job.leases.exhausted(self.id):
                 item = job.leases.lease(self.id, credit, 0.2)
                 if item is not None:
-                    self._send({"item": [item.number, item.path, item.key, item.size]})
-            error = job.task.error
+                    self._send({"item": list(vars(item).values())})
+            error = job.why_no_more()
             self._send({"end": True, "error": error.to_dict() if error else None})
         except OSError:
             return

@@ -16,10 +16,13 @@ from nbdata.client.context import bindings_of, capture
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.engine.spool import read_page
 from nbdata.errors import TransferFailed
-from nbdata.operation import Item, Operation
+from nbdata.operation import Item, Operation, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot
 
 __all__ = ["InlineHost", "InlineJob", "inline_host"]
+
+# Seconds to wait until a stream that was left has deleted what it had on the disk.
+_RELEASED = 10.0
 
 
 class InlineJob:
@@ -78,21 +81,30 @@ class InlineJob:
         self._job.task.cancel()
         return True
 
-    def items(self, credit: int = 2) -> Iterator[Item]:
-        leases, task = self._job.leases, self._job.task
+    def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
+        leases = self._job.leases
         consumer = f"inline-{id(self)}-{time.monotonic_ns()}"
+        asked = time.monotonic()
         try:
-            while not (leases.exhausted(consumer) or task.finished):
+            while not leases.exhausted(consumer):
                 item = leases.lease(consumer, credit, 0.1)
                 if item is not None:
+                    if waits is not None:
+                        waits.add(asked, time.monotonic(), item)
                     try:
                         yield item
                     finally:
                         leases.acknowledge(consumer, item.number)
+                    asked = time.monotonic()
         finally:
             leases.give_back(consumer)
-        if task.finished and task.error is not None:
-            raise task.error
+        error = self._job.why_no_more()
+        if error is not None:
+            raise error
+
+    def release(self) -> None:
+        self.cancel()
+        self._job.task.wait_end(_RELEASED)
 
 
 def conclude(report: Report, error: BaseException | None, on_error: str) -> Report:

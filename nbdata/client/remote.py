@@ -15,7 +15,7 @@ from nbdata.client.context import capture
 from nbdata.client.inline import conclude
 from nbdata.client.launch import connect
 from nbdata.errors import AgentUnavailable, NotFound, error_from_dict
-from nbdata.operation import Item, Operation
+from nbdata.operation import Item, Operation, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints
 
@@ -24,6 +24,8 @@ __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
 # Seconds for which an interrupted kernel shows the agent that it is still there; longer than the agent waits.
 _LINGER = 3.0
+# Seconds to wait until a stream that was left has deleted what it had on the disk.
+_RELEASED = 10.0
 
 
 class AgentJob:
@@ -126,20 +128,33 @@ class AgentJob:
         if lifeline is not None:
             lifeline.close()
 
-    def items(self, credit: int = 2) -> Iterator[Item]:
+    def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         with _reach(self._where) as connection:
             connection.ask({"do": "items", "job": self._id, "credit": credit})
             while True:
+                asked = time.monotonic()
                 message = connection.receive()
                 if "item" not in message:
                     break
                 item = Item(*message["item"])
+                if waits is not None:
+                    waits.add(asked, time.monotonic(), item)
                 try:
                     yield item
                 finally:  # also when the consumer leaves its loop: this one it has had
                     connection.send({"done": item.number})
         if message.get("error"):
             raise error_from_dict(message["error"])
+
+    def release(self) -> None:
+        # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.
+        with contextlib.suppress(AgentUnavailable, NotFound):
+            self._ask("cancel")
+            end = time.monotonic() + _RELEASED
+            for _ in self.watch():
+                if time.monotonic() > end:
+                    break
+        self._let_go()
 
 
 class AgentHost:

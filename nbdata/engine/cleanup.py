@@ -16,13 +16,12 @@ from typing import Any
 from nbdata.engine.leftovers import left_at_store, left_on_disk, really_inside
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import AccessDenied, NbdataError
-from nbdata.paths import is_inside, is_url
+from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.ledger import dead_holders
 from nbdata.stores.local import disk_error
 from nbdata.transfer.index import Index
-from nbdata.transfer.landing import OWN_FOLDER
 from nbdata.transfer.locks import TargetLock, dead_locks
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import forget_begun, remembered

@@ -10,7 +10,7 @@ from nbdata.engine import runner
 from nbdata.engine.leases import Leases
 from nbdata.engine.spool import read_page
 from nbdata.engine.task import Task
-from nbdata.errors import NotFound
+from nbdata.errors import NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
 
@@ -20,6 +20,10 @@ __all__ = ["EngineJob", "Jobs"]
 _KEPT, _KEPT_PLANS = 200, 20
 # Jobs that move bytes at a time; more wait in QUEUED.
 _RUNNING = 8
+# Streams at a time: they live as long as a training, so they do not count with the others.
+_STREAMS = 64
+# Seconds that a job may take to end after its last item.
+_ENDING = 60.0
 # States in which the same line attaches; one that is being cancelled is waited for instead.
 _ATTACHABLE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED")
 
@@ -39,6 +43,19 @@ class EngineJob:
         """Its id."""
         return self.task.id
 
+    def why_no_more(self) -> NbdataError | None:
+        """The error that ended its items before their end, or None if they came to their end.
+
+        Items that were all handed out may yet be followed by an error of the job; it is told too.
+        """
+        error = self.leases.error
+        if error is None and self.leases.ended:
+            self.task.wait_end(_ENDING)
+            error = self.task.error
+            if error is None and not self.leases.complete:
+                error = NbdataError("the job ended before all items were handed out", remedy="See its report")
+        return error
+
     def page(self, name: str, offset: int) -> tuple[list[Row], int | None]:
         """Rows of its ``plan`` or ``report`` from a byte offset on."""
         return read_page(f"{self.folder}/{'plan' if name == 'plan' else 'report'}.jsonl", offset)
@@ -52,7 +69,7 @@ class Jobs:
         self._plans: list[str] = []
         self._planning = 0
         self._lock = threading.Lock()
-        self._slots = threading.Semaphore(_RUNNING)
+        self._slots = {False: threading.Semaphore(_RUNNING), True: threading.Semaphore(_STREAMS)}
         self._changed = changed or (lambda: None)
 
     def plan(
@@ -101,12 +118,14 @@ class Jobs:
 
     def _work(self, job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
         try:
-            while not self._slots.acquire(timeout=0.2):
-                task.enter("QUEUED", f"waits for one of {_RUNNING} running jobs to end")
+            slot = self._slots[job.operation.bound]
+            while not slot.acquire(timeout=0.2):
+                count = _STREAMS if job.operation.bound else _RUNNING
+                task.enter("QUEUED", f"waits for one of {count} running jobs to end")
             try:
                 return runner.perform(job.operation, context, task, job.folder, bindings, job.leases)
             finally:
-                self._slots.release()
+                slot.release()
         finally:
             self._changed()
 

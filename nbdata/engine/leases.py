@@ -11,31 +11,34 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from nbdata.errors import NbdataError
 from nbdata.operation import Item
 from nbdata.transfer.control import Control
 
 __all__ = ["Leases"]
 
-# Items that wait to be leased; the engine holds when they are not taken.
-_WAITING = 1
-
 
 class Leases:
     """The items of one job; safe to use from many threads."""
 
-    def __init__(self, control: Control, *, done: Callable[[Item], None] | None = None) -> None:
+    def __init__(self, control: Control) -> None:
         self._control = control
-        self._done = done or (lambda _item: None)
+        self._done: Callable[[Item], None] = lambda _item: None
+        self._bound = 1
         self._ready: deque[Item] = deque()
         self._leased: dict[str, dict[int, Item]] = {}
         self._changed = threading.Condition()
-        self._closed = self._ended = False
-        self._failed: BaseException | None = None
+        self._closed = self._ended = self._complete = False
+        self._error: NbdataError | None = None
+
+    def opened(self, done: Callable[[Item], None], *, bound: int) -> None:
+        """Say what becomes of acknowledged items, and how many may wait to be leased (else 1)."""
+        self._done, self._bound = done, bound
 
     def offer(self, item: Item) -> None:
         """Hand out one more item; waits while the ones before are not taken. Cancelled if the job is to end."""
         with self._changed:
-            while len(self._ready) >= _WAITING:
+            while len(self._ready) >= self._bound:
                 self._changed.wait(0.1)
                 self._control.checkpoint()
             self._ready.append(item)
@@ -49,19 +52,39 @@ class Leases:
             while self._ready or any(self._leased.values()):
                 self._changed.wait(0.1)
                 self._control.checkpoint()
+            self._complete = not self._ended
 
-    def end(self) -> None:
-        """The job is over, whatever is left: consumers must not wait."""
+    def end(self, error: NbdataError | None = None) -> None:
+        """The job is over, whatever is left: consumers must not wait. Only the first `error` counts."""
         with self._changed:
-            self._closed = self._ended = True
+            self._ended = True
+            self._error = self._error or error
             self._ready.clear()
             self._changed.notify_all()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over, whatever is left."""
+        return self._ended
+
+    @property
+    def error(self) -> NbdataError | None:
+        """Why it ended, where that was told."""
+        return self._error
+
+    @property
+    def complete(self) -> bool:
+        """Whether every item was taken and acknowledged."""
+        return self._complete
 
     def lease(self, consumer: str, credit: int, timeout: float) -> Item | None:
         """The next item for a consumer that holds fewer than `credit`; None after `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ended or (self._ready and self._holds(consumer) < credit), timeout
+                lambda: (
+                    (self._ready and self._holds(consumer) < credit) or self._ended or self._no_more(consumer)
+                ),
+                timeout,
             )
             if not self._ready or self._holds(consumer) >= credit:
                 return None
@@ -77,8 +100,11 @@ class Leases:
     def exhausted(self, consumer: str) -> bool:
         """Whether nothing will come any more for a consumer; what others hold may yet be given back."""
         with self._changed:
-            others = any(items for name, items in self._leased.items() if name != consumer)
-            return self._closed and not self._ready and (not others or self._ended)
+            return self._ended or self._no_more(consumer)
+
+    def _no_more(self, consumer: str) -> bool:
+        others = any(items for name, items in self._leased.items() if name != consumer)
+        return self._closed and not self._ready and not others
 
     def acknowledge(self, consumer: str, number: int) -> None:
         """The consumer is done with an item."""

@@ -15,11 +15,10 @@ from typing import Any
 
 from nbdata.engine.run import Run
 from nbdata.errors import NotFound
-from nbdata.paths import is_inside
+from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
 from nbdata.stores.local import PARTIAL, disk_error
 from nbdata.transfer.index import Index, written_below
-from nbdata.transfer.landing import OWN_FOLDER
 from nbdata.transfer.locks import TargetLock
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered

@@ -10,18 +10,18 @@ from nbdata.engine.decide import decide_pull
 from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
-from nbdata.engine.sources import Found, find
+from nbdata.engine.sources import Found, find, folder_part
 from nbdata.engine.verify import check_for, plain_md5
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
 from nbdata.integrity.digests import new_digest
-from nbdata.paths import glob_base, has_glob
+from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.landing import OWN_FOLDER, Landed, Landing
+from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.partials import Partial, part_size_for, peek_present, validator
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
@@ -171,7 +171,7 @@ class _Pulling:
         if not planned.actions:
             self.outcome.notes.extend(planned.notes)
         self.index = Index(run.context.state_dir, self.op.source, self.root, _identity(self.root))
-        self.store = run.open(_folder_part(self.op.source)).store
+        self.store = run.open(folder_part(self.op.source)).store
         self.verified: dict[str, bool] = {}
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
@@ -352,8 +352,3 @@ class _Pulling:
                     continue
                 self.index.put({row.path: None})
                 self.outcome.add(row.path, "deleted", row.size)
-
-
-def _folder_part(source: str) -> str:
-    """A place in the same store that is sure to be openable: the source without its glob."""
-    return glob_base(source) if has_glob(source) else source

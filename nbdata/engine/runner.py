@@ -28,7 +28,7 @@ from nbdata.transfer.locks import TargetLock
 __all__ = ["Planning", "load_all", "make_plan", "new_task", "perform"]
 
 # Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
-_VERBS = ("pull", "push", "md5check", "untar_volumes", "quota", "cleanup", "probe")
+_VERBS = ("pull", "push", "md5check", "untar_volumes", "cache_stream", "quota", "cleanup", "probe")
 
 
 class _Verb(Protocol):
@@ -114,12 +114,12 @@ def perform(
 ) -> Report:
     """Plan, take the target's lock, reserve, move, report; the callable that a Task runs."""
     run = Run(operation, context, task, folder, dict(bindings), leases=leases)
-    where = operation.local_target()
+    where, locked = operation.local_target(), operation.locked_target()
     with contextlib.ExitStack() as stack:
         stack.callback(leases.end)
         stack.callback(run.close)
-        if where is not None:
-            stack.enter_context(_locked(task, where))
+        if locked is not None:
+            stack.enter_context(_locked(task, locked))
         task.enter("PLANNING")
         planned = _planned(run)
         task.expect(files=planned.files or None, bytes=planned.bytes or None)

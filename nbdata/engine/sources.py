@@ -14,7 +14,7 @@ from nbdata.stores.redaction import redacted
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex
 
-__all__ = ["Found", "find"]
+__all__ = ["Found", "find", "folder_part"]
 
 
 @dataclass(frozen=True)
@@ -112,3 +112,8 @@ def _glob(run: Run, place: str) -> Found:
             "nothing matches", path=redacted(place), remedy="'*' stays in a folder, '**' crosses folders"
         )
     return Found(location, None, itertools.chain([first], matching))
+
+
+def folder_part(source: str) -> str:
+    """A place in the same store that is sure to be openable: the source without its glob."""
+    return glob_base(source) if has_glob(source) else source

@@ -44,6 +44,7 @@ class Task:
         self._changed = threading.Condition(threading.RLock())
         self._aborts: dict[Callable[[], None], None] = {}
         self._stopping = False
+        self._fault: NbdataError | None = None
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
@@ -68,10 +69,11 @@ class Task:
         self._began = time.monotonic()
         try:
             report = work(self)
-        except Cancelled as error:
-            self._end("CANCELLED", error)
         except NbdataError as error:
-            self._end("CANCELLED" if self._stopping else "FAILED", error)
+            if self._fault is not None:
+                self._end("FAILED", self._fault)
+            else:
+                self._end("CANCELLED" if self._stopping or isinstance(error, Cancelled) else "FAILED", error)
         except BaseException as error:
             import traceback
 
@@ -198,6 +200,17 @@ class Task:
         for abort in aborts:
             abort()
         return True
+
+    def fail(self, error: NbdataError) -> None:
+        """End the work soon, as failed: one of its threads has met what ends all."""
+        with self._changed:
+            if self._stopping:
+                return
+            self._stopping, self._fault = True, error
+            self._changed.notify_all()
+            aborts = list(self._aborts)
+        for abort in aborts:
+            abort()
 
     def interrupt(self) -> None:
         """Its host ends now: record that, whatever the work does."""

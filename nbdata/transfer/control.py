@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from nbdata.errors import NbdataError
+
 __all__ = ["Control"]
 
 
@@ -28,3 +30,9 @@ class Control(Protocol):
 
     def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
         """Add to what is done."""
+
+    def fail(self, error: NbdataError) -> None:
+        """End the work soon, as failed; every checkpoint raises Cancelled from now on."""
+
+    def phase(self, text: str) -> None:
+        """Say in a word what it does now."""

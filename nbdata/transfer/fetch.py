@@ -11,7 +11,7 @@ from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, StoreUna
 from nbdata.stores.base import Body, ObjectInfo, Store
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
-from nbdata.transfer.partials import Partial
+from nbdata.transfer.partials import Parts
 from nbdata.transfer.retry import retrying
 
 __all__ = ["BIG", "Check", "PartedFetch", "RangesIgnored", "fetch_whole"]
@@ -154,7 +154,7 @@ class PartedFetch:
         control: Control,
         store: Store,
         info: ObjectInfo,
-        partial: Partial,
+        partial: Parts,
         checks: CheckFactory,
         *,
         done: Callable[[bool], None],

@@ -24,12 +24,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, UnsafeMember
+from nbdata.paths import OWN_FOLDER
 from nbdata.stores.local import disk_error
 
-__all__ = ["OWN_FOLDER", "Landed", "Landing"]
+__all__ = ["Landed", "Landing"]
 
-#: The folder that is nobody's data.
-OWN_FOLDER = ".nbdata"
 # Files that may wait for the committer; a full queue holds the writers.
 _WAITING = 512
 # Files of a batch: bounds what a kill makes us fetch again.

@@ -8,6 +8,7 @@ of the machine. The header holds a hash of the source, never a URL that could ca
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import hashlib
 import json
@@ -18,7 +19,7 @@ import zlib
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
 
-__all__ = ["PART", "Partial", "part_size_for", "peek_present", "validator"]
+__all__ = ["PART", "Partial", "Parts", "UnrecordedParts", "part_size_for", "peek_present", "validator"]
 
 #: Bytes of a part, up to `_MANY` parts.
 PART = 16 << 20
@@ -88,18 +89,69 @@ def peek_present(staging: str, path: str, source: str, info: ObjectInfo) -> int:
     return sum(min(part, info.size - n * part) for n in done)
 
 
-class Partial:
+class Parts(abc.ABC):
+    """The parts of one object in a file, and which of them are there; marked from many threads."""
+
+    fd: int
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.part_size = part_size_for(size)
+        self.count = -(-size // self.part_size)
+        self.done: set[int] = set()
+        self._lock = threading.Lock()
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Where part `number` (from 0) begins and ends."""
+        start = number * self.part_size
+        return start, min(start + self.part_size, self.size)
+
+    def missing(self) -> list[int]:
+        """The parts that are yet to be fetched."""
+        return [n for n in range(self.count) if n not in self.done]
+
+    def contiguous(self) -> int:
+        """Up to which byte everything from the start is there."""
+        with self._lock:
+            number = 0
+            while number in self.done:
+                number += 1
+        return min(number * self.part_size, self.size)
+
+    @abc.abstractmethod
+    def mark(self, number: int) -> None:
+        """Note a part whose bytes were all written."""
+
+    @abc.abstractmethod
+    def restart(self) -> None:
+        """Forget all parts: the bytes are not what they should be."""
+
+
+class UnrecordedParts(Parts):
+    """Parts of a file that nobody continues after a stop, as in a cache."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        super().__init__(size)
+        self.fd = fd
+
+    def mark(self, number: int) -> None:
+        with self._lock:
+            self.done.add(number)
+
+    def restart(self) -> None:
+        with self._lock:
+            self.done.clear()
+
+
+class Partial(Parts):
     """The partial of one object; parts may be marked from many threads.
 
     `restarted` says that an earlier partial was of another version and was thrown away.
     """
 
     def __init__(self, staging: str, path: str, source: str, info: ObjectInfo, mode: int) -> None:
+        super().__init__(info.size)
         self.data, self._record = _names(staging, path)
-        self.size = info.size
-        self.part_size = part_size_for(info.size)
-        self.count = -(-info.size // self.part_size)
-        self._lock = threading.Lock()
         header = _header(path, source, info)
         found, done, good = _read_record(self._record)
         usable = found == header and bool(header["validator"]) and os.path.exists(self.data)
@@ -123,15 +175,6 @@ class Partial:
         os.write(self._log, b"%08x %b\n" % (zlib.crc32(body), body))
         os.fdatasync(self._log)
 
-    def span(self, number: int) -> tuple[int, int]:
-        """Where part `number` (from 0) begins and ends."""
-        start = number * self.part_size
-        return start, min(start + self.part_size, self.size)
-
-    def missing(self) -> list[int]:
-        """The parts that are yet to be fetched."""
-        return [n for n in range(self.count) if n not in self.done]
-
     def mark(self, number: int) -> None:
         """Record a part whose bytes were all written: sync them, then say so."""
         try:
@@ -141,14 +184,6 @@ class Partial:
                 self.done.add(number)
         except OSError as error:
             raise disk_error(error, self.data) from error
-
-    def contiguous(self) -> int:
-        """Up to which byte everything from the start is there."""
-        with self._lock:
-            number = 0
-            while number in self.done:
-                number += 1
-        return min(number * self.part_size, self.size)
 
     def restart(self) -> None:
         """Forget all parts: the bytes are not what they should be."""

@@ -1,0 +1,203 @@
+"""The iterable that ``cache_stream`` gives: one loop over the items of a job that is bound to this process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+
+from nbdata.client.waits import Waits
+from nbdata.errors import BadOption, NbdataError, TransferFailed
+from nbdata.operation import Display, Item, Job, Operation, slots
+from nbdata.report import Report, Snapshot
+from nbdata.sizes import format_duration, format_size
+
+__all__ = ["Stream", "make_stream"]
+
+# Items that the agent may have sent ahead; they wait in the socket, and their files in the cache.
+_CREDIT = 16
+# Seconds between two updates of what is shown.
+_SHOW_EVERY = 0.5
+
+
+class Stream:
+    """Items of a store, fetched ahead into a bounded folder; made by `nbdata.cache_stream`.
+
+    Fetching begins when it is made. Each loop over it is a pass of its own with all epochs; what is on the disk is
+    deleted when the loop ends, however it does, or when the stream is closed or forgotten.
+
+    Attributes
+    ----------
+    report : Report or None
+        Of the last pass that ended: items, bytes, and in ``details["waited"]`` the seconds for which the loop waited
+        (`first`, `room`, `store`; see ``nbdata.client.waits``).
+
+    Examples
+    --------
+    >>> stream = nbdata.cache_stream("s3://bucket/video", max_size="1g")  # doctest: +SKIP
+    >>> for path, size in stream:  # doctest: +SKIP
+    ...     train(path)
+    """
+
+    def __init__(self, operation: Operation, quiet: bool = False) -> None:
+        self._operation, self._quiet, self._process = operation, quiet, os.getpid()
+        self._next: _Pass | None = _Pass(operation, quiet)
+        self._current: weakref.ref[_Pass] | None = None
+        self.report: Report | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self._operation.verb} {self._operation.places()[0]}>"
+
+    def __iter__(self) -> Iterator[Item]:
+        if os.getpid() != self._process:
+            raise BadOption(
+                "this stream belongs to the process that made it, and this is a child of it",
+                remedy="In the workers of a loader use nbdata.loaders.pytorch.CacheStreamDataset, which deals the "
+                "items out to them",
+            )
+        begun, self._next = self._next or _Pass(self._operation, self._quiet), None
+        self._current = weakref.ref(begun)
+        try:
+            yield from begun.items()
+        finally:
+            self.report = begun.close()
+
+    def by_epoch(self) -> Iterator[tuple[int, Iterator[Item]]]:
+        """Epoch after epoch, each as its number and an iterator over its items."""
+        return itertools.groupby(self, key=lambda item: item.epoch)
+
+    def close(self) -> None:
+        """End what is running and delete what is on the disk; a loop over it ends at its next item."""
+        begun, self._next = self._next, None
+        for one in (begun, self._current() if self._current is not None else None):
+            if one is not None:
+                self.report = one.close() or self.report
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Pass:
+    """One job and its items."""
+
+    def __init__(self, operation: Operation, quiet: bool) -> None:
+        self._on_error: str = getattr(operation, "on_error", "raise")
+        self._source = operation.places()[0]
+        self._waits = Waits()
+        self._files = self._bytes = 0
+        self._began = time.monotonic()
+        self._display: Display | None = None if quiet else slots.display()
+        self._process, self._complete = os.getpid(), False
+        self._job: Job | None = slots.host().submit(operation, background=False)
+        # However this object goes. If the process goes, the agent sees the connection end.
+        self._released = weakref.finalize(self, _release, self._job, self._process)
+        self._planned = _planned(self._job)
+
+    def items(self) -> Iterator[Item]:
+        job, shown = self._job, 0.0
+        if job is None:
+            return
+        if self._display is not None:
+            self._display.begin(job)
+        self._began = time.monotonic()
+        try:
+            for item in job.items(_CREDIT, self._waits):
+                if self._display is not None and time.monotonic() - shown > _SHOW_EVERY:
+                    shown = time.monotonic()
+                    self._display.update(self._snapshot())
+                yield item
+                if self._job is None:
+                    return  # closed meanwhile
+                self._files += 1
+                self._bytes += item.size
+            self._complete = True
+        except TransferFailed:
+            self._complete = True
+            if self._on_error != "report":
+                raise
+
+    def _snapshot(self) -> Snapshot:
+        now = self._planned
+        return Snapshot(
+            id=now.id,
+            verb=now.verb,
+            source=now.source,
+            state="RUNNING",
+            files=self._files,
+            files_total=now.files_total,
+            bytes=self._bytes,
+            bytes_total=now.bytes_total,
+            seconds=time.monotonic() - self._began,
+            created=now.created,
+            owner=now.owner,
+            phase=f"waited {format_duration(self._waits.seconds)}",
+        )
+
+    def close(self) -> Report | None:
+        """Release everything; the Report, the first time."""
+        job, self._job = self._job, None
+        if job is None or os.getpid() != self._process:
+            return None
+        seconds = time.monotonic() - self._began
+        self._released.detach()
+        try:
+            if self._complete:
+                for _ in job.watch():
+                    pass
+            else:
+                job.release()
+            report = job.report()
+        except NbdataError:  # the agent is gone, and said so to the loop
+            report = Report(self._planned.verb, self._source, state="INTERRUPTED")
+        report.files, report.bytes, report.seconds = self._files, self._bytes, seconds
+        report.headline = told(self._files, self._bytes, seconds, self._waits)
+        report.details["waited"] = dict(vars(self._waits))
+        if report.state == "CANCELLED" and not self._complete:
+            report.headline += "; the loop was left before its end"
+            report.state = "DONE"  # by the loop's own will
+        if self._display is not None:
+            self._display.end(report.line, report)
+        return report
+
+
+def _release(job: Job, process: int) -> None:
+    if os.getpid() == process:  # a child of a fork has a copy of it, and no say
+        job.release()
+
+
+def _planned(job: Job) -> Snapshot:
+    """How the job looks when it is known what it will do; raises what makes it impossible."""
+    for snapshot in job.watch():
+        if snapshot.state == "RUNNING":
+            return snapshot
+        if snapshot.finished:
+            job.wait()
+            return snapshot
+    raise AssertionError("watch ends with a finished snapshot")
+
+
+def told(files: int, size: int, seconds: float, waits: Waits) -> str:
+    """One plain sentence: what went through, how long the loop waited, and for what."""
+    rate = f" ({format_size(size / seconds)}/s)" if seconds > 0 else ""
+    text = f"{files:,} items, {format_size(size)} in {format_duration(seconds)}{rate}; your code waited "
+    if not files or waits.seconds < 0.05:
+        return text + "for nothing" if waits.seconds < 0.05 else text + format_duration(waits.seconds)
+    parts = [
+        (waits.first, "for the first item"),
+        (waits.store, "for the store"),
+        (waits.room, "because the cache was full of what it held itself (a larger --max-size would help)"),
+    ]
+    share = f" ({waits.seconds / seconds:.0%})" if seconds > 0 else ""
+    what = ", ".join(f"{format_duration(s)} {why}" for s, why in parts if s >= 0.05)
+    return f"{text}{format_duration(waits.seconds)}{share}: {what}"
+
+
+def make_stream(operation: Operation, quiet: bool) -> Stream:
+    """What `slots.stream` is filled with."""
+    return Stream(operation, quiet)

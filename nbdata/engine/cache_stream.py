@@ -1,0 +1,386 @@
+"""cache_stream: plan and perform. Items pass through a bounded folder, in order, several fetched ahead.
+
+One generator takes room for item after item and gives out the work; workers fetch the files; whoever finishes the last
+file of an item hands out what is whole, in order. What a consumer has acknowledged is deleted, or kept for the next
+epoch, and its room lets the generator go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from nbdata.caching.folder import CacheFolder
+from nbdata.caching.order import NEVER, Turn, turns
+from nbdata.caching.room import CacheRoom, Slot
+from nbdata.engine.items import Group, ItemFile, grouped
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.sources import find, folder_part
+from nbdata.engine.verify import check_for
+from nbdata.errors import BadOption, NbdataError, NotEnoughSpace, NotFound, SourceChanged
+from nbdata.operation import Item
+from nbdata.report import Plan, Report, Row
+from nbdata.sizes import format_size
+from nbdata.space.ledger import Ledger, not_enough
+from nbdata.space.limits import disk_of, limited_folders
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import disk_error
+from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.partials import UnrecordedParts
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.selection import Entry, Selection
+from nbdata.verbs.cache_stream import CacheStream
+
+__all__ = ["perform", "plan"]
+
+# Items that may be handed out and not yet given back, or wait for that; bounds memory when all is in the cache.
+_AHEAD = 4096
+# Files beside the folders that are named in a note.
+_NAMED = 5
+# How often what is in the cache is shown, in seconds.
+_SHOW_EVERY = 0.5
+
+
+def plan(run: Run) -> Plan:
+    """Group the selected objects into items, and find whether the limit holds the largest; writes nothing."""
+    op = run.operation
+    assert isinstance(op, CacheStream)
+    block = disk_of(op.cache_dir)[2]
+    out = Plan("cache_stream", op.source)
+    rows = run.row_file("plan")
+    loose = list[str]()
+    total = largest = files = 0
+    largest_key = ""
+    found = find(run, op.source)
+    groups = grouped(Selection.of(op).apply(found.entries), op.by, loose.append)
+    for group in ItemFile(run.folder, block).write(groups):
+        run.control.checkpoint()
+        refused = group.refused()
+        room = 0 if refused else group.room(block)
+        total += room
+        files += len(group.entries)
+        if room > largest:
+            largest, largest_key = room, group.key
+        action = "unrepresentable" if refused else "stream"
+        detail = {"files": len(group.entries), **({"reason": ": ".join(refused)} if refused else {})}
+        out.count(action, max(group.size, 0))
+        rows.add(Row(group.key, action, group.size, detail))
+    rows.close()
+    out.rows = rows.rows()
+    if not out.actions:
+        raise _nothing(op, len(loose))
+    if loose:
+        out.notes.append(_left_out(loose))
+    overhead = CacheFolder.OVERHEAD_BLOCKS * block
+    out.needed = min(_capacity(run, op, largest + overhead, largest_key), total + overhead)
+    out.inodes = min(2 * files, out.needed // block) + CacheFolder.OVERHEAD_BLOCKS
+    items, size = out.actions.get("stream", [0, 0])
+    number, of = op.share()
+    out.files = len(range(number, items, of)) * op.epochs
+    out.bytes = size * op.epochs if of == 1 else 0  # which items a part gets is drawn for each epoch
+    return out
+
+
+def _nothing(op: CacheStream, loose: int) -> NbdataError:
+    if loose:
+        return BadOption(
+            f"cache_stream: no folders below {op.source}, and {loose:,} files",
+            remedy="Use --by file or --by sample, or name the folder that holds the folders",
+        )
+    why = Selection.of(op).none_left()
+    return NotFound(
+        why or "there is nothing to stream", path=op.source, remedy="Loosen the filters" if why else ""
+    )
+
+
+def _left_out(loose: list[str]) -> str:
+    named = ", ".join(loose[:_NAMED]) + (", …" if len(loose) > _NAMED else "")
+    what = (
+        "1 file beside the folders is" if len(loose) == 1 else f"{len(loose):,} files beside the folders are"
+    )
+    return f"{what} not streamed: {named} (--by file streams all files)"
+
+
+def _capacity(run: Run, op: CacheStream, least: int, key: str) -> int:
+    """Bytes that the cache may hold; an error with the size that would do if that is too few."""
+    good = 3 * least
+    if op.max_size is not None:
+        if op.max_size < least:
+            raise BadOption(
+                f"--max-size: {format_size(op.max_size)} is less than the largest item, {key}, takes on the disk",
+                expected=f"at least {least:,} bytes ({format_size(least)})",
+                remedy=f"{format_size(good)} or more lets items be fetched while one is used; a finer --by makes "
+                "smaller items",
+            )
+        return op.max_size
+    limited = limited_folders(run.context.state_dir, run.context.env)
+    room = Ledger().room(op.cache_dir, limited)[0]
+    half = room.free // 2
+    if half < least and not op.ignore_space:
+        if room.free < least:
+            raise not_enough(op.cache_dir, least, 0, room)
+        half = least
+    return half
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Do what the plan says."""
+    op = run.operation
+    assert isinstance(op, CacheStream)
+    assert run.leases is not None
+    try:
+        return _Streaming(run, planned, op).run_all()
+    except NbdataError as error:
+        run.leases.end(error)  # before anything is deleted: who waits must not wait for that
+        raise
+
+
+@dataclass
+class _Delivery:
+    """One turn of an item on its way to the consumer."""
+
+    turn: Turn
+    key: str
+    size: int
+    filling: _Filling
+    began: float
+
+
+class _Filling:
+    """The files of a slot while they are fetched."""
+
+    def __init__(self, slot: Slot, group: Group) -> None:
+        self.slot, self.group = slot, group
+        self.left = len(group.entries)
+        self.ready = self.failed = False
+
+
+class _Streaming:
+    """One stream while it is performed."""
+
+    def __init__(self, run: Run, planned: Plan, op: CacheStream) -> None:
+        assert run.leases is not None
+        self.run, self.op, self.leases = run, op, run.leases
+        self.outcome = Outcome(run)
+        self.outcome.notes.extend(planned.notes)
+        self.block = disk_of(op.cache_dir)[2]
+        self.items = ItemFile(run.folder, self.block)
+        self.store = run.open(folder_part(op.source)).store
+        self.folder = CacheFolder(op.cache_dir, self.block)
+        self.room = CacheRoom(planned.needed - self.folder.overhead, self._delete)
+        self.lock = threading.Lock()
+        self.slots: dict[int, _Filling] = {}  # by the slot's number
+        self.queue: deque[_Delivery] = deque()  # in order; the first may not be whole yet
+        self.offered: dict[int, _Delivery] = {}
+        self.ahead = threading.Semaphore(_AHEAD)
+        self.open_files: set[int] = set()  # of big objects, whose parts come from many workers
+        self.numbered = self.handed = self.hits = 0
+        self.shown = 0.0
+
+    def run_all(self) -> Report:
+        self.items.open()
+        try:
+            with self.folder:
+                self.leases.opened(self._done, bound=2 * _AHEAD)
+                run_units(self.run.control, self._units(), workers=self.op.concurrency)
+                self.leases.close()
+        finally:
+            self.items.close()
+            for fd in self.open_files:  # a stop left them with parts that nobody fetches
+                os.close(fd)
+        counts = {"items": self.handed, "from the cache": self.hits}
+        self.outcome.counts = {**{n: c for n, c in counts.items() if c}, **self.outcome.counts}
+        return self.outcome.report()
+
+    # -- in order: one thread at a time ---------------------------------------------------------
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        op, control = self.op, self.run.control
+        for turn in turns(
+            len(self.items), epochs=op.epochs, shuffle=op.shuffle, seed=op.seed, part=op.share()
+        ):
+            group = self.items.read(turn.item)
+            if (refused := group.refused()) is not None:
+                self._failed(refused[0], BadOption(refused[1], path=refused[0]), "unrepresentable")
+                continue
+            while not self.ahead.acquire(timeout=0.1):
+                control.checkpoint()
+            slot, new = self.room.take(turn.item, group.room(self.block), turn.position, control.checkpoint)
+            with self.lock:
+                filling = self.slots.setdefault(slot.number, _Filling(slot, group))
+                self.queue.append(_Delivery(turn, group.key, group.size, filling, time.monotonic()))
+            self._show()
+            if new:
+                yield from self._fill(filling)
+            else:
+                self.hits += 1
+                control.advance(bytes=group.size)
+                self._hand_out()
+
+    def _fill(self, filling: _Filling) -> Iterator[Callable[[], None]]:
+        folder = self.folder.slot(filling.slot.number)
+        try:
+            os.mkdir(folder, 0o700)
+            for path in {os.path.dirname(entry.path) for entry in filling.group.entries} - {""}:
+                os.makedirs(os.path.join(folder, path), 0o700, exist_ok=True)
+        except OSError as error:
+            raise disk_error(error, folder) from error
+        for entry in filling.group.entries:
+            if self.store.ranges and entry.info.size >= BIG:
+                yield from self._big(filling, entry, f"{folder}/{entry.path}")
+            else:
+                yield partial(self._small, filling, entry, f"{folder}/{entry.path}")
+
+    # -- from many threads ----------------------------------------------------------------------
+
+    def _small(self, filling: _Filling, entry: Entry, path: str) -> None:
+        with self._file(filling, entry):
+            fd = _new_file(path)
+            try:
+                fetch_whole(self.run.control, self.store, entry.info, fd, partial(self._check, entry.info))
+            finally:
+                os.close(fd)
+
+    def _big(self, filling: _Filling, entry: Entry, path: str) -> Iterator[Callable[[], None]]:
+        info = told = entry.info
+        try:
+            if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+                told = retrying(self.run.control, lambda: self.store.head(info.key))
+            check = partial(self._check, info, told)
+            fd = _new_file(path)
+        except NbdataError as error:
+            self._failed(entry.path, error)
+            self._one_less(filling, failed=True)
+            return
+        self.open_files.add(fd)
+        parts = UnrecordedParts(fd, info.size)
+
+        def close() -> None:
+            self.open_files.discard(fd)
+            os.close(fd)
+
+        def done(_verified: bool) -> None:
+            close()
+            self._one_less(filling, failed=False)
+
+        def failed(error: Exception) -> None:
+            close()
+            if isinstance(error, RangesIgnored):
+                os.unlink(path)
+                self.run.control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
+                self._small(filling, entry, path)
+                return
+            with self._file(filling, entry):
+                raise error
+
+        fetch = PartedFetch(
+            self.run.control, self.store, info, parts, lambda _: check(), done=done, failed=failed
+        )
+        yield from fetch.units()
+
+    def _check(self, listed: ObjectInfo, info: ObjectInfo) -> Check:
+        """The check of an object, of which the store says `info` now."""
+        if info.size not in (-1, listed.size):  # room was taken for what was listed
+            raise SourceChanged(
+                "the object changed since it was listed",
+                path=listed.key,
+                expected=f"{listed.size} bytes",
+                got=f"{info.size} bytes",
+            )
+        part_size = None
+        if self.op.verify == "auto" and "-" in info.etag:
+            part_size = self.store.part_size(info)
+        return check_for(info, self.op.verify, part_size)
+
+    @contextlib.contextmanager
+    def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:
+        """The fetch of one file: what it raises ends the stream or leaves the item out."""
+        failed = True
+        try:
+            yield
+            failed = False
+        except NbdataError as error:
+            self._failed(entry.path, error)
+        self._one_less(filling, failed=failed)
+
+    def _failed(self, path: str, error: NbdataError, outcome: str = "failed") -> None:
+        self.run.control.checkpoint()  # what failed because of a stop is no failure
+        if error.path is None:
+            error.path = path
+        if self.op.on_error != "report" or isinstance(error, NotEnoughSpace):
+            self.leases.end(error)
+            self.run.control.fail(error)
+            raise error
+        self.outcome.fail(path, error, outcome=outcome)
+
+    def _one_less(self, filling: _Filling, *, failed: bool) -> None:
+        with self.lock:
+            filling.left -= 1
+            filling.failed |= failed
+            if filling.left:
+                return
+            filling.ready = True
+            slot, files = filling.slot, len(filling.group.entries)
+        if self.run.reservation is not None:
+            self.run.reservation.landed(slot.room, files)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Offer what is whole, in order; an item that cannot be had is left out."""
+        left_out = []
+        with self.lock:
+            while self.queue and self.queue[0].filling.ready:
+                delivery = self.queue.popleft()
+                if delivery.filling.failed:
+                    left_out.append(delivery)
+                    continue
+                path = f"{self.folder.slot(delivery.filling.slot.number)}/{delivery.key}"
+                item = Item(
+                    self.numbered, path, delivery.key, delivery.size, delivery.turn.epoch, delivery.began
+                )
+                self.numbered += 1
+                self.offered[item.number] = delivery
+                self.leases.offer(item)
+        for delivery in left_out:
+            self._give_back(delivery, NEVER)
+
+    def _done(self, item: Item) -> None:
+        """The consumer is done with an item."""
+        with self.lock:
+            delivery = self.offered.pop(item.number)
+            self.handed += 1
+        self.run.control.advance(files=1)
+        self._give_back(delivery, delivery.turn.next_use if self.op.keep == "lru" else NEVER)
+
+    def _give_back(self, delivery: _Delivery, next_use: int) -> None:
+        self.room.release(delivery.filling.slot, next_use)
+        self.ahead.release()
+        self._show()
+
+    def _delete(self, slot: Slot) -> None:
+        self.folder.remove(slot.number)
+        with self.lock:
+            filling = self.slots.pop(slot.number)
+        if self.run.reservation is not None and filling.ready:
+            self.run.reservation.landed(-slot.room, -len(filling.group.entries))
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self.shown > _SHOW_EVERY:
+            self.shown = now
+            used, capacity = format_size(self.room.used), format_size(self.room.capacity)
+            self.run.control.phase(f"{used} of {capacity} in the cache")
+
+
+def _new_file(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise disk_error(error, path) from error

@@ -1,0 +1,130 @@
+"""The items of a stream: grouped from a listing, spooled to disk, read in any order.
+
+A data set may have millions of items; in memory are two numbers for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nbdata.caching.folder import room_of
+from nbdata.formats.samples import by_sample
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.selection import Entry, unrepresentable
+
+__all__ = ["Group", "ItemFile", "grouped"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One item: its name relative to the source, and its objects."""
+
+    key: str
+    entries: list[Entry]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its objects."""
+        return sum(entry.info.size for entry in self.entries)
+
+    def room(self, block: int) -> int:
+        """Bytes of disk that it takes at most."""
+        return room_of([(entry.path, entry.info.size) for entry in self.entries], block)
+
+    def refused(self) -> tuple[str, str] | None:
+        """A path of it that no bounded cache on a disk can hold, and why; None if all is well."""
+        paths = {entry.path for entry in self.entries}
+        for entry in self.entries:
+            path = entry.path
+            reason = unrepresentable(path)
+            if entry.info.size < 0:
+                reason = (
+                    "the store does not say its size, and room for it must be reserved before it is fetched"
+                )
+            elif any(path[:at] in paths for at, char in enumerate(path) if char == "/"):
+                reason = "lies below a name that is an object itself"
+            if reason:
+                return path, reason
+        return None
+
+
+def grouped(entries: Iterable[Entry], by: str, loose: Callable[[str], None]) -> Iterator[Group]:
+    """The items of a listing in key order; `loose` is told of files that belong to none."""
+    if by == "file":
+        yield from (Group(entry.path, [entry]) for entry in entries)
+    elif by == "sample":
+        yield from (Group(key, found) for key, found in by_sample(entries, lambda entry: entry.path))
+    else:
+        yield from _folders(entries, loose)
+
+
+def _folders(entries: Iterable[Entry], loose: Callable[[str], None]) -> Iterator[Group]:
+    name, found = "", list[Entry]()
+    for entry in entries:
+        folder, slash, _ = entry.path.partition("/")
+        if not slash:
+            loose(entry.path)
+            continue
+        if folder != name and found:
+            yield Group(name, found)
+            found = []
+        name = folder
+        found.append(entry)
+    if found:
+        yield Group(name, found)
+
+
+class ItemFile:
+    """Items on disk in two files: one JSON line an item, and where each line begins.
+
+    Made by `write`, in the order of their numbers; `read` is called by one thread at a time.
+    """
+
+    def __init__(self, folder: str, block: int) -> None:
+        self._path, self._block = os.path.join(folder, "items"), block
+        self._begins = array("q")
+
+    def write(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """Write down what passes through."""
+        at = 0
+        with open(self._path, "wb") as lines:
+            for group in groups:
+                self._begins.append(at)
+                at += lines.write(json.dumps(_plain(group), separators=(",", ":")).encode() + b"\n")
+                yield group
+        with open(self._path + ".begins", "wb") as numbers:
+            self._begins.tofile(numbers)
+
+    def open(self) -> None:
+        """Begin to read what another ItemFile of the same folder has written."""
+        with open(self._path + ".begins", "rb") as numbers:
+            self._begins.frombytes(numbers.read())
+        self._lines = open(self._path, "rb")  # noqa: SIM115  closed by close
+
+    def close(self) -> None:
+        """End reading."""
+        self._lines.close()
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def read(self, number: int) -> Group:
+        """The item of a number."""
+        self._lines.seek(self._begins[number])
+        key, entries = json.loads(self._lines.readline())
+        return Group(key, [Entry(path, ObjectInfo(*info)) for path, *info in entries])
+
+
+def _plain(group: Group) -> list[Any]:
+    return [
+        group.key,
+        [
+            (e.path, e.info.key, e.info.size, e.info.etag, e.info.modified, e.info.version)
+            for e in group.entries
+        ],
+    ]

@@ -1,0 +1,1 @@
+"""Packed and grouped data sets: what a sample is, and how its files are named."""

@@ -1,0 +1,45 @@
+"""Samples as WebDataset has them: files of one folder that share the name up to its first dot.
+
+``a/0001.jpg``, ``a/0001.cls.txt`` are the sample ``a/0001`` with the extensions ``jpg`` and ``cls.txt``
+("WebDataset format specification", section on files and keys). Here they are loose objects, not members of a tar
+shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["by_sample", "split_name"]
+
+_Entry = TypeVar("_Entry")
+
+
+def split_name(path: str) -> tuple[str, str]:
+    """Key and extension of a file: what stands before and behind the first dot of its name.
+
+    A name that begins with a dot has no key; it is given whole, with an empty extension.
+    """
+    folder, slash, name = path.rpartition("/")
+    stem, dot, extension = name.partition(".")
+    if not stem:
+        return path, ""
+    return f"{folder}{slash}{stem}", extension if dot else ""
+
+
+def by_sample(
+    entries: Iterable[_Entry], path_of: Callable[[_Entry], str]
+) -> Iterator[tuple[str, list[_Entry]]]:
+    """The samples of a listing in key order, each as soon as it is known to be complete.
+
+    In key order the files of a sample stand together, but for those of a folder whose name begins like the
+    sample's (``a/1.d/x`` between ``a/1.cls`` and ``a/1.jpg``). So few samples are open at a time: as many as folders
+    lie inside each other.
+    """
+    open_samples: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        path = path_of(entry)
+        for key in [key for key in open_samples if not path.startswith(key)]:
+            yield key, open_samples.pop(key)
+        open_samples.setdefault(split_name(path)[0], []).append(entry)
+    yield from open_samples.items()
