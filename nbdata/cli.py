@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -18,12 +20,20 @@ from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation, Option, slots, suggest
 from nbdata.report import Report
 from nbdata.verbs import VERBS
+from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.parsing import help_text, parse
 from nbdata.version import __version__
 
 __all__ = ["main"]
 
 _EXTRA = {"json": Option("Print the Report as JSON on stdout; progress goes to stderr.", kind="flag")}
+_RUN = {
+    "run": Option(
+        "Run COMMAND once for each item, without a shell; {} stands for the item's path, which else comes last. The "
+        "first one that fails ends the stream.",
+        metavar="COMMAND",
+    )
+}
 _MORE = {
     "agent": "Look at or stop the process that does the work: status, stop, log.",
     "demo": "Run the whole job once on an embedded S3 server.",
@@ -84,9 +94,10 @@ def _overview() -> str:
 
 def _verb(cls: type[Operation], words: list[str]) -> int:
     prog = f"nbdata {cls.verb}"
-    operation, face = parse(cls, words, prog=prog, extra=_EXTRA)
+    extra = {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
+    operation, face = parse(cls, words, prog=prog, extra=extra)
     if operation is None:
-        print(help_text(cls, prog, _EXTRA))
+        print(help_text(cls, prog, extra))
         return 0
     as_json, quiet = bool(face["json"]), bool(face["quiet"])
     display = TextDisplay(result=False)
@@ -105,7 +116,9 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             )
         return 0
     try:
-        result = operation.run(quiet=quiet)
+        result = (
+            operation.run(quiet=quiet) if cls is not CacheStream else _each(operation, face["run"], quiet)
+        )
     except TransferFailed as error:
         if as_json and isinstance(error.report, Report):
             _print(error.report, as_json=True, quiet=False)
@@ -118,6 +131,30 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     else:
         _print(result, as_json=as_json, quiet=quiet)
     return 1 if isinstance(result, Report) and not result.ok else 0
+
+
+def _each(operation: Operation, command: str | None, quiet: bool) -> Report:
+    """Run a command for each item of a stream."""
+    try:
+        words = shlex.split(command or "")
+    except ValueError as error:
+        raise BadOption(f"--run: {str(error).lower()}", remedy="Close the quotes") from None
+    if not words:
+        raise BadOption(
+            "nbdata cache_stream needs --run COMMAND: an item is deleted when the next one comes",
+            remedy="For example --run 'python train.py {}'",
+        )
+    stream = operation.run(quiet=quiet)
+    for path, _ in stream:
+        told = [word.replace("{}", path) for word in words]
+        try:
+            status = subprocess.run(told if told != words else [*words, path], check=False).returncode
+        except OSError as error:
+            raise BadOption(f"--run: {words[0]} cannot be run ({os.strerror(error.errno or 0)})") from error
+        if status:
+            raise NbdataError(f"{words[0]} ended with status {status}", path=path)
+    report: Report = stream.report
+    return report
 
 
 def _printable(name: str) -> str:

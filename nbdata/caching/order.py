@@ -21,7 +21,7 @@ class Turn:
     Attributes
     ----------
     position : int
-        Counted over all epochs, from 0.
+        Counted over all epochs of the stream, from 0.
     epoch, item : int
         Both from 0; `item` counts in key order.
     """
@@ -33,7 +33,13 @@ class Turn:
 
 
 def turns(
-    count: int, *, epochs: int = 1, shuffle: bool = False, seed: int = 0, part: tuple[int, int] = (0, 1)
+    count: int,
+    *,
+    epochs: int = 1,
+    first: int = 0,
+    shuffle: bool = False,
+    seed: int = 0,
+    part: tuple[int, int] = (0, 1),
 ) -> Iterator[Turn]:
     """The turns of one consumer.
 
@@ -43,6 +49,8 @@ def turns(
         Number of items.
     epochs : int
         How often each is handed out.
+    first : int
+        Number of the first epoch.
     shuffle : bool
         Draw a new order for each epoch; else key order.
     seed : int
@@ -57,9 +65,10 @@ def turns(
     an item.
     """
     position = 0
-    order = _order(count, 0, shuffle, seed, part)
-    for epoch in range(epochs):
-        after = _order(count, epoch + 1, shuffle, seed, part) if epoch + 1 < epochs else array("q")
+    order = _order(count, first, shuffle, seed, part)
+    for epoch in range(first, first + epochs):
+        last = epoch + 1 == first + epochs
+        after = array("q") if last else _order(count, epoch + 1, shuffle, seed, part)
         places = array("q", [-1]) * (count if after else 0)
         for place, item in enumerate(after):
             places[item] = place

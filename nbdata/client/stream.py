@@ -184,7 +184,7 @@ def _planned(job: Job) -> Snapshot:
 
 def told(files: int, size: int, seconds: float, waits: Waits) -> str:
     """One plain sentence: what went through, how long the loop waited, and for what."""
-    rate = f" ({format_size(size / seconds)}/s)" if seconds > 0 else ""
+    rate = f" ({format_size(size / seconds)}/s)" if seconds >= 0.05 else ""
     text = f"{files:,} items, {format_size(size)} in {format_duration(seconds)}{rate}; your code waited "
     if not files or waits.seconds < 0.05:
         return text + "for nothing" if waits.seconds < 0.05 else text + format_duration(waits.seconds)

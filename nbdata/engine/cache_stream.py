@@ -122,7 +122,7 @@ def _capacity(run: Run, op: CacheStream, least: int, key: str) -> int:
         return op.max_size
     limited = limited_folders(run.context.state_dir, run.context.env)
     room = Ledger().room(op.cache_dir, limited)[0]
-    half = room.free // 2
+    half = room.free // (2 * op.share()[1])  # the other parts want some too
     if half < least and not op.ignore_space:
         if room.free < least:
             raise not_enough(op.cache_dir, least, 0, room)
@@ -204,7 +204,12 @@ class _Streaming:
     def _units(self) -> Iterator[Callable[[], None]]:
         op, control = self.op, self.run.control
         for turn in turns(
-            len(self.items), epochs=op.epochs, shuffle=op.shuffle, seed=op.seed, part=op.share()
+            len(self.items),
+            epochs=op.epochs,
+            first=op.first_epoch,
+            shuffle=op.shuffle,
+            seed=op.seed,
+            part=op.share(),
         ):
             group = self.items.read(turn.item)
             if (refused := group.refused()) is not None:

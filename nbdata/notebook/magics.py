@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import no_var_expand
 
 from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.panels import shown
 from nbdata.operation import Operation, Option
 from nbdata.paths import expand_names
 from nbdata.report import Report
 from nbdata.verbs import VERBS
+from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.parsing import help_text, parse
 
 if TYPE_CHECKING:
@@ -30,12 +32,14 @@ def register(shell: InteractiveShell) -> None:
     """Make ``%pull``, ``%push`` … known to a shell."""
     for cls in VERBS.values():
         shell.register_magic_function(_magic(cls, shell), "line", cls.verb)  # type: ignore[arg-type]
+    shell.register_magic_function(_loop(shell), "cell", CacheStream.verb)  # type: ignore[arg-type]
 
 
 def unregister(shell: InteractiveShell) -> None:
     """Forget them."""
     for verb in VERBS:
         shell.magics_manager.magics["line"].pop(verb, None)
+    shell.magics_manager.magics["cell"].pop(CacheStream.verb, None)
 
 
 def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any]:
@@ -56,6 +60,29 @@ def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any
     magic.__name__ = magic.__qualname__ = cls.verb
     magic.__doc__ = help_text(cls, prog, _EXTRA)
     return magic
+
+
+def _loop(shell: InteractiveShell) -> Callable[[str, str], None]:
+    prog = f"%%{CacheStream.verb}"
+
+    @no_var_expand
+    def loop(line: str, cell: str) -> None:
+        __tracebackhide__ = True  # a traceback is about the body
+
+        def items() -> Any:
+            return _run(CacheStream, prog, line, shell)
+
+        try:
+            run_body(shell, items, cell)
+        except NbdataError as error:
+            raise _in_one_line(error) from None
+
+    loop.__name__ = loop.__qualname__ = CacheStream.verb
+    loop.__doc__ = (
+        f"Run the cell's body once for each item, bound to `{ITEM}`, as the body of a `for`.\n\n"
+        + help_text(CacheStream, prog, _EXTRA)
+    )
+    return loop
 
 
 def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) -> Any:

@@ -56,6 +56,12 @@ class CacheStream(Selecting, Storing):
     by: str = option("folder", "What an item is.", choices=("folder", "file", "sample"))
     shuffle: bool = option(False, "A new random order in each epoch, drawn from --seed.", kind="flag")
     epochs: int = option(1, "How often each item is handed out.", kind="count", metavar="N")
+    first_epoch: int = option(
+        0,
+        "Number of the first epoch, which decides its order: to continue a training.",
+        kind="count",
+        metavar="N",
+    )
     keep: str = option(
         "none",
         "none: delete each item after use; lru: what fits stays for the next epoch, first of all what is needed "

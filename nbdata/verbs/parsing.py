@@ -96,8 +96,9 @@ def _usage(cls: type[Operation], prog: str) -> str:
 
 
 def face_options(cls: type[Operation], extra: Mapping[str, Option]) -> dict[str, Option]:
-    """The options that a face offers with a verb: questions have no plan and no background."""
-    common = {n: o for n, o in FACE_OPTIONS.items() if n == "quiet" or not cls.query}
+    """The options that a face offers with a verb: questions have no plan, they and streams no background."""
+    absent = {"dry_run", "background"} if cls.query else {"background"} if cls.bound else set()
+    common = {n: o for n, o in FACE_OPTIONS.items() if n not in absent}
     return {**common, **extra}
 
 
