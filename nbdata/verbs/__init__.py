@@ -7,6 +7,7 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, suggest
 from nbdata.verbs.cleanup import Cleanup
+from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.pull import Pull
@@ -19,7 +20,7 @@ __all__ = ["VERBS", "operation_from_dict"]
 
 # In the order in which help lists them; probe is the agent's own and not offered.
 VERBS: dict[str, type[Operation]] = {
-    cls.verb: cls for cls in (Pull, Push, Md5check, UntarVolumes, Quota, Transfers, Cleanup)
+    cls.verb: cls for cls in (Pull, Push, Copy, Md5check, UntarVolumes, Quota, Transfers, Cleanup)
 }
 
 
