@@ -31,17 +31,19 @@ class BegunUploads:
     def __init__(self, run: Run, place: str) -> None:
         self._run, self._place = run, place
         self.unfinished: dict[str, Callable[[], None]] = {}
+        self._begun: dict[str, str] = {}  # key to id
         self._abandoning: list[threading.Thread] = []
 
     def begin(self, store: Store, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
         """Begin one, and remember it."""
         upload = store.upload(key, size, headers=headers)
         remember(self._run.context.state_dir, self._place, key, upload.id)
+        self._begun[key] = upload.id
         return upload
 
     def finished(self, key: str) -> None:
         """It is an object now."""
-        forget(self._run.context.state_dir, self._place, key)
+        forget(self._run.context.state_dir, self._begun.pop(key))
 
     def abandon(self, key: str, upload: Upload) -> None:
         """Give it up, aside, so that a store that hangs does not hold a stop."""
@@ -54,16 +56,12 @@ class BegunUploads:
             # The job may be stopping, and with it every request of its own store.
             again = open_place(self._place, self._run.context, fs=self._run.bindings.get("fs"))
             again.store.abort(key, upload.id)
-            forget(self._run.context.state_dir, self._place, key)
+            forget(self._run.context.state_dir, upload.id)
 
     def close(self) -> None:
         """Give up what is unfinished; waits for the store, but not for long."""
         for give_up in list(self.unfinished.values()):
             give_up()
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait until the store has given up what it is told to, but not for long."""
         end = time.monotonic() + (_ABANDON_STOPPED if self._run.control.is_set() else _ABANDON)
         for thread in self._abandoning:
             thread.join(max(0.0, end - time.monotonic()))

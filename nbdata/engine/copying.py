@@ -251,7 +251,6 @@ class Copier:
                 if not isinstance(error, NbdataError):
                     raise error
                 self._control.checkpoint()
-                self._uploads.settle()
                 if isinstance(error, _NothingProved):
                     self._parts_prove = False
                     again = self._parts_by_store(job, told, prove=False)
