@@ -1,7 +1,7 @@
 """Stage, verify, extract and push data between any object store and a small disk.
 
-The same verbs in Python (`pull`, `push`, `md5check`, `untar_volumes`, `quota`, `transfers`, `cleanup`), as
-IPython magics (``%load_ext nbdata``) and on the command line (``nbdata pull …``).
+The same verbs in Python (`pull`, `push`, `copy`, `md5check`, `untar_volumes`, `quota`, `transfers`, `cleanup`),
+as IPython magics (``%load_ext nbdata``) and on the command line (``nbdata pull …``).
 
 Examples
 --------
@@ -35,6 +35,7 @@ from nbdata.operation import Display, Host, Job, Operation, slots
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup
+from nbdata.verbs.copy import Copy, copy
 from nbdata.verbs.md5check import Md5check, md5check
 from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
@@ -55,6 +56,7 @@ __all__ = [
     "Cancelled",
     "ChecksumMismatch",
     "Cleanup",
+    "Copy",
     "Job",
     "Md5check",
     "MissingVolume",
@@ -76,6 +78,7 @@ __all__ = [
     "__version__",
     "cache_stream",
     "cleanup",
+    "copy",
     "md5check",
     "pull",
     "push",

@@ -244,6 +244,8 @@ class Context:
         The part of the client's environment that stores read (``AWS_*``, ``*_PROXY`` …).
     storage_options : dict
         As given with the operation (fsspec names).
+    target_options : dict
+        The same for the target alone, of verbs with two stores; empty where `storage_options` hold there too.
     fsspec_conf : dict
         ``fsspec.config.conf``: protocol to options.
     filesystem : dict or None
@@ -261,6 +263,7 @@ class Context:
     umask: int = 0o022
     env: dict[str, str] = field(default_factory=dict, repr=False)
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
+    target_options: dict[str, Any] = field(default_factory=dict, repr=False)
     fsspec_conf: dict[str, Any] = field(default_factory=dict, repr=False)
     filesystem: dict[str, Any] | None = field(default=None, repr=False)
     state_dir: str = ""

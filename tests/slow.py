@@ -52,8 +52,7 @@ class SlowProxy:
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(16384):
-                if answers:
-                    self._wait(len(data))
+                self._wait(len(data), answers)
                 target.sendall(data)
         for sock in (source, target):
             with contextlib.suppress(OSError):
@@ -64,7 +63,10 @@ class SlowProxy:
         for sock in (source, *done):
             sock.close()
 
-    def _wait(self, size: int) -> None:
+    def _wait(self, size: int, answers: bool) -> None:
+        """Hold bytes back before they go on."""
+        if not answers:
+            return
         with self._lock:
             self.answered += size
             now = time.monotonic()

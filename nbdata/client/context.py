@@ -33,6 +33,7 @@ def capture(operation: Operation) -> Context:
             if n.startswith(_SENT) or n in _SENT_NAMES or n.lower().endswith("_proxy")
         },
         storage_options=dict(options or {}),
+        target_options=dict(getattr(operation, "target_options", None) or {}),
         fsspec_conf=_fsspec_conf(operation),
         filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
         state_dir=state,

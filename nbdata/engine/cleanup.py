@@ -24,7 +24,7 @@ from nbdata.stores.local import disk_error
 from nbdata.transfer.index import Index
 from nbdata.transfer.locks import TargetLock, dead_locks
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.uploads import forget_begun, remembered
+from nbdata.transfer.uploads import forget, remembered
 from nbdata.verbs.cleanup import Cleanup
 
 __all__ = ["perform", "plan"]
@@ -92,7 +92,7 @@ class _Cleaning:
                 continue
             try:
                 retrying(self.run.control, lambda row=row: store.abort(row.path, row.detail["id"]))  # type: ignore[misc]
-                forget_begun(self.run.context.state_dir, begun)
+                forget(self.run.context.state_dir, begun.id)
                 self.outcome.add(row.path, "aborted")
             except NbdataError as error:
                 self.outcome.fail(row.path, error)

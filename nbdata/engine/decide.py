@@ -11,14 +11,14 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Record
 from nbdata.transfer.partials import validator
 
-__all__ = ["Decision", "decide_pull", "decide_push"]
+__all__ = ["Decision", "copied", "decide_copy", "decide_pull", "decide_push"]
 
 
 class Decision(NamedTuple):
     """An action of the plan and, where it needs one, its reason.
 
-    Actions that move: ``fetch`` or ``send`` (new), ``overwrite``, ``compare`` (hashed when performed, moved if it
-    differs). Others: ``unchanged``, ``skip``, ``conflict``.
+    Actions that move: ``fetch``, ``send`` or ``copy`` (new), ``overwrite``, ``compare`` (hashed when
+    performed, moved if it differs). Others: ``unchanged``, ``skip``, ``conflict``.
     """
 
     action: str
@@ -85,4 +85,48 @@ def decide_push(
         return Decision("overwrite")
     return Decision(
         "conflict", "changed on both sides since it was pushed; --overwrite always takes the local file"
+    )
+
+
+def copied(source: ObjectInfo, target: ObjectInfo) -> Record:
+    """The record of an object that was copied from store to store: both validators, and no local file."""
+    return Record(f"{validator(source)}\n{validator(target)}", source.size, -1, 0, 0)
+
+
+def decide_copy(
+    info: ObjectInfo,
+    there: ObjectInfo | None,
+    record: Record | None,
+    *,
+    overwrite: str,
+    size_only: bool,
+) -> Decision:
+    """What to do with one object of the source, given the object at its target (None: there is none).
+
+    Without a record, digests for ETags that are equal prove that the objects are.
+    """
+    if there is None:
+        return Decision("copy")
+    if overwrite == "always":
+        return Decision("overwrite")
+    if overwrite == "never":
+        return Decision("skip", "exists, and --overwrite never")
+    if size_only:
+        return Decision("unchanged" if there.size == info.size else "overwrite")
+    ours, theirs = parse_etag(info.etag), parse_etag(there.etag)
+    if info.size == there.size and ours == theirs and ours.kind in ("md5", "multipart"):
+        return Decision("unchanged")
+    if record is None:
+        return Decision("overwrite")
+    source_tag, _, target_tag = record.tag.partition("\n")
+    same_source = bool(source_tag) and source_tag == validator(info)
+    same_target = bool(target_tag) and target_tag == validator(there)
+    if same_source and same_target:
+        return Decision("unchanged")
+    if same_source:
+        return Decision("overwrite", "the object at the target was changed")
+    if same_target:
+        return Decision("overwrite")
+    return Decision(
+        "conflict", "changed on both sides since it was copied; --overwrite always takes the source's"
     )

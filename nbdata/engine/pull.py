@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from nbdata.engine.datasets import detail_of, info_of
 from nbdata.engine.decide import decide_pull
 from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
@@ -25,7 +26,7 @@ from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.partials import Partial, part_size_for, peek_present, validator
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.selection import Entry, Selection, unrepresentable
+from nbdata.transfer.selection import Selection, unrepresentable
 from nbdata.verbs.pull import Pull
 
 __all__ = ["perform", "plan"]
@@ -77,7 +78,10 @@ def plan(run: Run) -> Plan:
         if kept is not None:
             kept.add(path)
         out.count(action, entry.info.size)
-        rows.add(Row(path, action, entry.info.size, {**_detail(entry, reason), "needed": needed}))
+        detail = detail_of(entry.info) | {"needed": needed}
+        if reason:
+            detail["reason"] = reason
+        rows.add(Row(path, action, entry.info.size, detail))
     if kept is not None:
         plan_local_deletions(op, root, kept, index, out, rows)
     if not out.actions and (why := Selection.of(op).none_left()):
@@ -130,27 +134,6 @@ def _beside(path: str, seen: list[str]) -> str | None:
     return None
 
 
-def _detail(entry: Entry, reason: str | None) -> dict[str, object]:
-    info = entry.info
-    detail: dict[str, object] = {"key": info.key}
-    if reason:
-        detail["reason"] = reason
-    if info.etag:
-        detail["etag"] = info.etag
-    if info.modified is not None:
-        detail["modified"] = info.modified
-    if info.version:
-        detail["version"] = info.version
-    return detail
-
-
-def _info(row: Row) -> ObjectInfo:
-    detail = row.detail
-    return ObjectInfo(
-        detail["key"], row.size, detail.get("etag", ""), detail.get("modified"), detail.get("version", "")
-    )
-
-
 def _in_parts(store: Store, info: ObjectInfo) -> bool:
     return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
 
@@ -198,7 +181,7 @@ class _Pulling:
     def _units(self) -> Iterator[Callable[[], None]]:
         for row in self.plan.rows:
             if row.action in _MOVES:
-                info = _info(row)
+                info = info_of(row)
                 if row.action != "compare" and _in_parts(self.store, info):
                     yield from self._big(row, info)
                 else:

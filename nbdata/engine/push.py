@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.decide import decide_push
+from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.engine.sources import find
 from nbdata.engine.verify import plain_md5
-from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged
+from nbdata.errors import SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import Location, ObjectInfo, Upload
+from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
-from nbdata.stores.redaction import redacted
-from nbdata.stores.resolve import open_place
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.partials import validator
 from nbdata.transfer.pool import run_units
-from nbdata.transfer.retry import listing, retrying
-from nbdata.transfer.selection import Selection, glob_filter
-from nbdata.transfer.send import BIG, PartedSend, send_whole, upload_part_size
-from nbdata.transfer.uploads import forget, remember
+from nbdata.transfer.selection import Selection
+from nbdata.transfer.send import (
+    BIG,
+    FileSource,
+    PartedSend,
+    hashed_parts,
+    send_whole,
+    upload_part_size,
+)
 from nbdata.verbs.push import Push
 
 __all__ = ["perform", "plan"]
 
 _MOVES = ("send", "overwrite", "compare")
-# Seconds for which a run waits at its end until the store has given up what it is told to; when it is stopped, less.
-_ABANDON, _ABANDON_STOPPED = 30.0, 0.5
 
 
 def plan(run: Run) -> Plan:
@@ -48,14 +49,14 @@ def plan(run: Run) -> Plan:
     out = Plan("push", *op.places())
     rows = run.row_file("plan")
     single = found.single is not None
-    name = "" if not single or _is_folder(target) else target.key
-    remote = _remote(run, op, target, name)
+    name = name_at(target, single=single)
+    remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
     index = Index(run.context.state_dir, op.source, op.target, _identity(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
     kept = set[str]()
     for entry in Selection.of(op).apply(found.entries):
-        key = name or _key(target, entry.path)
+        key = name or key_at(target, entry.path)
         kept.add(key)
         path = "/" + entry.info.key
         try:
@@ -80,21 +81,13 @@ def plan(run: Run) -> Plan:
             detail["etag"] = there.etag
         rows.add(Row(entry.path, decision.action, local.st_size, detail))
     if op.delete:
-        _plan_deletions(op, target, remote, kept, index, out, rows.add)
+        plan_deletions(run, target, remote, kept, index, out, rows.add)
     if not out.actions and (why := Selection.of(op).none_left()):
         out.notes.append(why)
     rows.close()
     out.rows = rows.rows()
     out.details = {"root": root, "single": single}
     return out
-
-
-def _is_folder(target: Location) -> bool:
-    return target.is_folder or target.store.is_folder(target.key + "/")
-
-
-def _key(target: Location, path: str) -> str:
-    return f"{target.key.rstrip('/')}/{path}" if target.key else path
 
 
 def _root(op: Push, single: bool) -> str:
@@ -107,46 +100,6 @@ def _root(op: Push, single: bool) -> str:
 def _identity(root: str) -> tuple[int, int]:
     found = os.stat(root)
     return found.st_dev, found.st_ino
-
-
-def _remote(run: Run, op: Push, target: Location, name: str) -> dict[str, ObjectInfo]:
-    """What stands at the target already, by key."""
-    if op.overwrite == "always" and not op.delete:
-        return {}
-    try:
-        if name:
-            return {name: retrying(run.control, lambda: target.store.head(name))}
-        prefix = target.key.rstrip("/") + "/" if target.key else ""
-        return {info.key: info for info in listing(run.control, target.store, prefix)}
-    except NotFound as error:
-        if error.details.get("bucket"):
-            raise
-        return {}
-
-
-def _plan_deletions(
-    op: Push,
-    target: Location,
-    remote: dict[str, ObjectInfo],
-    kept: set[str],
-    index: Index,
-    out: Plan,
-    add: Callable[[Row], None],
-) -> None:
-    passes = glob_filter(op.include, op.exclude)
-    prefix = target.key.rstrip("/") + "/" if target.key else ""
-    for key, info in remote.items():
-        path = key[len(prefix) :]
-        if key in kept or not passes(path):
-            continue
-        if not op.force and index.get(path) is None:
-            raise BadOption(
-                "--delete would delete an object that this push never wrote",
-                path=f"{redacted(out.target).rstrip('/')}/{path}",
-                remedy="Use --force if the whole prefix is meant to be a mirror, or a prefix of its own",
-            )
-        out.count("delete", info.size)
-        add(Row(path, "delete", info.size, {"key": key}))
 
 
 def perform(run: Run, planned: Plan) -> Report:
@@ -169,21 +122,16 @@ class _Pushing:
         self.unverified = 0
         self.lock = threading.Lock()
         self.kept: dict[str, int] = {}  # reasons for which sources were not deleted
-        # What is to be done about files whose parts were begun, should the run end before they are sent.
-        self.unfinished: dict[str, Callable[[], None]] = {}
-        self.abandoning: list[threading.Thread] = []
+        self.uploads = BegunUploads(run, self.op.target)
 
     def run_all(self) -> Report:
         self.index.open(self.identity)
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
-            self._deletions()
+            if self.op.delete:
+                delete_planned(self.run, self.plan, self.target, self.index, self.outcome, "sent")
         finally:
-            for give_up in list(self.unfinished.values()):
-                give_up()
-            end = time.monotonic() + (_ABANDON_STOPPED if self.run.control.is_set() else _ABANDON)
-            for thread in self.abandoning:
-                thread.join(max(0.0, end - time.monotonic()))
+            self.uploads.close()
             self.index.close()
         self.outcome.notes += [f"{count:,} kept: {reason}" for reason, count in self.kept.items()]
         if self.unverified and self.op.verify != "none":
@@ -250,11 +198,19 @@ class _Pushing:
                     self.run.control.advance(files=1, bytes=row.size)
                     return
                 key = row.detail["key"]
+
+                def unchanged() -> None:
+                    self._unchanged(fd, before, row.detail["file"])
+
                 info, verified = send_whole(
-                    self.run.control, self.target.store, key, fd, row.size, self._hasher(key),
-                    unchanged=lambda: self._unchanged(fd, before, row.detail["file"]),
-                )  # fmt: skip
-                self._unchanged(fd, before, row.detail["file"])
+                    self.run.control,
+                    self.target.store,
+                    key,
+                    partial(FileSource, self.run.control, fd, unchanged=unchanged),
+                    row.size,
+                    self._hasher(key),
+                )
+                unchanged()
             finally:
                 os.close(fd)
             self._sent(row, before, info, verified)
@@ -278,58 +234,36 @@ class _Pushing:
             return
         store, key = self.target.store, row.detail["key"]
 
-        state = self.run.context.state_dir
-
-        def begin() -> Upload:
-            upload = store.upload(key, row.size)
-            remember(state, self.op.target, key, upload.id)
-            return upload
-
-        def abandon_now(upload: Upload) -> None:
-            with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
-                # The job may be stopping, and with it every request of its own store.
-                open_place(self.op.target, self.run.context, fs=self.run.bindings.get("fs")).store.abort(
-                    key, upload.id
-                )
-                forget(state, self.op.target, key)
-
-        def abandon(upload: Upload) -> None:
-            # Aside, so that a store that hangs does not hold a stop.
-            thread = threading.Thread(target=abandon_now, args=(upload,), name="abandon", daemon=True)
-            thread.start()
-            self.abandoning.append(thread)
-
         def done(info: ObjectInfo, verified: bool) -> None:
-            del self.unfinished[row.path]
+            del self.uploads.unfinished[row.path]
             os.close(fd)
-            forget(state, self.op.target, key)
+            self.uploads.finished(key)
             self._sent(row, before, info, verified)
 
         def failed(error: Exception) -> None:
-            del self.unfinished[row.path]
+            del self.uploads.unfinished[row.path]
             os.close(fd)
             self.outcome.fail(row.path, error)
 
-        part_size = upload_part_size(row.size, self.op.part_size, store)
+        control, hashers = self.run.control, self._hasher(key)
         sending = PartedSend(
-            self.run.control,
-            fd,
+            control,
             row.size,
-            part_size,
-            self._hasher(key),
-            begin=begin,
-            abandon=abandon,
+            upload_part_size(row.size, self.op.part_size, store),
+            hashed_parts(control, partial(FileSource, control, fd), hashers),
+            begin=lambda: self.uploads.begin(store, key, row.size),
+            abandon=partial(self.uploads.abandon, key),
+            before=lambda _: self._unchanged(fd, before, row.detail["file"]),
             whole=MultipartJudge(key, self.op.verify),
             done=done,
             failed=failed,
-            unchanged=lambda: self._unchanged(fd, before, row.detail["file"]),
         )
 
         def give_up() -> None:
             sending.give_up()
             os.close(fd)
 
-        self.unfinished[row.path] = give_up
+        self.uploads.unfinished[row.path] = give_up
         yield from sending.units()
 
     def _sent(self, row: Row, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
@@ -366,17 +300,3 @@ class _Pushing:
     def _keep(self, reason: str) -> None:
         with self.lock:
             self.kept[reason] = self.kept.get(reason, 0) + 1
-
-    def _deletions(self) -> None:
-        """Mirror, only when everything else went well."""
-        if not self.op.delete:
-            return
-        if self.outcome.failures:
-            self.outcome.notes.append("nothing was deleted, because not everything was sent")
-            return
-        for row in self.plan.rows:
-            if row.action == "delete":
-                key = row.detail["key"]
-                retrying(self.run.control, lambda key=key: self.target.store.delete([key]))  # type: ignore[misc]
-                self.index.put({row.path: None})
-                self.outcome.add(row.path, "deleted", row.size)

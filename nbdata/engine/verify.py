@@ -129,8 +129,12 @@ class _Multipart:
         return False  # uploaded with parts of some other size: nothing can be said
 
 
-def check_for(info: ObjectInfo, verify: str, part_size: int | None = None) -> Check:
-    """The check of one object; `part_size` is that of its multipart upload, if the store tells it."""
+def check_for(info: ObjectInfo, verify: str, part_size: int | None = None, *, readable: bool = True) -> Check:
+    """The check of one object; `part_size` is that of its multipart upload, if the store tells it.
+
+    Of bytes that cannot be read again (not `readable`) only the likeliest part size is tried; all have to be
+    offered in order, and any descriptor will do for `finish`.
+    """
     if verify == "none":
         return _Unchecked()
     known = vouched(info, verify)
@@ -140,7 +144,11 @@ def check_for(info: ObjectInfo, verify: str, part_size: int | None = None) -> Ch
         return _Insisted(info, verify)
     etag = parse_etag(info.etag)
     if etag.kind == "multipart" and not info.encrypted and info.size > 0:
-        sizes = [part_size] if part_size else part_size_candidates(info.size, etag.parts)[:_GUESSES]
+        sizes = (
+            [part_size]
+            if part_size
+            else part_size_candidates(info.size, etag.parts)[: _GUESSES if readable else 1]
+        )
         if sizes:
             # One part is the same digest whatever its size is said to be.
             return _Multipart(info, etag.value, sizes, known=part_size is not None or etag.parts == 1)

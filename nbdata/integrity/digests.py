@@ -19,7 +19,15 @@ from nbdata.errors import BadOption, SourceChanged
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["ALGORITHMS", "DIGEST_LENGTHS", "Digest", "OrderedDigest", "algorithm_of", "new_digest"]
+__all__ = [
+    "ALGORITHMS",
+    "DIGEST_LENGTHS",
+    "CopyableDigest",
+    "Digest",
+    "OrderedDigest",
+    "algorithm_of",
+    "new_digest",
+]
 
 DIGEST_LENGTHS = {"sha256": 64, "sha1": 40, "md5": 32, "crc32c": 8}
 """Hexadecimal digits of each algorithm's digest, strongest algorithm first."""
@@ -40,6 +48,13 @@ class Digest(Protocol):
 
     def hexdigest(self) -> str:
         """The digest of all bytes so far, in lower-case hexadecimal digits."""
+
+
+class CopyableDigest(Digest, Protocol):
+    """A digest that can be kept as it is while its copy goes on."""
+
+    def copy(self) -> CopyableDigest:
+        """Another one that has hashed the same bytes."""
 
 
 class _Crc32c:
@@ -63,8 +78,13 @@ class _Crc32c:
     def hexdigest(self) -> str:
         return f"{self._crc:08x}"
 
+    def copy(self) -> _Crc32c:
+        other = _Crc32c()
+        other._crc = self._crc
+        return other
 
-def new_digest(algorithm: str) -> Digest:
+
+def new_digest(algorithm: str) -> CopyableDigest:
     """An empty digest of one of `ALGORITHMS`.
 
     Raises

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -48,6 +48,9 @@ class ObjectInfo:
         Digests of the whole object that the store keeps, by algorithm, as hex.
     encrypted : bool
         Encrypted by a key of the user's or KMS: then the ETag is no MD5, whatever it looks like.
+    headers : dict
+        What goes along with a copy (content type, user metadata), as HTTP headers with names in lower
+        case. Only `head` and `read` tell it, and only some stores.
     """
 
     key: str
@@ -57,6 +60,7 @@ class ObjectInfo:
     version: str = ""
     checksums: dict[str, str] = field(default_factory=dict)
     encrypted: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class Stop(Protocol):
@@ -112,6 +116,10 @@ class Upload(abc.ABC):
         SourceChanged if `source` does not give just `size` bytes.
         """
 
+    def copy_part(self, number: int, source: Store, info: ObjectInfo, start: int, end: int) -> str:
+        """The same with the bytes ``start:end`` of an object that this store can copy (`Store.can_copy`)."""
+        raise BadOption("this store copies nothing by itself")
+
     @abc.abstractmethod
     def finish(self, parts: list[str]) -> ObjectInfo:
         """Make the object from all parts, given their answers in order."""
@@ -130,6 +138,8 @@ class Store(abc.ABC):
     max_parts: int = 10_000
     #: Whether reads at an offset are cheap; without, an object is read in one stream.
     ranges: bool = True
+    #: Whether a key is only a name: then ``a//b`` and ``..`` mean nothing, and every key can be.
+    flat: bool = False
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 
@@ -159,8 +169,12 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
         """Make one object of `size` bytes; visible only when it is whole.
+
+        Stores that can keep `headers` (see `ObjectInfo`) with it.
 
         Raises SourceChanged, and leaves all as it was, if `source` does not give just `size` bytes.
         """
@@ -169,9 +183,24 @@ class Store(abc.ABC):
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; one that is not there is no error."""
 
-    def upload(self, key: str, size: int) -> Upload:
+    def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
         """Begin a multipart upload."""
         raise BadOption(f"{self.name} has no multipart uploads")
+
+    def same_objects(self, other: Store) -> bool:
+        """Whether a key means the same object in both."""
+        return self is other
+
+    def can_copy(self, source: Store) -> bool:
+        """Whether this store may be able to copy objects of `source` by itself (`copy`, `Upload.copy_part`)."""
+        return False
+
+    def copy(self, source: Store, info: ObjectInfo, key: str) -> ObjectInfo:
+        """Make an object of one of `source`, with its content type and metadata, without reading it here.
+
+        SourceChanged if it is not the one that `info` describes, where the store looks at that: not all do.
+        """
+        raise BadOption(f"{self.name} copies nothing by itself")
 
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Unfinished multipart uploads below `prefix`, as (key, id)."""

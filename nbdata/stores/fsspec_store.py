@@ -13,7 +13,7 @@ import contextlib
 import errno
 import io
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -100,6 +100,9 @@ class FsspecStore(Store):
             raise NotFound("not an object", path=self._said(key))
         return self._info(self._path(key), found)
 
+    def same_objects(self, other: Store) -> bool:
+        return isinstance(other, FsspecStore) and bool(self._fs == other._fs)
+
     def is_folder(self, key: str) -> bool:
         try:
             return bool(self._fs.isdir(self._path(key.rstrip("/"))))
@@ -122,7 +125,9 @@ class FsspecStore(Store):
             raise self._error(error, key) from error
         return _FsspecBody(self, file, info, start, end)
 
-    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
         path = self._path(key)
         parent = path.rpartition("/")[0]
         temporary = (

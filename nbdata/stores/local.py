@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from nbdata.errors import AccessDenied, NbdataError, NotEnoughSpace, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Store, fill
@@ -101,7 +101,9 @@ class LocalStore(Store):
             os.close(fd)
             raise
 
-    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
         path = "/" + key
         # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
         partial = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}{PARTIAL}"
@@ -125,6 +127,9 @@ class LocalStore(Store):
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
+
+    def same_objects(self, other: Store) -> bool:
+        return isinstance(other, LocalStore)
 
     def is_folder(self, key: str) -> bool:
         return os.path.isdir("/" + key)

@@ -11,10 +11,10 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from nbdata.errors import NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
@@ -27,6 +27,15 @@ __all__ = ["S3Store"]
 
 # What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
 _NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
+# Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
+_KEPT = {
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+}
 # Inside the class `list` is the method.
 _Keys = list[str]
 
@@ -70,6 +79,7 @@ class S3Store(Store):
     """
 
     multipart = True
+    flat = True
 
     def __init__(self, bucket: str, config: S3Config, *, stop: Stop | None = None) -> None:
         self.name = f"s3://{bucket}"
@@ -145,13 +155,30 @@ class S3Store(Store):
         target = f"{path}?{text}" if text else path
         return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
 
-    def _xml(self, method: str, key: str, query: dict[str, str], body: bytes | None = None) -> ET.Element:
-        headers = (
-            {"content-md5": base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()}
-            if body
-            else {}
-        )
-        response = self._send(method, key, query, headers, body)
+    def _xml(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str],
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ET.Element:
+        return self._answer(method, key, query, body, headers)[1]
+
+    def _answer(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str],
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[Response, ET.Element]:
+        """An answer, and the document that it holds."""
+        sent = dict(headers or {})
+        if body:
+            digest = hashlib.md5(body, usedforsecurity=False).digest()
+            sent["content-md5"] = base64.b64encode(digest).decode()
+        response = self._send(method, key, query, sent, body)
         data = response.read()
         try:
             root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
@@ -162,7 +189,7 @@ class S3Store(Store):
         if root.tag in ("Error", "Unreadable"):  # S3 may say 200 and mean 500 (CompleteMultipartUpload)
             response.status = 500
             raise error_of(response, data, path=f"{self.name}/{key}", identity="")
-        return root
+        return response, root
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -271,13 +298,60 @@ class S3Store(Store):
 
     # -- writing ------------------------------------------------------------------------------
 
-    def write(self, key: str, source: Source, size: int) -> ObjectInfo:
-        response = self._send("PUT", key, body=fill(source, size, f"{self.name}/{key}"), size=size)
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        body = fill(source, size, f"{self.name}/{key}")
+        response = self._send("PUT", key, headers=dict(headers or {}), body=body, size=size)
         response.read()
         return _written(key, size, response)
 
-    def upload(self, key: str, size: int) -> Upload:
-        upload_id = self._xml("POST", key, {"uploads": ""}).findtext("UploadId")
+    def same_objects(self, other: Store) -> bool:
+        return isinstance(other, S3Store) and (self._server(), self._bucket) == (
+            other._server(),
+            other._bucket,
+        )
+
+    def _server(self) -> str:
+        """Where the buckets live; all regions of AWS are one."""
+        return self._config.endpoint.rstrip("/").lower()
+
+    def can_copy(self, source: Store) -> bool:
+        return (
+            isinstance(source, S3Store)
+            and self._server() == source._server()
+            and _keys_of(self._config) == _keys_of(source._config)
+        )
+
+    def copy(self, source: Store, info: ObjectInfo, key: str) -> ObjectInfo:
+        response, root = self._copied(key, {}, source, info)
+        return ObjectInfo(key, info.size, etag=_quoted(root.findtext("ETag")), encrypted=_encrypted(response))
+
+    def _copied(
+        self,
+        key: str,
+        query: dict[str, str],
+        source: Store,
+        info: ObjectInfo,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[Response, ET.Element]:
+        assert isinstance(source, S3Store)
+        sent = {"x-amz-copy-source": quote_path(f"/{source._bucket}/{info.key}"), **(headers or {})}
+        if info.version:
+            sent["x-amz-copy-source"] += f"?versionId={quote(info.version, safe='')}"
+        elif info.etag and not info.etag.startswith("W/"):
+            sent["x-amz-copy-source-if-match"] = info.etag
+        try:
+            return self._answer("PUT", key, query, b"", sent)
+        except NotFound as error:
+            if error.details.get("code") == "NoSuchKey":
+                raise SourceChanged(
+                    "the object vanished after it was listed", path=f"{source.name}/{info.key}"
+                ) from error
+            raise
+
+    def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
+        upload_id = self._xml("POST", key, {"uploads": ""}, headers=headers).findtext("UploadId")
         if not upload_id:  # without it, to give the upload up would delete the object
             raise StoreUnavailable("the store gave the upload no id", path=f"{self.name}/{key}")
         return _S3Upload(self, key, size, upload_id)
@@ -357,6 +431,13 @@ class _S3Upload(Upload):
         self.encrypted = self.encrypted or _encrypted(response)
         return response.headers.get("etag", "")
 
+    def copy_part(self, number: int, source: Store, info: ObjectInfo, start: int, end: int) -> str:
+        query = {"partNumber": str(number), "uploadId": self.id}
+        ranged = {"x-amz-copy-source-range": f"bytes={start}-{end - 1}"}
+        response, root = self._store._copied(self._key, query, source, info, ranged)
+        self.encrypted = self.encrypted or _encrypted(response)
+        return root.findtext("ETag") or ""
+
     def finish(self, parts: _Keys) -> ObjectInfo:
         root = ET.Element("CompleteMultipartUpload")
         for number, etag in enumerate(parts, 1):
@@ -376,6 +457,11 @@ class _S3Upload(Upload):
 def _decoded(key: str) -> str:
     """A key of an answer with ``encoding-type=url``; some servers write a blank as ``+``."""
     return unquote(key.replace("+", "%20"), errors="surrogatepass")
+
+
+def _quoted(etag: str | None) -> str:
+    """An ETag as listings have it; SeaweedFS answers a copy without its quotes."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 
 def _sha256(body: bytes | None) -> str:
@@ -404,7 +490,14 @@ def _info_of(key: str, response: Response) -> ObjectInfo:
         else headers.get("x-amz-version-id", "").replace("null", ""),
         checksums=checksums,
         encrypted=_encrypted(response),
+        headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
     )
+
+
+def _keys_of(config: S3Config) -> tuple[str, ...]:
+    """What tells two identities apart, wherever they were found."""
+    identity = config.identity
+    return (identity.key, identity.secret, identity.token) if identity else ()
 
 
 def _encrypted(response: Response) -> bool:

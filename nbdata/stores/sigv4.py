@@ -85,7 +85,8 @@ class Signer:
             headers["x-amz-security-token"] = self._identity.token
         names = sorted(headers)
         signed = ";".join(names)
-        lines = "\n".join(f"{name}:{headers[name]}" for name in names)
+        # Runs of blanks count as one ("Trim" of the canonical request); only metadata has any.
+        lines = "\n".join(f"{name}:{' '.join(headers[name].split())}" for name in names)
         request = f"{method}\n{path}\n{query}\n{lines}\n\n{signed}\n{payload}"
         scope = f"{day}/{self._region}/s3/aws4_request"
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(request.encode('latin-1')).hexdigest()}"

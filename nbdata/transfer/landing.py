@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, UnsafeMember
 from nbdata.paths import OWN_FOLDER
 from nbdata.stores.local import disk_error
+from nbdata.transfer.dead_temporaries import mark, remove_dead
 
 __all__ = ["Landed", "Landing"]
 
@@ -172,8 +173,8 @@ class Landing:
         try:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
                 raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            os.close(os.open(f"{folder}/{self._token}0", flags, 0o600))
+            mark(folder, self._token)
+            remove_dead(folder)
         except FileNotFoundError:
             return False
         return True

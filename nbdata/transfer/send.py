@@ -1,12 +1,12 @@
-"""One local file to a store: in one piece, or in parts by several workers, hashed as it leaves."""
+"""One object to a store: in one piece, or in parts by several workers, hashed as it leaves."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.stores.base import ObjectInfo, Store, Upload
@@ -14,7 +14,20 @@ from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
 
-__all__ = ["BIG", "FileSource", "Hasher", "PartedSend", "send_whole", "upload_part_size"]
+__all__ = [
+    "BIG",
+    "FileSource",
+    "Hasher",
+    "Outgoing",
+    "PartedSend",
+    "SentPart",
+    "attempts",
+    "hashed_parts",
+    "send_whole",
+    "upload_part_size",
+]
+
+_T = TypeVar("_T")
 
 #: From this size on a file is sent in parts.
 BIG = 32 << 20
@@ -37,6 +50,38 @@ class Hasher(Protocol):
 
     def hexdigest(self) -> str:
         """The digest, or '' if none is made."""
+
+
+class Outgoing(Protocol):
+    """Bytes on their way out: the Source of a write that hashes and counts what it gives.
+
+    `headers` are those that the object is to keep (see `stores.base.ObjectInfo`).
+    """
+
+    sent: int
+    headers: Mapping[str, str]
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill a part of `buffer`; 0 at the end."""
+
+    def close(self) -> None:
+        """Let go of where the bytes come from."""
+
+
+#: Begins to read so many bytes from an offset on, through a hasher.
+Reader = Callable[[int, int, Hasher], Outgoing]
+
+
+class SentPart(NamedTuple):
+    """One part at the store: its answer, the MD5 of what was sent or '', and whether the one proves the other."""
+
+    answer: str
+    digest: str
+    verified: bool
+
+
+#: Brings one part into an upload: upload, number from 1, offset, bytes.
+PartSender = Callable[[Upload, int, int, int], SentPart]
 
 
 def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
@@ -63,6 +108,7 @@ class FileSource:
         self._control, self._fd, self._hasher, self._unchanged = control, fd, hasher, unchanged
         self._at, self._end = start, start + size
         self.sent = 0
+        self.headers: Mapping[str, str] = {}
 
     def readinto(self, buffer: memoryview, /) -> int:
         self._control.checkpoint()
@@ -83,10 +129,11 @@ class FileSource:
         self._control.advance(bytes=count)
         return count
 
+    def close(self) -> None:
+        """The file is not this one's to close."""
 
-def _attempts(
-    control: Control, attempt: Callable[[], tuple[ObjectInfo | str, bool]]
-) -> tuple[ObjectInfo | str, bool]:
+
+def attempts(control: Control, attempt: Callable[[], _T]) -> _T:
     """`retrying`, and again when what arrived is not what was sent."""
     mismatches = 0
     while True:
@@ -100,25 +147,18 @@ def _attempts(
 
 
 def send_whole(
-    control: Control,
-    store: Store,
-    key: str,
-    fd: int,
-    size: int,
-    hashers: Callable[[], Hasher],
-    *,
-    unchanged: Callable[[], None],
+    control: Control, store: Store, key: str, reader: Reader, size: int, hashers: Callable[[], Hasher]
 ) -> tuple[ObjectInfo, bool]:
-    """Make one object of a whole file; what the store says of it, and whether it was verified.
+    """Make one object in one piece; what the store says of it, and whether it was verified.
 
-    `unchanged` raises if the file is not what it was: then there is no object.
+    If the source that `reader` gives raises at its end, there is no object.
     """
 
-    def attempt() -> tuple[ObjectInfo | str, bool]:
+    def attempt() -> tuple[ObjectInfo, bool]:
         hasher = hashers()
-        source = FileSource(control, fd, 0, size, hasher, unchanged)
+        source = reader(0, size, hasher)
         try:
-            info = store.write(key, source, size)
+            info = store.write(key, source, size, headers=source.headers)
             if not info.etag:
                 info = store.head(key)
             if info.size not in (size, -1):
@@ -129,61 +169,96 @@ def send_whole(
         except BaseException:
             control.advance(bytes=-source.sent)
             raise
+        finally:
+            source.close()
 
-    info, verified = _attempts(control, attempt)
-    assert isinstance(info, ObjectInfo)
-    return info, verified
+    return attempts(control, attempt)
+
+
+def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]) -> PartSender:
+    """Sends parts of what `reader` reads."""
+
+    def send(upload: Upload, number: int, start: int, size: int) -> SentPart:
+        def attempt() -> SentPart:
+            hasher = hashers()
+            source = reader(start, size, hasher)
+            try:
+                answer = upload.part(number, source, size)
+                verified = hasher.verify("" if upload.encrypted else answer)
+                return SentPart(answer, hasher.hexdigest(), verified)
+            except BaseException:
+                control.advance(bytes=-source.sent)
+                raise
+            finally:
+                source.close()
+
+        return attempts(control, attempt)
+
+    return send
 
 
 class PartedSend:
-    """A big file, sent in parts by whichever workers are free.
+    """A big object, brought to a store in parts by whichever workers are free.
 
     The worker that finishes the last part completes the upload and calls `done` with what the store says and whether it
     was verified; or gives the upload up and calls `failed` with the first error.
 
     Parameters
     ----------
+    send : callable
+        Brings one part there.
     begin : callable
         Begins the upload when the first part is sent.
     abandon : callable
         Gives an upload up; must work although the job is being stopped.
+    before : callable
+        Raises if the object is not to be, given the parts' digests.
     whole : callable
         Judges the finished object by its ETag and the parts' digests.
+    in_order : bool
+        One part after the other.
     """
 
     def __init__(
         self,
         control: Control,
-        fd: int,
         size: int,
         part_size: int,
-        hashers: Callable[[], Hasher],
+        send: PartSender,
         *,
         begin: Callable[[], Upload],
         abandon: Callable[[Upload], None],
+        before: Callable[[list[str]], None],
         whole: Callable[[ObjectInfo, list[str]], bool],
-        unchanged: Callable[[], None],
         done: Callable[[ObjectInfo, bool], None],
         failed: Callable[[Exception], None],
+        in_order: bool = False,
     ) -> None:
-        self._control, self._fd, self._size, self._part_size = control, fd, size, part_size
-        self._hashers, self._begin, self._abandon = hashers, begin, abandon
-        self._whole, self._unchanged = whole, unchanged
+        self._control, self._size, self._part_size = control, size, part_size
+        self._send_part, self._begin, self._abandon = send, begin, abandon
+        self._before, self._whole = before, whole
         self._done, self._failed = done, failed
+        self._in_order = in_order
         self._count = -(-size // part_size)
         self._open = self._count
-        self._answers: list[str] = [""] * self._count
-        self._digests: list[str] = [""] * self._count
-        self._verified = True
+        self._parts: list[SentPart] = [SentPart("", "", False)] * self._count
         self._lock = threading.Lock()
         self._upload: Upload | None = None
         self._error: Exception | None = None
         self._sent = 0
 
     def units(self) -> Iterator[Callable[[], None]]:
-        """One callable a part."""
+        """One callable a part; a single one for parts that go in order."""
+        if self._in_order:
+            yield self.run
+            return
         for number in range(self._count):
             yield lambda number=number: self._unit(number)  # type: ignore[misc]
+
+    def run(self) -> None:
+        """All of it, in the caller's thread."""
+        for number in range(self._count):
+            self._unit(number)
 
     def _unit(self, number: int) -> None:
         if self._error is None:
@@ -205,23 +280,8 @@ class PartedSend:
             upload = self._upload
         start = number * self._part_size
         size = min(self._part_size, self._size - start)
-
-        def attempt() -> tuple[ObjectInfo | str, bool]:
-            hasher = self._hashers()
-            source = FileSource(self._control, self._fd, start, size, hasher)
-            try:
-                answer = upload.part(number + 1, source, size)
-                verified = hasher.verify("" if upload.encrypted else answer)
-            except BaseException:
-                self._control.advance(bytes=-source.sent)
-                raise
-            self._digests[number] = hasher.hexdigest()
-            return answer, verified
-
-        answer, verified = _attempts(self._control, attempt)
-        self._answers[number] = str(answer)
+        self._parts[number] = self._send_part(upload, number + 1, start, size)
         with self._lock:
-            self._verified = self._verified and verified
             self._sent += size
 
     def _finish(self) -> None:
@@ -229,10 +289,11 @@ class PartedSend:
             if self._error is not None:
                 raise self._error
             assert self._upload is not None
-            self._unchanged()
+            digests = [part.digest for part in self._parts]
+            self._before(digests)
             # Completing twice is an error at some stores, so this is tried once; the next run sends again.
-            info = self._upload.finish(self._answers)
-            verified = self._whole(info, self._digests) and self._verified
+            info = self._upload.finish([part.answer for part in self._parts])
+            verified = self._whole(info, digests) and all(part.verified for part in self._parts)
         except Exception as error:
             self._control.advance(bytes=-self._sent)
             self.give_up()

@@ -1,9 +1,9 @@
 """Multipart uploads that were begun and may be left unfinished: what cleanup may abort at a store.
 
 One append-only file in the state folder, ``uploads.log``, of lines ``CRC32 of the rest in hex, space, JSON array``:
-``[1, place, key, id, at, host, process]`` when an upload begins, ``[0, place, key]`` when it is finished or was given
-up. Only a hash of the place is kept. Torn lines are passed over. A file that has grown is written anew with
-what is unfinished.
+``[1, place, key, id, at, host, process]`` when an upload begins, ``[0, id]`` when it is finished or was given up: a key
+may have several, if a process that sent it was killed. Only a hash of the place is kept. Torn lines are passed over. A
+file that has grown is written anew with what is unfinished.
 """
 
 from __future__ import annotations
@@ -50,30 +50,25 @@ def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
     _append(state_dir, [1, _hash(place), key, upload_id, time.time(), platform.node(), this_process()])
 
 
-def forget(state_dir: str, place: str, key: str) -> None:
+def forget(state_dir: str, upload_id: str) -> None:
     """Note that an upload is finished or was given up."""
-    _append(state_dir, [0, _hash(place), key])
-
-
-def forget_begun(state_dir: str, begun: Begun) -> None:
-    """The same for one of `remembered`."""
-    _append(state_dir, [0, begun.place, begun.key])
+    _append(state_dir, [0, upload_id])
 
 
 def remembered(state_dir: str) -> dict[str, Begun]:
     """The uploads that were begun and not noted as finished, by id."""
-    found: dict[tuple[str, str], Begun] = {}
+    found: dict[str, Begun] = {}
     try:
         with open(_path(state_dir), "rb") as lines:
             for line in lines:
                 begun, *values = _parse(line)
                 if begun and len(values) == 6:
-                    found[values[0], values[1]] = Begun(*values)
-                elif begun == 0 and len(values) == 2:
-                    found.pop((values[0], values[1]), None)
+                    found[values[2]] = Begun(*values)
+                elif begun == 0 and len(values) == 1:
+                    found.pop(values[0], None)
     except FileNotFoundError:
         pass
-    return {begun.id: begun for begun in found.values()}
+    return found
 
 
 def _path(state_dir: str) -> str:

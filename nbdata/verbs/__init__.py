@@ -8,6 +8,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation, suggest
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.cleanup import Cleanup
+from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.pull import Pull
@@ -20,7 +21,8 @@ __all__ = ["VERBS", "operation_from_dict"]
 
 # In the order in which help lists them; probe is the agent's own and not offered.
 VERBS: dict[str, type[Operation]] = {
-    cls.verb: cls for cls in (Pull, Push, Md5check, UntarVolumes, CacheStream, Quota, Transfers, Cleanup)
+    cls.verb: cls
+    for cls in (Pull, Push, Copy, Md5check, UntarVolumes, CacheStream, Quota, Transfers, Cleanup)
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, Option, option
 
-__all__ = ["FACE_OPTIONS", "Selecting", "Storing", "refuse_pairs"]
+__all__ = ["FACE_OPTIONS", "Selecting", "Storing", "check_part_size", "refuse_pairs"]
 
 # What a face does with an operation; no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {
@@ -108,3 +108,9 @@ def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> N
                     f"--{first.replace('_', '-')} and --{other.replace('_', '-')} exclude each other",
                     remedy="Leave one of them out",
                 )
+
+
+def check_part_size(size: int | None) -> None:
+    """BadOption if S3 allows no such part."""
+    if size is not None and not 5 << 20 <= size <= 5 << 30:
+        raise BadOption(f"--part-size: {size} bytes is out of range", expected="5 MiB to 5 GiB, as S3 has it")

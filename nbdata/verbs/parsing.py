@@ -17,7 +17,10 @@ from nbdata.verbs.options import FACE_OPTIONS
 
 __all__ = ["help_text", "parse"]
 
-_FLAGS = {"storage_options": "option"}  # fields whose option has another name
+_FLAGS = {
+    "storage_options": "option",
+    "target_options": "target-option",
+}  # fields whose option has another name
 
 
 class _Parser(argparse.ArgumentParser):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import argument, function_of, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Selecting, Storing, refuse_pairs
+from nbdata.verbs.options import Selecting, Storing, check_part_size, refuse_pairs
 from nbdata.verbs.pull import check_mirror
 
 __all__ = ["Push", "push"]
@@ -63,11 +63,7 @@ class Push(Selecting, Storing):
                 expected="a local path",
                 remedy="Use pull to fetch it first",
             )
-        if self.part_size is not None and not 5 << 20 <= self.part_size <= 5 << 30:
-            raise BadOption(
-                f"--part-size: {self.part_size} bytes is out of range",
-                expected="5 MiB to 5 GiB, as S3 has it",
-            )
+        check_part_size(self.part_size)
         refuse_pairs(self, "delete_source", ("delete",))
         if self.delete_source and self.verify == "none":
             raise BadOption("--delete-source needs verified uploads", remedy="Leave out --verify none")

@@ -18,10 +18,16 @@ def test_an_upload_is_remembered_until_it_is_forgotten(tmp_path: Path) -> None:
     remember(state, "s3://b/x", "x/1", "id1")
     remember(state, "s3://b/x/", "x/2", "id2")
     assert {begun.id: begun.key for begun in remembered(state).values()} == {"id1": "x/1", "id2": "x/2"}
-    forget(state, "s3://b/x/", "x/1")
+    forget(state, "id1")
     assert list(remembered(state)) == ["id2"]
-    forget(state, "s3://b/other", "x/2")
-    assert list(remembered(state)) == ["id2"]
+
+
+def test_two_uploads_of_one_object_are_two(tmp_path: Path) -> None:
+    state = str(tmp_path)
+    remember(state, "p", "x", "of a process that was killed")
+    remember(state, "p", "x", "of the same line, said again")
+    forget(state, "of the same line, said again")
+    assert list(remembered(state)) == ["of a process that was killed"]
 
 
 def test_neither_the_place_nor_what_others_may_read_is_kept(tmp_path: Path) -> None:
@@ -48,7 +54,7 @@ def test_a_file_that_has_grown_keeps_what_is_unfinished(
     remember(state, "p", "first", "id")
     for n in range(100):
         remember(state, "p", str(n), f"id{n}")
-        forget(state, "p", str(n))
+        forget(state, f"id{n}")
     assert list(remembered(state)) == ["id"]
     assert os.path.getsize(tmp_path / "uploads.log") < 3_000
 

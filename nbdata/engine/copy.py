@@ -1,0 +1,214 @@
+"""copy: plan and perform."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from nbdata.engine.begun_uploads import BegunUploads
+from nbdata.engine.copying import Copied, Copier
+from nbdata.engine.datasets import detail_of, info_of, is_ours
+from nbdata.engine.decide import copied, decide_copy
+from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.sources import Found, find
+from nbdata.errors import BadOption
+from nbdata.paths import glob_base
+from nbdata.report import Plan, Report, Row
+from nbdata.stores.base import Location
+from nbdata.transfer.index import Index
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.selection import Entry, Selection, unrepresentable
+from nbdata.verbs.copy import Copy
+
+__all__ = ["perform", "plan"]
+
+_MOVES = ("copy", "overwrite")
+# No local folder belongs to the records of a copy.
+_NOWHERE = (0, 0)
+
+
+def plan(run: Run) -> Plan:
+    """Decide for each selected object; reads both listings and the index, writes nothing."""
+    op = run.operation
+    assert isinstance(op, Copy)
+    at_source, at_target = _ends(run)
+    found = find(at_source, op.source)
+    target = at_target.open(op.target)
+    name = name_at(target, single=found.single is not None)
+    apart = _Apart(found, target, name)
+    remote = standing(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
+    index = Index(run.context.state_dir, op.source, op.target, _NOWHERE)
+    out = Plan("copy", *op.places())
+    rows = run.row_file("plan")
+    kept = set[str]()
+    for entry in Selection.of(op).apply(apart.entries()):
+        key = name or key_at(target, entry.path)
+        kept.add(key)
+        action, reason = "unrepresentable", _unfit(target, entry.path)
+        there = remote.get(key)
+        if reason is None:
+            action, reason = decide_copy(
+                entry.info, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
+            )
+        if action in _MOVES:
+            out.files += 1
+            out.bytes += max(entry.info.size, 0)
+        out.count(action, entry.info.size)
+        detail = detail_of(entry.info) | {"target": key}
+        if reason:
+            detail["reason"] = reason
+        rows.add(Row(entry.path, action, entry.info.size, detail))
+    if op.delete:
+        plan_deletions(run, target, remote, kept, index, out, rows.add)
+    if apart.left_out:
+        out.notes.append(f"{apart.left_out:,} objects lie in the target itself and are left out")
+    if not out.actions and (why := Selection.of(op).none_left()):
+        out.notes.append(why)
+    rows.close()
+    out.rows = rows.rows()
+    return out
+
+
+def _ends(run: Run) -> tuple[Run, Run]:
+    """This run as each of its ends sees it: with its own storage options, and ``fs=`` where that is meant.
+
+    ``--option`` holds for both ends if they have one protocol, and ``--target-option`` instead of it for the target.
+    """
+    op, context = run.operation, run.context
+    schemes = [place.partition("://")[0] for place in op.places()]
+    options = [context.storage_options, context.storage_options if schemes[0] == schemes[1] else {}]
+    if context.target_options:
+        options[1] = context.target_options
+    handed = run.bindings.get("fs") or context.filesystem
+    known = _protocols(handed)
+    if known and not known & set(schemes):
+        raise BadOption(
+            f"fs= is a file system for {', '.join(sorted(known))}",
+            expected=" or ".join(f"{s}://" for s in schemes),
+        )
+    ends = []
+    for scheme, own in zip(schemes, options, strict=True):
+        mine = scheme in known
+        ends.append(
+            replace(
+                run,
+                context=replace(
+                    context, storage_options=own, filesystem=context.filesystem if mine else None
+                ),
+                bindings=run.bindings if mine else {},
+            )
+        )
+    return ends[0], ends[1]
+
+
+def _protocols(filesystem: object) -> set[str]:
+    """The protocols of a file system object, or of its description; none if there is none."""
+    if filesystem is None:
+        return set()
+    found = (
+        filesystem.get("protocol") if isinstance(filesystem, dict) else getattr(filesystem, "protocol", ())
+    )
+    return {found} if isinstance(found, str) else set(found or ())
+
+
+class _Apart:
+    """The objects of the source, without those of a target that lies in it: else each run would copy the last one's."""
+
+    def __init__(self, found: Found, target: Location, name: str) -> None:
+        self._found, self._inside = found, ""
+        self.left_out = 0
+        if not target.store.same_objects(found.location.store):
+            return
+        prefix = key_at(target, "")
+        if found.single is not None:
+            here, there = found.single.key, name or prefix + found.single.key.rpartition("/")[2]
+        else:
+            here, there = found.location.key, prefix
+        if here == there:
+            raise BadOption("source and target are the same", path=target.place, remedy="Name another target")
+        if found.single is None and prefix.startswith(here):
+            self._inside = prefix
+
+    def entries(self) -> Iterator[Entry]:
+        """What is to be selected from."""
+        for entry in self._found.entries:
+            if self._inside and entry.info.key.startswith(self._inside):
+                self.left_out += 1
+            else:
+                yield entry
+
+
+def _unfit(target: Location, path: str) -> str | None:
+    """Why an object cannot be in the target."""
+    if is_ours(path):
+        return "lies below .nbdata, which is nbdata's own"
+    return None if target.store.flat else unrepresentable(path)
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Do what the plan says."""
+    return _Copying(run, planned).run_all()
+
+
+class _Copying:
+    """One copy while it is performed."""
+
+    def __init__(self, run: Run, planned: Plan) -> None:
+        assert isinstance(run.operation, Copy)
+        self.run, self.op, self.plan = run, run.operation, planned
+        self.outcome = Outcome(run)
+        self.outcome.notes.extend(planned.notes)
+        self.index = Index(run.context.state_dir, self.op.source, self.op.target, _NOWHERE)
+        at_source, at_target = _ends(run)
+        self.target = at_target.open(self.op.target)
+        self.uploads = BegunUploads(at_target, self.op.target)
+        source = at_source.open(glob_base(self.op.source)).store
+        self.copier = Copier(run.control, self.op, source, self.target.store, self.uploads)
+        self.lock = threading.Lock()
+        self.by_store = 0
+        self.unproven: dict[str, int] = {}
+
+    def run_all(self) -> Report:
+        self.index.open(_NOWHERE)
+        try:
+            run_units(self.run.control, self._units(), workers=self.op.concurrency)
+            if self.op.delete:
+                delete_planned(self.run, self.plan, self.target, self.index, self.outcome, "copied")
+        finally:
+            self.uploads.close()
+            self.index.close()
+        self.outcome.notes += self.copier.notes
+        if self.op.verify != "none":
+            self.outcome.notes += [
+                f"{count:,} could not be verified: {why}" for why, count in self.unproven.items()
+            ]
+        return self.outcome.report(by_store=self.by_store)
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        for row in self.plan.rows:
+            if row.action in _MOVES:
+                yield from self.copier.units(
+                    info_of(row),
+                    row.detail["target"],
+                    done=partial(self._done, row),
+                    failed=partial(self.outcome.fail, row.path),
+                )
+            elif row.action == "unchanged":
+                self.outcome.add(row.path, "unchanged", row.size)
+            elif row.action != "delete":
+                self.outcome.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
+                if row.action != "skip":
+                    self.run.control.advance(failures=1)
+
+    def _done(self, row: Row, made: Copied) -> None:
+        self.index.put({row.path: copied(info_of(row), made.info)})
+        by = "store" if made.by_store else "stream"
+        self.outcome.add(row.path, "copied", row.size, moved=True, verified=not made.unproven, by=by)
+        self.run.control.advance(files=1)
+        with self.lock:
+            self.by_store += made.by_store
+            if made.unproven:
+                self.unproven[made.unproven] = self.unproven.get(made.unproven, 0) + 1

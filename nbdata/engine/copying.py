@@ -1,0 +1,422 @@
+"""How one object gets from store to store: copied by the store itself, or streamed, in one piece or in parts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from nbdata.engine.begun_uploads import BegunUploads
+from nbdata.engine.sent import MultipartJudge, SentHasher
+from nbdata.engine.verify import check_for, plain_md5, vouched
+from nbdata.errors import (
+    BadOption,
+    Cancelled,
+    ChecksumMismatch,
+    NbdataError,
+    NotFound,
+    SourceChanged,
+    StoreUnavailable,
+)
+from nbdata.integrity.digests import new_digest
+from nbdata.integrity.etags import combine, parse_etag, part_size_candidates
+from nbdata.stores.base import ObjectInfo, Store, Upload
+from nbdata.transfer.control import Control
+from nbdata.transfer.fetch import RangesIgnored
+from nbdata.transfer.partials import validator
+from nbdata.transfer.relay import Relay
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.send import (
+    BIG,
+    Hasher,
+    PartedSend,
+    SentPart,
+    hashed_parts,
+    send_whole,
+    upload_part_size,
+)
+from nbdata.verbs.copy import Copy
+
+__all__ = ["WHOLE", "Copied", "Copier"]
+
+#: Up to this size a store is asked to copy an object in one request, in bytes. S3 allows 5 GiB, but a connection
+#: that is silent for as long as that takes looks dead.
+WHOLE = 1 << 30
+# Bytes of the parts of larger ones.
+_STORE_PART = 128 << 20
+# What another way of copying would not mend.
+_LASTING = (SourceChanged, NotFound, Cancelled, StoreUnavailable, ChecksumMismatch)
+
+_NO_SOURCE = "the source vouches for no checksum of them"
+_NO_TARGET = "the target answered no checksum for them"
+_NO_PROOF = "the store copied them itself and answered no checksum to compare"
+
+
+class Copied(NamedTuple):
+    """A finished object: what the target says of it, why it is not proven ('' if it is), and who copied it."""
+
+    info: ObjectInfo
+    unproven: str
+    by_store: bool
+
+
+class _NothingProved(NbdataError):
+    """The store's answers for parts are no digests of them."""
+
+
+class _Job(NamedTuple):
+    """One object to be copied."""
+
+    info: ObjectInfo
+    key: str
+    done: Callable[[Copied], None]
+    failed: Callable[[Exception], None]
+
+
+class Copier:
+    """Copies objects between two stores; `units` may be run by many threads.
+
+    `notes` says what the user should know in the end.
+    """
+
+    def __init__(
+        self, control: Control, op: Copy, source: Store, target: Store, uploads: BegunUploads
+    ) -> None:
+        self._control, self._op = control, op
+        self._source, self._target, self._uploads = source, target, uploads
+        self._by_store = target.can_copy(source)
+        self._parts_prove = True
+        self._lock = threading.Lock()
+        self.notes: list[str] = []
+
+    def units(
+        self,
+        info: ObjectInfo,
+        key: str,
+        *,
+        done: Callable[[Copied], None],
+        failed: Callable[[Exception], None],
+    ) -> Iterator[Callable[[], None]]:
+        """The work for one object; `done` or `failed` is called once, by who finishes it."""
+        job = _Job(info, key, done, failed)
+        if info.size < BIG or not self._target.multipart:
+            yield partial(self._whole, job)
+            return
+        try:
+            told = self._head(info)  # listings tell neither checksums nor metadata
+            parts = (
+                self._parts_by_store(job, told) if self._store_may(info) else self._streamed_parts(job, told)
+            )
+        except NbdataError as error:
+            failed(error)
+            return
+        if parts is None:
+            yield partial(self._whole, job)
+        else:
+            yield from parts.units()
+
+    def _head(self, info: ObjectInfo) -> ObjectInfo:
+        """What the source says of an object now; SourceChanged if it is another one."""
+        told = retrying(self._control, lambda: self._source.head(info.key))
+        if told.size != info.size or validator(told) != validator(info):
+            raise SourceChanged(
+                "the object changed after it was listed",
+                path=info.key,
+                expected=info.etag or f"{info.size} bytes",
+                got=told.etag or f"{told.size} bytes",
+                remedy="Run the same line again: it takes the new version",
+            )
+        return told
+
+    def _store_may(self, info: ObjectInfo) -> bool:
+        """Whether the store is to copy this one itself; whoever insists on MD5 wants proof by it."""
+        provable = plain_md5(info) is not None and info.size <= WHOLE
+        return self._by_store and (self._op.verify != "md5" or provable)
+
+    def _refused(self, error: NbdataError) -> None:
+        """Raises `error`, unless it only means that the store does not copy by itself."""
+        if isinstance(error, _LASTING):
+            raise error
+        with self._lock:
+            if self._by_store:
+                self._by_store = False
+                self.notes.append(
+                    f"the store does not copy by itself ({error.message}), so the bytes went through this machine"
+                )
+
+    # -- in one piece -------------------------------------------------------------------------
+
+    def _whole(self, job: _Job) -> None:
+        try:
+            if job.info.size < 0:
+                raise BadOption(
+                    "the source does not say how large this is",
+                    path=job.info.key,
+                    remedy="Pull it, then push it",
+                )
+            if self._store_may(job.info):
+                try:
+                    made = self._whole_by_store(job)
+                except NbdataError as error:
+                    self._refused(error)
+                else:
+                    job.done(made)
+                    return
+            made = self._streamed(job)
+        except Exception as error:
+            job.failed(error)
+        else:
+            job.done(made)
+
+    def _whole_by_store(self, job: _Job) -> Copied:
+        info, key = job.info, job.key
+        made = retrying(self._control, lambda: self._target.copy(self._source, info, key))
+        ours, theirs = parse_etag(info.etag), parse_etag(made.etag)
+        unproven = ""
+        if ours != theirs or ours.kind not in ("md5", "multipart"):
+            told = self._head(info)  # not all stores look whether it changed
+            there = retrying(self._control, lambda: self._target.head(key))
+            sent, got = plain_md5(told), plain_md5(there)
+            if there.size != info.size or (sent and got and sent != got):
+                raise ChecksumMismatch(
+                    "what the store made is not what it was to copy",
+                    path=key,
+                    expected=f"{info.size} bytes, {info.etag}",
+                    got=f"{there.size} bytes, {there.etag}",
+                )
+            unproven = _NO_PROOF
+        self._control.advance(bytes=info.size)
+        return Copied(made, unproven, by_store=True)
+
+    def _streamed(self, job: _Job) -> Copied:
+        info, verify = job.info, self._op.verify
+        part_size = None
+        if verify == "auto" and "-" in info.etag:
+            part_size = self._source.part_size(info)
+        source_proven = False
+
+        def read(start: int, size: int, hasher: Hasher) -> Relay:
+            relay = Relay(self._control, self._source, info, start, size)
+            check = check_for(relay.info, verify, part_size, readable=False)
+
+            def finish() -> None:
+                nonlocal source_proven
+                source_proven = check.finish(-1, size)
+
+            relay.updates = [hasher.update, lambda data: check.offer(relay.sent, data)]
+            relay.at_end = finish
+            return relay
+
+        made, proven = send_whole(
+            self._control, self._target, job.key, read, info.size, lambda: SentHasher(job.key, verify)
+        )
+        return Copied(made, _why(source_proven, proven), by_store=False)
+
+    # -- in parts -----------------------------------------------------------------------------
+
+    def _parts_by_store(self, job: _Job, told: ObjectInfo, *, prove: bool = True) -> PartedSend | None:
+        """Parts that the store copies; None where one request is better.
+
+        If they are the parts that the source was uploaded in, their answers prove that its bytes arrived.
+        """
+        info, etag = job.info, parse_etag(told.etag)
+        size = None
+        if prove and self._parts_prove and etag.kind == "multipart" and not told.encrypted:
+            size = self._fitting(self._source.part_size(info), info.size)
+        prove = size is not None
+        if size is None:
+            if info.size <= WHOLE:
+                return None
+            size = upload_part_size(info.size, self._op.part_size or _STORE_PART, self._target)
+
+        def send(upload: Upload, number: int, start: int, count: int) -> SentPart:
+            answer = retrying(
+                self._control,
+                lambda: upload.copy_part(number, self._source, info, start, start + count),
+            )
+            md5 = "" if upload.encrypted else parse_etag(answer).md5 or ""
+            if prove and not md5:
+                raise _NothingProved("the store answers no digest of a part")
+            self._control.advance(bytes=count)
+            return SentPart(answer, md5, prove)
+
+        def before(digests: list[str]) -> None:
+            self._head(info)  # not all stores look whether it changed
+            if prove and combine(digests) != etag.value:
+                raise _mismatch(info, etag.value, combine(digests))
+
+        def failed(error: Exception) -> None:
+            try:
+                if not isinstance(error, NbdataError):
+                    raise error
+                self._control.checkpoint()
+                if isinstance(error, _NothingProved):
+                    self._parts_prove = False
+                    again = self._parts_by_store(job, told, prove=False)
+                else:
+                    self._refused(error)
+                    again = self._streamed_parts(job, told)
+            except Exception as lasting:
+                job.failed(lasting)
+                return
+            if again is None:
+                self._whole(job)
+            else:
+                again.run()
+
+        return self._parted(
+            job,
+            told,
+            size,
+            send,
+            before=before,
+            whole=lambda _made, _digests: prove,
+            done=lambda made, proven: job.done(Copied(made, "" if proven else _NO_PROOF, by_store=True)),
+            failed=failed,
+        )
+
+    def _streamed_parts(self, job: _Job, told: ObjectInfo) -> PartedSend:
+        """Parts that go through this machine.
+
+        A digest of the whole object wants its bytes in order, so then one part goes after the other; else parts like
+        those that it was uploaded in prove it by theirs.
+        """
+        info, verify = job.info, self._op.verify
+        expected = vouched(told, verify) if verify != "none" else None
+        if verify == "md5" and expected is None:
+            check_for(told, verify).finish(-1, info.size)  # raises: there is none to compare with
+        etag = parse_etag(told.etag)
+        parts: list[int] = []
+        known: int | None = None
+        if verify == "auto" and expected is None and etag.kind == "multipart" and not told.encrypted:
+            known = self._source.part_size(info)
+            parts = [known] if known else part_size_candidates(info.size, etag.parts)[:1]
+        like = self._fitting(parts[0], info.size) if parts else None
+        size = like or upload_part_size(info.size, self._op.part_size, self._target)
+        whole = _InOrder(expected[0]) if expected else None
+        source_proven = False
+
+        def read(start: int, count: int, hasher: Hasher) -> Relay:
+            relay = Relay(self._control, self._source, info, start, count)
+            relay.updates = [hasher.update]
+            if whole is not None:
+                relay.updates.append(whole.begin())
+            return relay
+
+        sending = hashed_parts(self._control, read, lambda: SentHasher(job.key, verify))
+
+        def send(upload: Upload, number: int, start: int, count: int) -> SentPart:
+            sent = sending(upload, number, start, count)
+            if whole is not None:
+                whole.keep()
+            return sent
+
+        def before(digests: list[str]) -> None:
+            nonlocal source_proven
+            if whole is not None and expected is not None:
+                if whole.hexdigest() != expected[1]:
+                    raise _mismatch(info, expected[1], whole.hexdigest())
+                source_proven = True
+            elif like is not None:
+                source_proven = combine(digests) == etag.value
+                if not source_proven and known:
+                    raise _mismatch(info, etag.value, combine(digests))
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, RangesIgnored):
+                try:
+                    job.done(self._streamed(job))
+                except Exception as lasting:
+                    job.failed(lasting)
+            else:
+                job.failed(error)
+
+        return self._parted(
+            job,
+            told,
+            size,
+            send,
+            before=before,
+            whole=MultipartJudge(job.key, verify),
+            done=lambda made, proven: job.done(Copied(made, _why(source_proven, proven), by_store=False)),
+            failed=failed,
+            in_order=whole is not None,
+        )
+
+    def _fitting(self, size: int | None, total: int) -> int | None:
+        """A part size of the source, if the target allows it and the user wants no other."""
+        if size is None or self._op.part_size not in (None, size):
+            return None
+        return size if size >= self._target.min_part and -(-total // size) <= self._target.max_parts else None
+
+    def _parted(
+        self,
+        job: _Job,
+        told: ObjectInfo,
+        part_size: int,
+        send: Callable[[Upload, int, int, int], SentPart],
+        *,
+        before: Callable[[list[str]], None],
+        whole: Callable[[ObjectInfo, list[str]], bool],
+        done: Callable[[ObjectInfo, bool], None],
+        failed: Callable[[Exception], None],
+        in_order: bool = False,
+    ) -> PartedSend:
+        """A send in parts that is given up should the run end before it does."""
+        key = job.key
+
+        def finished(made: ObjectInfo, proven: bool) -> None:
+            del self._uploads.unfinished[key]
+            self._uploads.finished(key)
+            done(made, proven)
+
+        def broken(error: Exception) -> None:
+            del self._uploads.unfinished[key]
+            failed(error)
+
+        sending = PartedSend(
+            self._control,
+            job.info.size,
+            part_size,
+            send,
+            begin=lambda: self._uploads.begin(self._target, key, job.info.size, told.headers),
+            abandon=partial(self._uploads.abandon, key),
+            before=before,
+            whole=whole,
+            done=finished,
+            failed=broken,
+            in_order=in_order,
+        )
+        self._uploads.unfinished[key] = sending.give_up
+        return sending
+
+
+class _InOrder:
+    """A digest of parts that come in order, each perhaps more than once."""
+
+    def __init__(self, algorithm: str) -> None:
+        self._sure = self._trial = new_digest(algorithm)
+
+    def begin(self) -> Callable[[memoryview], object]:
+        """What hashes the next part, or the same once more."""
+        self._trial = self._sure.copy()
+        return self._trial.update
+
+    def keep(self) -> None:
+        """The part has arrived."""
+        self._sure = self._trial
+
+    def hexdigest(self) -> str:
+        """The digest of all that has arrived."""
+        return self._sure.hexdigest()
+
+
+def _why(source_proven: bool, target_proven: bool) -> str:
+    return "" if source_proven and target_proven else _NO_TARGET if source_proven else _NO_SOURCE
+
+
+def _mismatch(info: ObjectInfo, expected: str, got: str) -> ChecksumMismatch:
+    return ChecksumMismatch(
+        "the bytes are not what the source vouches for", path=info.key, expected=expected, got=got
+    )

@@ -1,0 +1,93 @@
+"""A target in a store: which keys are meant, what stands there already, and what a mirror deletes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nbdata.engine.datasets import is_ours
+from nbdata.engine.run import Outcome, Run
+from nbdata.errors import BadOption, NotFound
+from nbdata.report import Plan, Row
+from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.redaction import redacted
+from nbdata.transfer.index import Index
+from nbdata.transfer.retry import listing, retrying
+from nbdata.transfer.selection import glob_filter
+
+__all__ = ["delete_planned", "key_at", "name_at", "plan_deletions", "standing"]
+
+
+def name_at(target: Location, *, single: bool) -> str:
+    """The key that a single object gets if the target names one, not a folder; else empty."""
+    folder = not single or target.is_folder or target.store.is_folder(target.key + "/")
+    return "" if folder else target.key
+
+
+def _prefix(target: Location) -> str:
+    return target.key.rstrip("/") + "/" if target.key else ""
+
+
+def key_at(target: Location, path: str) -> str:
+    """The key of a relative path."""
+    return _prefix(target) + path
+
+
+def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> dict[str, ObjectInfo]:
+    """What stands at the target already, by key."""
+    if overwrite == "always" and not delete:
+        return {}
+    try:
+        if name:
+            return {name: retrying(run.control, lambda: target.store.head(name))}
+        return {info.key: info for info in listing(run.control, target.store, _prefix(target))}
+    except NotFound as error:
+        if error.details.get("bucket"):
+            raise
+        return {}
+
+
+def plan_deletions(
+    run: Run,
+    target: Location,
+    remote: dict[str, ObjectInfo],
+    kept: set[str],
+    index: Index,
+    out: Plan,
+    add: Callable[[Row], None],
+) -> None:
+    """Add to the plan each object within the filters that the source does not have.
+
+    Raises
+    ------
+    BadOption
+        If that would delete an object which this line never wrote, unless ``--force``.
+    """
+    op = run.operation
+    passes = glob_filter(getattr(op, "include", ()), getattr(op, "exclude", ()))
+    for key, info in remote.items():
+        path = key[len(_prefix(target)) :]
+        if key in kept or is_ours(path) or not passes(path):
+            continue
+        if not getattr(op, "force", False) and index.get(path) is None:
+            raise BadOption(
+                f"--delete would delete an object that this {op.verb} never wrote",
+                path=f"{redacted(out.target).rstrip('/')}/{path}",
+                remedy="Use --force if the whole prefix is meant to be a mirror, or a prefix of its own",
+            )
+        out.count("delete", info.size)
+        add(Row(path, "delete", info.size, {"key": key}))
+
+
+def delete_planned(
+    run: Run, planned: Plan, target: Location, index: Index, outcome: Outcome, moved: str
+) -> None:
+    """Mirror, only when everything else went well; `moved` is the word for that."""
+    if outcome.failures:
+        outcome.notes.append(f"nothing was deleted, because not everything was {moved}")
+        return
+    for row in planned.rows:
+        if row.action == "delete":
+            key = row.detail["key"]
+            retrying(run.control, lambda key=key: target.store.delete([key]))  # type: ignore[misc]
+            index.put({row.path: None})
+            outcome.add(row.path, "deleted", row.size)

@@ -1,0 +1,401 @@
+"""copy between real servers, carried out in this process: what arrives, how it is proved, what is left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.transfer.uploads import remembered
+from tests.conftest import client_of
+from tests.slow import SlowProxy
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+Put = Callable[..., str]
+ODD = ("a//b", "with space/é ü", "a+b", "q?x=1#f", "100%", "line\nbreak", "dot/./x", "deep/er/file", "empty")
+# One keeps folders, and so no such names; the other routes by patterns of one line.
+NOT_IN = {"seaweedfs": ("a//b", "dot/./x"), "moto": ("line\nbreak",)}
+MIB = 1 << 20
+
+
+class Side:
+    """A bucket of its own on a server, looked at with botocore."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        self.server, self.bucket = server, f"copy-{secrets.token_hex(6)}"
+        server.create_bucket(self.bucket)
+        self.client = client_of(server)
+        self.url = f"s3://{self.bucket}/"
+        self.options = server.storage_options()
+
+    def put(self, objects: dict[str, bytes], **more: Any) -> str:
+        for key, data in objects.items():
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=data, **more)
+        return self.url
+
+    def put_parts(self, key: str, data: bytes, part: int, **more: Any) -> str:
+        where = {"Bucket": self.bucket, "Key": key}
+        upload = {**where, "UploadId": self.client.create_multipart_upload(**where, **more)["UploadId"]}
+        parts = []
+        for number, at in enumerate(range(0, len(data), part), 1):
+            answer = self.client.upload_part(**upload, PartNumber=number, Body=data[at : at + part])
+            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        return str(self.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})["ETag"])
+
+    def keys(self) -> list[str]:
+        found: list[str] = []
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+            found += [entry["Key"] for entry in page.get("Contents", [])]
+        return found
+
+    def get(self, key: str) -> bytes:
+        return bytes(self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+
+    def head(self, key: str) -> dict[str, Any]:
+        return dict(self.client.head_object(Bucket=self.bucket, Key=key))
+
+    def objects(self) -> dict[str, bytes]:
+        return {key: self.get(key) for key in self.keys()}
+
+    def pending(self) -> list[str]:
+        found = self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+        return [upload["Key"] for upload in found]
+
+    def close(self) -> None:
+        self.client.delete_bucket(Bucket=self.bucket) if self.server.kind == "seaweedfs" else None
+        self.client.close()
+
+
+@pytest.fixture
+def side(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Side]]:
+    """Makes buckets on ``seaweedfs`` or ``moto``."""
+    made: list[Side] = []
+
+    def make(kind: str) -> Side:
+        made.append(Side(request.getfixturevalue(kind)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+Sides = Callable[[str], Side]
+PAIRS = [("seaweedfs", "seaweedfs"), ("moto", "moto"), ("seaweedfs", "moto"), ("moto", "seaweedfs")]
+
+
+def copy(source: Side, target: Side, below: str = "", **options: Any) -> nbdata.Report:
+    return nbdata.copy(
+        source.url,
+        target.url + below,
+        storage_options=source.options,
+        target_options=target.options,
+        quiet=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(("kind", "other"), PAIRS)
+def test_content_type_and_metadata_arrive_whole_and_a_second_run_moves_nothing(
+    kind: str, other: str, side: Sides
+) -> None:
+    source, target = side(kind), side(other)
+    data = {"a.txt": b"alpha", "b/c.bin": os.urandom(300_000), "b/empty": b""}
+    source.put(data, ContentType="text/x-odd", Metadata={"who": "me  and   you"}, CacheControl="max-age=9")
+    report = copy(source, target, "in/")
+    assert report.counts == {"copied": 3}
+    assert report.notes == [], "all were proven"
+    assert report.details == {"by_store": 3 if kind == other else 0}
+    assert target.objects() == {f"in/{key}": content for key, content in data.items()}
+    for key in data:
+        head = target.head(f"in/{key}")
+        assert (head["ContentType"], head["CacheControl"]) == ("text/x-odd", "max-age=9")
+        assert head["Metadata"] == source.head(key)["Metadata"]
+    assert copy(source, target, "in/").counts == {"unchanged": 3}
+
+
+@pytest.mark.parametrize(("kind", "other"), PAIRS)
+def test_odd_keys_arrive_under_their_very_names(kind: str, other: str, side: Sides) -> None:
+    source, target = side(kind), side(other)
+    keys = [key for key in ODD if key not in NOT_IN[kind] + NOT_IN[other]]
+    data = source.put({key: b"" if key == "empty" else key.encode() for key in keys}) and source.objects()
+    assert len(data) == len(keys)
+    assert copy(source, target, "p/").counts == {"copied": len(keys)}
+    assert {key.removeprefix("p/"): content for key, content in target.objects().items()} == data
+
+
+@pytest.mark.parametrize(("kind", "other"), PAIRS)
+def test_a_big_object_is_copied_in_the_parts_it_was_made_of_and_so_proven(
+    kind: str, other: str, side: Sides
+) -> None:
+    source, target = side(kind), side(other)
+    data = os.urandom(33 * MIB)
+    etag = source.put_parts("big", data, 8 * MIB, ContentType="text/x-big", Metadata={"who": "me"})
+    report = copy(source, target)
+    assert report.counts == {"copied": 1}
+    assert report.notes == []
+    assert target.get("big") == data
+    head = target.head("big")
+    assert head["ETag"] == etag
+    assert (head["ContentType"], head["Metadata"]) == ("text/x-big", {"who": "me"})
+    assert target.pending() == []
+    assert remembered(os.environ["NBDATA_STATE_DIR"]) == {}
+    assert copy(source, target).counts == {"unchanged": 1}
+
+
+@pytest.mark.parametrize(("kind", "other"), [("seaweedfs", "moto"), ("moto", "moto")])
+def test_a_big_object_with_one_md5_keeps_to_it(kind: str, other: str, side: Sides) -> None:
+    source, target = side(kind), side(other)
+    data = os.urandom(33 * MIB)
+    source.put({"big": data})
+    report = copy(source, target, part_size="5MiB")
+    assert report.notes == []
+    assert target.get("big") == data
+    assert target.head("big")["ETag"].strip('"').partition("-")[2] == ("" if kind == other else "7")
+    assert copy(source, target).counts == {"unchanged": 1}
+
+
+def test_bytes_that_are_not_what_the_source_vouches_for_never_become_an_object(
+    side: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one lie that is told here is told by the hash: real bytes come from a real store."""
+    from nbdata.engine import copying
+    from nbdata.integrity import digests
+
+    class Wrong:
+        def update(self, data: memoryview, /) -> None: ...
+
+        def copy(self) -> Wrong:
+            return self
+
+        def hexdigest(self) -> str:
+            return "0" * 32
+
+    source, target = side("seaweedfs"), side("moto")
+    source.put({"small": b"x" * 1000, "big": os.urandom(33 * MIB)})
+    monkeypatch.setattr(copying, "new_digest", lambda algorithm: Wrong())
+    monkeypatch.setattr(digests, "new_digest", lambda algorithm: Wrong())
+    report = copy(source, target, on_error="report")
+    assert report.counts == {"failed": 2}
+    assert {reason for _, reason in report.failures if "vouches for" in reason or "wrong" in reason}
+    assert target.keys() == []
+    assert target.pending() == []
+
+
+def test_one_object_goes_to_the_key_or_into_the_folder(side: Sides) -> None:
+    source = side("moto")
+    source.put({"d/a.txt": b"alpha"})
+    for to in ("name", "folder/"):
+        nbdata.copy(f"{source.url}d/a.txt", source.url + to, storage_options=source.options, quiet=True)
+    assert sorted(source.keys()) == ["d/a.txt", "folder/a.txt", "name"]
+
+
+def test_a_store_of_this_process_takes_part(side: Sides) -> None:
+    source, name = side("moto"), secrets.token_hex(4)
+    data = {"a.txt": b"alpha", "d/big": os.urandom(40 * MIB), "empty": b""}
+    source.put(data)
+    there = nbdata.copy(source.url, f"memory://{name}/", storage_options=source.options, quiet=True)
+    assert there.counts == {"copied": 3}
+    assert there.notes == ["3 could not be verified: the target answered no checksum for them"]
+    assert nbdata.copy(
+        source.url, f"memory://{name}/", storage_options=source.options, quiet=True
+    ).counts == {"unchanged": 3}
+    back = nbdata.copy(f"memory://{name}/", f"{source.url}back/", target_options=source.options, quiet=True)
+    assert back.counts == {"copied": 3}
+    assert back.notes == ["3 could not be verified: the source vouches for no checksum of them"]
+    assert {k: v for k, v in source.objects().items() if k.startswith("back/")} == {
+        f"back/{key}": content for key, content in data.items()
+    }
+
+
+def test_a_file_system_that_is_handed_in_serves_the_end_of_its_protocol(side: Sides) -> None:
+    import fsspec
+
+    target, name = side("moto"), secrets.token_hex(4)
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file(f"/{name}/a", b"alpha")
+    nbdata.copy(f"memory://{name}/", target.url, fs=fs, target_options=target.options, quiet=True)
+    assert target.objects() == {"a": b"alpha"}
+    with pytest.raises(nbdata.BadOption, match="for memory"):
+        nbdata.copy(target.url, target.url + "x/", fs=fs, storage_options=target.options, quiet=True)
+
+
+@pytest.mark.parametrize("other", ["moto", "seaweedfs"])
+@pytest.mark.parametrize("size", [1000, 33 * MIB])
+def test_an_object_that_changes_after_it_was_listed_is_a_failure_and_the_next_run_takes_it(
+    other: str, size: int, side: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in moto, which copies by itself whatever version it is asked for."""
+    from nbdata.engine import runner
+
+    source, target = side("moto"), side(other)
+    source.put({"f": os.urandom(size)})
+    planned = runner._planned
+
+    def changed_after(run: Any) -> nbdata.Plan:
+        plan = planned(run)
+        source.put({"f": os.urandom(size)})
+        return plan
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_planned", changed_after)
+        with pytest.raises(nbdata.TransferFailed, match="changed"):
+            copy(source, target)
+    copy(source, target)
+    assert target.get("f") == source.get("f")
+
+
+def test_what_changed_on_both_sides_is_a_conflict_and_stays(side: Sides) -> None:
+    source, target = side("moto"), side("moto")
+    source.put({"a": b"one"})
+    copy(source, target)
+    source.put({"a": b"two"})
+    assert copy(source, target).counts == {"copied": 1}, "changed at the source alone"
+    target.put({"a": b"theirs"})
+    source.put({"a": b"three"})
+    with pytest.raises(nbdata.TransferFailed, match="conflict"):
+        copy(source, target)
+    assert target.get("a") == b"theirs"
+    assert copy(source, target, overwrite="never").counts == {"skip": 1}
+    assert copy(source, target, overwrite="always").counts == {"copied": 1}
+    assert target.get("a") == b"three"
+
+
+def test_a_part_is_taken_and_a_dry_run_writes_nothing(side: Sides) -> None:
+    source, target = side("moto"), side("seaweedfs")
+    source.put({"a.txt": b"1" * 10, "b.bin": b"2" * 20, "c.txt": b"3" * 30})
+    plan = nbdata.copy(
+        source.url,
+        target.url,
+        storage_options=source.options,
+        target_options=target.options,
+        include="*.txt",
+        dry_run=True,
+    )
+    assert plan.actions == {"copy": [2, 40]}
+    assert target.keys() == []
+    assert copy(source, target, include="*.txt", max_bytes=15).counts == {"copied": 1}
+    assert target.keys() == ["a.txt"]
+
+
+def test_a_mirror_deletes_what_the_source_has_not_and_refuses_what_it_never_wrote(side: Sides) -> None:
+    source, target = side("moto"), side("seaweedfs")
+    source.put({"a": b"1", "b": b"2"})
+    copy(source, target, "m/")
+    source.client.delete_object(Bucket=source.bucket, Key="a")
+    assert copy(source, target, "m/", delete=True).counts == {"unchanged": 1, "deleted": 1}
+    assert target.keys() == ["m/b"]
+    target.put({"m/own": b"x"})
+    with pytest.raises(nbdata.BadOption, match="this copy never wrote"):
+        copy(source, target, "m/", delete=True)
+    assert target.keys() == ["m/b", "m/own"]
+
+
+def test_a_target_inside_the_source_is_not_copied_into_itself(side: Sides) -> None:
+    one = side("moto")
+    one.put({"a": b"1"})
+    for _ in range(2):
+        nbdata.copy(one.url, f"{one.url}backup/", storage_options=one.options, quiet=True)
+        assert one.keys() == ["a", "backup/a"]
+    with pytest.raises(nbdata.BadOption, match="are the same"):
+        nbdata.copy(one.url, one.url, storage_options=one.options, quiet=True)
+    with pytest.raises(nbdata.BadOption, match="are the same"):
+        nbdata.copy(f"{one.url}a", one.url, storage_options=one.options, quiet=True)
+
+
+def test_local_paths_are_refused_with_the_verb_that_takes_them(tmp_path: Path) -> None:
+    with pytest.raises(nbdata.BadOption, match="Use push"):
+        nbdata.Copy(str(tmp_path), "s3://bucket/x")
+    with pytest.raises(nbdata.BadOption, match="Use pull"):
+        nbdata.Copy("s3://bucket/x", str(tmp_path))
+
+
+def test_failures_are_reported_and_the_rest_is_copied(side: Sides) -> None:
+    source, target = side("moto"), side("seaweedfs")
+    source.put({"a": b"1", "x/.nbdata/parts": b"forged"})
+    report = copy(source, target, on_error="report")
+    assert report.counts == {"copied": 1, "unrepresentable": 1}
+    assert target.keys() == ["a"]
+
+
+def test_a_cancel_ends_within_a_second_and_leaves_no_upload(
+    side: Sides, slow: SlowProxy, tmp_path: Path
+) -> None:
+    source, target = side("seaweedfs"), side("moto")
+    source.put_parts("big", os.urandom(40 * MIB), 5 * MIB)
+    before = _files(tmp_path)
+    job = nbdata.Copy(
+        source.url,
+        target.url,
+        storage_options={**source.options, "endpoint_url": slow.url},
+        target_options=target.options,
+    ).start()
+    end = time.monotonic() + 30
+    while job.snapshot().bytes < MIB or not target.pending():
+        assert not job.snapshot().finished
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+    assert time.monotonic() - began < 1.5
+    assert target.keys() == []
+    _until(lambda: not target.pending())
+    assert remembered(os.environ["NBDATA_STATE_DIR"]) == {}
+    assert _files(tmp_path) == before, "nothing touched the disk"
+
+
+def test_memory_is_bounded_by_blocks_not_by_objects(side: Sides) -> None:
+    source, target = side("seaweedfs"), side("moto")
+    data = os.urandom(8 * MIB)
+    for name in range(3):
+        source.put_parts(f"big-{name}", data * 8, 8 * MIB)
+    rss = _Peak()
+    with rss:
+        assert copy(source, target).counts == {"copied": 3}
+    # Sixteen blocks of 1 MiB and as many buffers of sockets, and not 192 MiB of objects.
+    assert rss.grown < 96 * MIB, f"{rss.grown / MIB:.0f} MiB"
+    assert hashlib.md5(target.get("big-2")).digest() == hashlib.md5(data * 8).digest()
+
+
+class _Peak:
+    """How much this process grew at most."""
+
+    def __enter__(self) -> None:
+        self._stop, self._began, self.grown = threading.Event(), _rss(), 0
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.02):
+            self.grown = max(self.grown, _rss() - self._began)
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,253 @@
+"""kill -9 of the agent amid each verb, at several moments: nothing wrong is left, the same line continues."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import signal
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.client.agents import stop_all
+from nbdata.client.launch import connect
+from nbdata.demo.server import EmbeddedServer
+from nbdata.operation import Job
+from nbdata.runtime import endpoint, held
+from tests.conftest import client_of
+from tests.faults.gate import Gate
+
+MIB = 1 << 20
+SMALL = 20
+SIZE = 40_000
+
+
+@pytest.fixture(scope="module")
+def content() -> dict[str, bytes]:
+    """Small files, and a big one that comes after them."""
+    source = random.Random(7)
+    return {
+        **{f"a/{number:02}.bin": source.randbytes(SIZE) for number in range(SMALL)},
+        "b/big.bin": source.randbytes(MIB) * 50,
+    }
+
+
+@pytest.fixture(autouse=True)
+def one_agent() -> Iterator[None]:
+    """Which no other test needs, and which is gone afterwards."""
+    stop_all(now=True)
+    yield
+    stop_all(now=True)
+
+
+@pytest.fixture
+def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Gate]]:
+    """Puts a gate before SeaweedFS, in place of the one before."""
+    made: list[Gate] = []
+
+    def make(**options: Any) -> Gate:
+        made.append(Gate(s3.url, **options))
+        made[-1].__enter__()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", made[-1].url)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.__exit__(None, None, None)
+
+
+def kill_at(at: Gate, job: Job, moved: int, ready: Callable[[], bool] = lambda: True) -> None:
+    """Kill the agent when the gate holds, so many bytes have moved, and it is `ready`."""
+    at.wait_until_it_holds()
+    until(lambda: (job.snapshot().bytes >= moved and ready()) or job.snapshot().finished)
+    assert job.snapshot().state == "RUNNING"
+    with connect() as connection:
+        agent = int(connection.ask({"do": "hello"})["pid"])
+    os.kill(agent, signal.SIGKILL)
+    until(lambda: not held(endpoint().alive))
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.01)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What stands under final names."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".nbdata" not in path.parts
+    }
+
+
+def hashes(found: dict[str, bytes]) -> dict[str, str]:
+    """Short to look at when they differ."""
+    return {name: hashlib.md5(data).hexdigest() for name, data in found.items()}
+
+
+def assert_part_of(found: dict[str, bytes], whole: dict[str, bytes]) -> None:
+    assert hashes(found).items() <= hashes(whole).items()
+
+
+def objects(client: Any, bucket: str, prefix: str = "") -> dict[str, bytes]:
+    listed = client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    return {
+        entry["Key"]: client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read() for entry in listed
+    }
+
+
+def pending(client: Any, bucket: str) -> int:
+    return len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
+
+
+# -- pull: bytes that may pass, bytes that have moved then, bytes that are kept ------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "moved", "kept"),
+    [
+        (SIZE * SMALL // 2, SIZE, 0),
+        (20 * MIB, 18 * MIB, 16 * MIB),
+        (50 * MIB, 49 * MIB, 48 * MIB),
+    ],
+    ids=["among small ones", "after one part", "in the last part"],
+)
+def test_a_killed_pull(
+    limit: int, moved: int, kept: int, content: dict[str, bytes], put: Any, gate: Any, tmp_path: Path
+) -> None:
+    url, target = put(content), tmp_path / "out"
+    at = gate(limit=limit)
+    kill_at(at, nbdata.Pull(url, str(target), concurrency=1).start(), moved)
+    assert_part_of(files_of(target), content)
+    assert "b/big.bin" not in files_of(target)
+    left = nbdata.cleanup(target, dry_run=True)
+    assert left.actions["remove"][0] >= 1
+
+    rest = gate()
+    assert nbdata.pull(url, target, concurrency=1, quiet=True).ok
+    assert hashes(files_of(target)) == hashes(content)
+    whole = sum(map(len, content.values()))
+    assert rest.passed <= whole - kept + MIB, "parts that were there are not fetched again"
+    assert not (target / ".nbdata").exists()
+
+
+def test_what_a_killed_pull_left_can_be_cleaned_up(
+    content: dict[str, bytes], put: Any, gate: Any, tmp_path: Path
+) -> None:
+    url, target = put(content), tmp_path / "out"
+    at = gate(limit=20 * MIB)
+    kill_at(at, nbdata.Pull(url, str(target), concurrency=1).start(), 18 * MIB)
+    nbdata.cleanup(target, quiet=True)
+    assert not (target / ".nbdata").exists()
+    nbdata.cleanup(target, all=True, quiet=True)
+    assert files_of(target) == {}
+
+
+# -- push ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "moved", "sent"),
+    [(SIZE * SMALL // 2, SIZE * 5, 3), (8 * MIB, 6 * MIB, SMALL), (40 * MIB, 38 * MIB, SMALL)],
+    ids=["among small ones", "in the second part", "late"],
+)
+def test_a_killed_push(
+    limit: int,
+    moved: int,
+    sent: int,
+    content: dict[str, bytes],
+    bucket: str,
+    gate: Any,
+    s3: EmbeddedServer,
+    tmp_path: Path,
+) -> None:
+    for name, data in content.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    source, url, client = str(tmp_path / "in"), f"s3://{bucket}/", client_of(s3)
+    at = gate(limit=limit, answers=False)
+    kill_at(at, nbdata.Push(source, url, concurrency=1, part_size="5MiB").start(), moved)
+    at.open()
+    assert_part_of(objects(client, bucket), content)
+    begun = pending(client, bucket)
+    assert begun == (sent == SMALL)
+
+    gate()
+    report = nbdata.push(source, url, concurrency=1, part_size="5MiB", quiet=True)
+    assert report.counts["unchanged"] >= sent, "what was sent is not sent again"
+    assert hashes(objects(client, bucket)) == hashes(content)
+    nbdata.cleanup(url, quiet=True)
+    assert pending(client, bucket) == 0, "also the upload that the line no longer needs is found"
+    client.close()
+
+
+# -- copy ------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_copy(
+    content: dict[str, bytes], put: Any, bucket: str, gate: Any, s3: EmbeddedServer
+) -> None:
+    put({f"from/{name}": data for name, data in content.items()})
+    client, url = client_of(s3), f"s3://{bucket}/"
+    expected = {f"to/{name}": data for name, data in content.items()}
+    # Another endpoint than the source's, so that the bytes pass through.
+    at = gate(limit=8 * MIB, answers=False)
+    other = {"target_options": s3.storage_options(), "concurrency": 1, "part_size": "5MiB"}
+    other["target_options"]["endpoint_url"] = at.url
+    mine = {"storage_options": s3.storage_options()}
+    kill_at(at, nbdata.Copy(f"{url}from/", f"{url}to/", **mine, **other).start(), 6 * MIB)
+    at.open()
+    assert_part_of(objects(client, bucket, "to/"), expected)
+
+    report = nbdata.copy(f"{url}from/", f"{url}to/", **mine, **other, quiet=True)
+    assert report.counts == {"unchanged": SMALL, "copied": 1}
+    assert hashes(objects(client, bucket, "to/")) == hashes(expected)
+    nbdata.cleanup(f"{url}to/", quiet=True)
+    assert pending(client, bucket) == 0
+    client.close()
+
+
+# -- untar_volumes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "written"), [(2 * MIB, 0), (12 * MIB, 20), (19 * MIB, 60)], ids=["early", "amid", "late"]
+)
+def test_a_killed_untar(limit: int, written: int, put: Any, gate: Any, tmp_path: Path) -> None:
+    source = random.Random(8)
+    members = {f"d{n % 3}/{n:03}.bin": source.randbytes(200_000) for n in range(100)}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    cut = [archive.getvalue()[at : at + 5 * MIB] for at in range(0, archive.tell(), 5 * MIB)]
+    url = put({f"v/x.tar.{number:03}": data for number, data in enumerate(cut)})
+    target = tmp_path / "out"
+
+    at = gate(limit=limit)
+    job = nbdata.UntarVolumes(f"{url}v/", str(target)).start()
+    kill_at(at, job, MIB, lambda: len(files_of(target)) >= written)
+    found = files_of(target)
+    assert_part_of(found, members)
+    assert len(found) < len(members)
+    assert nbdata.cleanup(target, dry_run=True).actions["remove"][0] >= 1
+
+    gate()
+    report = nbdata.untar_volumes(f"{url}v/", target, quiet=True)
+    assert report.ok
+    assert hashes(files_of(target)) == hashes(members)
+    assert not (target / ".nbdata").exists()
+    # What was written is not written again, but for the batch that had not been recorded.
+    assert report.counts.get("unchanged", 0) >= written // 2
