@@ -128,6 +128,8 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         for row in result.rows:
             print(_printable(row.path))
         print(result.line, file=sys.stderr)
+    elif cls is CacheStream and not as_json and not quiet:
+        print(result.text(), file=sys.stderr)  # stdout is the command's
     else:
         _print(result, as_json=as_json, quiet=quiet)
     return 1 if isinstance(result, Report) and not result.ok else 0

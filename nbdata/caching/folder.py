@@ -19,9 +19,11 @@ from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 from nbdata.stores.local import disk_error
 
-__all__ = ["CacheFolder", "cache_folders", "room_of"]
+__all__ = ["LOCK", "CacheFolder", "cache_folders", "room_of"]
 
-_PREFIX, _LOCK = "cache-", ".lock"
+_PREFIX = "cache-"
+#: What the name of its lock has more.
+LOCK = ".lock"
 # Bytes that a folder's entry for one file takes, beside the name: more than any common file system needs.
 _ENTRY = 64
 
@@ -71,7 +73,7 @@ class CacheFolder:
             if not stat.S_ISDIR(os.lstat(self._own).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._own)
             _remove_dead(self._own)
-            self._lock = file_lock(self.path + _LOCK)
+            self._lock = file_lock(self.path + LOCK)
             self._lock.acquire()
             os.mkdir(self.path, 0o700)
         except OSError as error:
@@ -108,13 +110,13 @@ def cache_folders(own: str) -> Iterator[tuple[str, bool]]:
         )
     for name in names:
         path = os.path.join(own, name)
-        yield path, held(path + _LOCK)
+        yield path, held(path + LOCK)
 
 
 def _remove_dead(own: str) -> None:
     for path, alive in cache_folders(own):
         if not alive:
-            lock = file_lock(path + _LOCK)
+            lock = file_lock(path + LOCK)
             if lock.acquire(wait=False):
                 _remove(path, lock)
 
@@ -123,5 +125,5 @@ def _remove(path: str, lock: file_lock) -> None:
     """The folder first: while it is there, so is the lock that says whose it is."""
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + _LOCK)
+        os.unlink(path + LOCK)
     lock.release()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from nbdata.caching.folder import LOCK, cache_folders
 from nbdata.engine.run import Run
 from nbdata.errors import NotFound
 from nbdata.paths import OWN_FOLDER, is_inside
@@ -95,11 +96,30 @@ def _own(root: str, folder: str, held: str | None) -> Iterator[Row]:
         names = sorted(os.listdir(own))
     except OSError as error:
         raise disk_error(error, own) from error
+    caches = dict(cache_folders(own))
     for name in names:
+        path = os.path.join(own, name)
         with contextlib.suppress(FileNotFoundError):
-            yield _row(root, os.path.join(own, name), "in use" if held else "remove", folder, held)
+            if path in caches:
+                yield from _cache(root, path, folder, alive=caches[path])
+            elif path.removesuffix(LOCK) not in caches:  # else it goes, or stays, with its folder
+                yield _row(root, path, "in use" if held else "remove", folder, held)
     if not names and not held:
         yield Row(os.path.relpath(own, root), "remove", 0, {"target": folder})
+
+
+def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Row]:
+    """The folder of a cache: all that is in it, the lock last."""
+    if alive:
+        detail = {"target": target, "reason": "a stream works there"}
+        yield Row(os.path.relpath(path, root), "in use", 0, detail)
+        return
+    for folder, folders, names in os.walk(path, topdown=False):
+        for name in [*names, *folders]:
+            with contextlib.suppress(FileNotFoundError):
+                yield _row(root, os.path.join(folder, name), "remove", target, None)
+    yield _row(root, path, "remove", target, None)
+    yield _row(root, path + LOCK, "remove", target, None)
 
 
 def _row(root: str, path: str, action: str, target: str, held: str | None, **detail: Any) -> Row:

@@ -1,0 +1,91 @@
+"""The folder of a cache: what it takes on the disk, and that the dead leave nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbdata.caching.folder import CacheFolder, cache_folders, room_of
+from nbdata.errors import NbdataError
+
+
+def taken(folder: Path) -> int:
+    return sum(path.lstat().st_blocks * 512 for path in [folder, *folder.rglob("*")])
+
+
+_NAMES = st.text("abé", min_size=1, max_size=80).filter(lambda name: len(name.encode()) <= 255)
+_FILES = st.dictionaries(
+    st.lists(_NAMES, min_size=1, max_size=4).map("/".join), st.integers(0, 20000), min_size=1, max_size=40
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(_FILES)
+def test_files_take_no_more_than_was_said_before(tmp_path_factory, files):
+    files = {p: s for p, s in files.items() if not any(q.startswith(p + "/") for q in files)}
+    folder = tmp_path_factory.mktemp("slot")
+    for path, size in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(b"x" * size)
+    block = os.statvfs(folder).f_frsize
+    assert taken(folder) <= room_of(list(files.items()), block)
+
+
+def test_it_leaves_nothing_and_others_stay(tmp_path):
+    with CacheFolder(str(tmp_path), 4096) as one:
+        with CacheFolder(str(tmp_path), 4096) as other:
+            os.makedirs(other.slot(0) + "/deep")
+            assert dict(cache_folders(f"{tmp_path}/.nbdata")) == {one.path: True, other.path: True}
+        assert dict(cache_folders(f"{tmp_path}/.nbdata")) == {one.path: True}
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_in_it_when_it_is_new_is_within_the_overhead(tmp_path):
+    with CacheFolder(str(tmp_path), 4096) as folder:
+        assert taken(tmp_path / ".nbdata") <= folder.overhead
+
+
+def test_the_next_cache_removes_that_of_a_killed_process(tmp_path):
+    code = """
+        import os, sys, time
+        from nbdata.caching.folder import CacheFolder
+        with CacheFolder(sys.argv[1], 4096) as folder:
+            os.mkdir(folder.slot(0))
+            open(folder.slot(0) + "/x", "w").write("x")
+            print("made", flush=True)
+            time.sleep(60)
+    """
+    code = "\n".join(line[8:] for line in code.splitlines())
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "made\n"
+        with CacheFolder(str(tmp_path), 4096) as own:  # it lives: it stays
+            assert len(dict(cache_folders(f"{tmp_path}/.nbdata"))) == 2
+        process.send_signal(signal.SIGKILL)
+    ((path, alive),) = cache_folders(f"{tmp_path}/.nbdata")
+    assert not alive
+    with CacheFolder(str(tmp_path), 4096) as own:
+        assert not os.path.exists(path)
+        assert os.path.exists(own.path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_its_place_is_named(tmp_path):
+    (tmp_path / ".nbdata").write_text("mine")
+    with pytest.raises(NbdataError, match=r"\.nbdata"), CacheFolder(str(tmp_path), 4096):
+        pass
+    assert (tmp_path / ".nbdata").read_text() == "mine"
+
+
+def test_what_the_user_deleted_is_no_fault(tmp_path):
+    with CacheFolder(str(tmp_path), 4096) as folder:
+        folder.remove(5)
+        os.makedirs(folder.slot(1) + "/a/b")
+        folder.remove(1)
+        assert not os.path.exists(folder.slot(1))

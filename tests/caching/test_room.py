@@ -1,0 +1,136 @@
+"""The room of a cache: never more than its capacity, no waiting for ever, and what is needed soonest stays."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbdata.caching.order import NEVER, turns
+from nbdata.caching.room import CacheRoom
+from nbdata.errors import AccessDenied
+
+
+class Disk:
+    """Counts what stands on it."""
+
+    def __init__(self, capacity):
+        self.room = CacheRoom(capacity, self.remove)
+        self.used = self.most = self.fetched = 0
+
+    def put(self, slot):
+        self.used += slot.room
+        self.most = max(self.most, self.used)
+        self.fetched += 1
+
+    def remove(self, slot):
+        self.used -= slot.room
+
+
+def never():
+    raise AssertionError("would wait for ever")
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 10), min_size=1, max_size=12),
+    spare=st.integers(0, 40),
+    epochs=st.integers(1, 3),
+    shuffle=st.booleans(),
+    keep=st.booleans(),
+    ahead=st.integers(1, 5),
+)
+def test_it_never_holds_more_than_its_capacity_and_always_goes_on(sizes, spare, epochs, shuffle, keep, ahead):
+    disk = Disk(max(sizes) + spare)
+    waiting = []  # taken, in order, and not yet used
+
+    def consume():
+        turn, slot = waiting.pop(0)
+        disk.room.release(slot, turn.next_use if keep else NEVER)
+
+    for turn in turns(len(sizes), epochs=epochs, shuffle=shuffle):
+        slot, new = disk.room.take(
+            turn.item, sizes[turn.item], turn.position, lambda: consume() if waiting else never()
+        )
+        if new:
+            disk.put(slot)
+        waiting.append((turn, slot))
+        assert disk.room.used <= disk.room.capacity
+        if len(waiting) > ahead:
+            consume()
+    while waiting:
+        consume()
+    assert disk.most <= disk.room.capacity
+    assert disk.used == disk.room.used == 0
+    if not keep and ahead == 1 and len(sizes) > 2 and not shuffle:
+        assert disk.fetched == epochs * len(sizes)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_what_fits_stays_for_the_next_epoch(shuffle):
+    disk = Disk(50)
+    for turn in turns(100, epochs=4, shuffle=shuffle):
+        slot, new = disk.room.take(turn.item, 1, turn.position, never)
+        if new:
+            disk.put(slot)
+        disk.room.release(slot, turn.next_use)
+    # The best that any order of deletions can do lets nearly half of each later epoch come from the cache.
+    assert disk.fetched <= 100 + 3 * 60
+
+
+def test_an_item_that_is_in_use_is_not_fetched_again():
+    room = CacheRoom(10, lambda slot: None)
+    first, new = room.take(7, 10, 0, never)
+    assert new
+    again, new = room.take(7, 10, 1, never)
+    assert again is first
+    assert not new
+    room.release(first)
+    assert room.used == 10
+    room.release(again)
+    assert room.used == 0
+
+
+def test_who_needs_room_waits_until_it_is_deleted_and_can_be_stopped():
+    gone, may_go = threading.Event(), threading.Event()
+
+    def remove(slot):
+        may_go.wait(10)
+        gone.set()
+
+    room = CacheRoom(10, remove)
+    slot, _ = room.take(0, 10, 0, never)
+    threading.Thread(target=room.release, args=(slot,), daemon=True).start()
+    asked = 0
+
+    def pause():
+        nonlocal asked
+        asked += 1
+        assert not gone.is_set() or asked < 50
+        may_go.set()
+
+    room.take(1, 10, 1, pause)
+    assert gone.is_set()
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        room.take(2, 10, 2, stop)
+
+
+def test_room_that_cannot_be_freed_is_not_given_away():
+    def remove(slot):
+        raise AccessDenied("the disk refuses")
+
+    room = CacheRoom(10, remove)
+    slot, _ = room.take(0, 10, 0, never)
+    room.release(slot)
+    with pytest.raises(AccessDenied):
+        room.take(1, 10, 1, never)
+    assert room.used == 10
+
+
+def test_an_item_larger_than_the_capacity_is_refused_at_once():
+    with pytest.raises(ValueError, match="capacity"):
+        CacheRoom(10, lambda slot: None).take(0, 11, 0, never)

@@ -1,0 +1,414 @@
+"""cache_stream on a real server: the limit holds, nothing is left, and no consumer waits for what will not come."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.launch import connect
+from nbdata.demo.server import EmbeddedServer
+from tests.conftest import client_of
+from tests.faults.gate import Gate
+from tests.slow import SlowProxy
+from tests.watcher import Watcher
+
+Put = Callable[[dict[str, bytes]], str]
+
+FOLDERS = {
+    f"f{n:02}/{name}": bytes([n]) * size for n in range(12) for name, size in (("a", 300_000), ("b/c", 1000))
+}
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory in which a stream leaves nothing."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    yield work
+    gc.collect()
+    assert empties(work), list(work.rglob("*"))
+
+
+def empties(folder: Path, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while any(folder.iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(folder.iterdir())
+
+
+def reserved(folder: Path) -> int:
+    details = nbdata.quota(str(folder), quiet=True).details
+    return sum(room["reserved"] for room in details["rooms"])
+
+
+def content(item: nbdata.operation.Item) -> dict[str, bytes]:
+    """The files of an item by their path below its own."""
+    return {path[len(item.path) :].lstrip("/"): Path(path).read_bytes() for path in item.files}
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_every_folder_comes_once_in_order_with_all_its_bytes(
+    put: Put, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    url = put({**FOLDERS, "loose.txt": b"x", "marker/": b""})
+    stream = nbdata.cache_stream(url, max_size="2MB", quiet=True)
+    seen = {}
+    for item in stream:
+        path, size = item
+        assert path == item.path
+        assert os.path.basename(path) == item.key
+        found = content(item)
+        assert size == sum(map(len, found.values()))
+        seen.update({f"{item.key}/{name}": data for name, data in found.items()})
+    assert list(seen) == sorted(FOLDERS)
+    assert seen == FOLDERS
+    report = stream.report
+    assert report is not None
+    assert report.files == 12
+    assert report.bytes == sum(map(len, FOLDERS.values()))
+    assert report.counts["items"] == 12
+    assert "your code waited" in report.line
+    assert any("loose.txt" in note for note in report.notes)
+
+
+def test_samples_are_the_files_that_share_a_name(put: Put) -> None:
+    url = put({f"x/{n}.{end}": f"{n}{end}".encode() for n in range(5) for end in ("jpg", "cls.txt")})
+    found = {
+        item.key: content(item) for item in nbdata.cache_stream(url, by="sample", max_size="1MB", quiet=True)
+    }
+    assert found == {
+        f"x/{n}": {".jpg": f"{n}jpg".encode(), ".cls.txt": f"{n}cls.txt".encode()} for n in range(5)
+    }
+
+
+def test_big_objects_arrive_in_parts_and_right(put: Put) -> None:
+    big = os.urandom(1 << 20) * 40
+    url = put({"one/big": big, "one/small": b"s", "two/big": big[::-1]})
+    found = {}
+    for item in nbdata.cache_stream(url, max_size="100MB", quiet=True):
+        found[item.key] = content(item)
+    assert found == {"one": {"big": big, "small": b"s"}, "two": {"big": big[::-1]}}
+
+
+@pytest.mark.parametrize("by", ["folder", "file"])
+@pytest.mark.parametrize("keep", ["none", "lru"])
+def test_an_outside_watcher_never_sees_more_than_the_limit(
+    put: Put, tmp_path: Path, workplace: Path, by: str, keep: str
+) -> None:
+    """Small and large items, several epochs, several consumers, and a limit that is not a whole number of them."""
+    url = put(
+        {
+            **{f"small{n:02}/{m}": os.urandom(5000) for n in range(6) for m in range(30)},
+            **{f"large{n}/{m}": os.urandom(2_000_000) for n in range(4) for m in range(2)},
+        }
+    )
+    limit = 9_500_000
+    code = """
+        import sys, nbdata
+        url, part, by, keep, size = sys.argv[1:]
+        stream = nbdata.cache_stream(
+            url, part=part, by=by, keep=keep, max_size=int(size), epochs=3, shuffle=True, quiet=True
+        )
+        print(sum(len(item.files) for item in stream))
+    """
+    with Watcher(workplace, tmp_path / "watched") as watcher:
+        consumers = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(code), url, f"{n}/2", by, keep, str(limit // 2)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for n in range(2)
+        ]
+        handed = [int(consumer.communicate(timeout=60)[0]) for consumer in consumers]
+    assert sum(handed) == 3 * (6 * 30 + 4 * 2)
+    assert watcher.samples > 5
+    block = 4096  # of the .nbdata folder that both share
+    assert limit // 4 < watcher.most <= limit + 2 * block
+
+
+def test_a_limit_too_small_is_refused_with_the_size_that_would_do(put: Put) -> None:
+    url = put(FOLDERS)
+    with pytest.raises(nbdata.BadOption, match=r"f00.*at least") as caught:
+        nbdata.cache_stream(url, max_size="200k", quiet=True)
+    least = int(str(caught.value.expected).removeprefix("at least ").split(" bytes")[0].replace(",", ""))
+    assert sum(1 for _ in nbdata.cache_stream(url, max_size=least, quiet=True)) == 12
+    with pytest.raises(nbdata.BadOption):
+        nbdata.cache_stream(url, max_size=least - 1, quiet=True)
+
+
+def test_the_room_is_reserved_before_and_given_back_after(put: Put, workplace: Path) -> None:
+    url = put(FOLDERS)
+    before = reserved(workplace)
+    stream = nbdata.cache_stream(url, max_size="1MB", quiet=True)
+    assert reserved(workplace) - before > 0
+    stream.close()
+    assert reserved(workplace) == before
+    nbdata.quota(str(workplace), limit="500k", quiet=True)
+    try:
+        with pytest.raises(nbdata.NotEnoughSpace):
+            nbdata.cache_stream(url, max_size="1MB", quiet=True)
+        # Without a size it takes what the limit leaves.
+        assert sum(1 for _ in nbdata.cache_stream(url, quiet=True)) == 12
+    finally:
+        nbdata.quota(str(workplace), limit="none", quiet=True)
+
+
+def test_what_fits_stays_for_the_next_epoch(
+    put: Put, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(FOLDERS)
+    with SlowProxy(s3.url, rate=1 << 40) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        stream = nbdata.cache_stream(url, max_size="8MB", epochs=5, keep="lru", shuffle=True, quiet=True)
+        orders = [[item.key for item in items] for _, items in stream.by_epoch()]
+        assert proxy.answered < 1.5 * sum(map(len, FOLDERS.values()))
+    assert all(sorted(order) == sorted({key.split("/")[0] for key in FOLDERS}) for order in orders)
+    assert len({tuple(order) for order in orders}) == 5
+    assert stream.report is not None
+    assert stream.report.counts["from the cache"] == 4 * 12
+
+
+def test_items_are_fetched_ahead_while_the_loop_is_busy(put: Put, workplace: Path) -> None:
+    url = put(FOLDERS)
+    items = iter(nbdata.cache_stream(url, max_size="2MB", quiet=True))
+    next(items)
+    cache = next(workplace.glob(".nbdata/cache-*/"))
+    end = time.monotonic() + 20
+    while len(list(cache.glob("*/*/a"))) < 5:  # what fits besides the one in use
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    items.close()
+
+
+@pytest.mark.parametrize("leave", ["break", "raise", "close", "forget", "next"])
+def test_however_a_loop_is_left_nothing_stays(put: Put, workplace: Path, leave: str) -> None:
+    url = put(FOLDERS)
+    before = reserved(workplace)
+    stream = nbdata.cache_stream(url, max_size="2MB", quiet=True)
+    if leave == "forget":
+        del stream
+    elif leave == "close":
+        stream.close()
+    elif leave == "next":
+        items = iter(stream)
+        next(items)
+        del items
+    else:
+        with contextlib.suppress(ZeroDivisionError):
+            for item in stream:
+                assert item.files
+                if leave == "break":
+                    break
+                raise ZeroDivisionError
+    gc.collect()
+    assert empties(workplace)
+    assert reserved(workplace) == before
+
+
+def test_each_loop_is_a_pass_of_its_own(put: Put) -> None:
+    url = put(FOLDERS)
+    with nbdata.cache_stream(url, max_size="2MB", quiet=True) as stream:
+        assert [item.key for item in stream] == [item.key for item in stream]
+
+
+def test_an_error_reaches_the_loop_at_once(put: Put, s3: EmbeddedServer, bucket: str) -> None:
+    url = put({f"f{n:02}/a": os.urandom(100_000) for n in range(60)})
+    stream = nbdata.cache_stream(url, max_size="500k", quiet=True)
+    client = client_of(s3)
+    client.delete_object(Bucket=bucket, Key="f50/a")
+    client.close()
+    seen = []
+
+    def loop() -> None:
+        for item in stream:
+            seen.append(item.key)
+            content(item)
+
+    with pytest.raises(nbdata.SourceChanged, match="f50"):  # it was listed
+        loop()
+    assert len(seen) <= 50
+    assert nbdata.transfers()[-1].state == "FAILED"
+
+
+def test_with_report_the_items_that_cannot_be_had_are_left_out_and_named(
+    put: Put, s3: EmbeddedServer, bucket: str
+) -> None:
+    url = put(FOLDERS)
+    stream = nbdata.cache_stream(url, max_size="800k", on_error="report", quiet=True)
+    client = client_of(s3)
+    client.delete_object(Bucket=bucket, Key="f10/b/c")
+    client.close()
+    assert [item.key for item in stream] == [f"f{n:02}" for n in range(12) if n != 10]
+    report = stream.report
+    assert report is not None
+    assert report.state == "FAILED"
+    assert report.failures[0][0] == "f10/b/c"
+
+
+def test_an_object_that_grew_is_never_given_more_than_its_room(
+    put: Put, s3: EmbeddedServer, bucket: str
+) -> None:
+    url = put(FOLDERS)
+    stream = nbdata.cache_stream(url, max_size="700k", quiet=True)
+    put({"f11/a": b"x" * 5_000_000})
+    with pytest.raises(nbdata.SourceChanged):
+        for _ in stream:
+            pass
+
+
+def test_a_bad_checksum_never_reaches_the_loop(put: Put, s3: EmbeddedServer) -> None:
+    url = put({"d/a": b"right"})
+    with pytest.raises(nbdata.ChecksumMismatch):
+        for _ in nbdata.cache_stream(url, max_size="1MB", verify="sha256", quiet=True):
+            pass
+
+
+def test_cancel_from_outside_ends_the_loop(put: Put, slow: SlowProxy) -> None:
+    url = put({f"f{n}/a": os.urandom(2_000_000) for n in range(20)})
+    stream = nbdata.cache_stream(url, max_size="9MB", quiet=True)
+    (job,) = [s for s in nbdata.transfers() if s.verb == "cache_stream" and not s.finished]
+
+    def loop() -> None:
+        for number, _ in enumerate(stream):
+            if number == 1:
+                nbdata.transfers(job.id, cancel=True)
+
+    with pytest.raises(nbdata.Cancelled):
+        loop()
+
+
+def test_a_killed_consumer_leaves_nothing(put: Put, workplace: Path) -> None:
+    url = put(FOLDERS)
+    before = reserved(workplace)
+    code = """
+        import sys, time, nbdata
+        items = iter(nbdata.cache_stream(sys.argv[1], max_size="2MB"))
+        next(items)
+        print(1, flush=True)
+        time.sleep(99)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), url], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        assert any(workplace.iterdir())
+        process.kill()
+    assert empties(workplace)
+    assert reserved(workplace) == before
+
+
+def test_a_killed_agent_is_told_to_the_loop_and_cleared_up_after(
+    put: Put, workplace: Path, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(FOLDERS)
+    size = 2_000_000
+    with Gate(s3.url, limit=1_500_000) as gate:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
+        items = iter(nbdata.cache_stream(url, max_size=size, quiet=True))
+        next(items)
+        with connect() as connection:
+            agent = connection.ask({"do": "hello"})["pid"]
+        os.kill(agent, signal.SIGKILL)
+        with pytest.raises(nbdata.AgentUnavailable):
+            for _ in items:
+                pass
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    assert any(workplace.glob(".nbdata/cache-*/*"))
+    assert nbdata.cleanup(str(workplace), quiet=True).ok
+    assert empties(workplace)
+    assert reserved(workplace) == 0
+    assert sum(1 for _ in nbdata.cache_stream(url, max_size=size, quiet=True)) == 12
+
+
+def test_cleanup_leaves_a_living_cache_alone(put: Put, workplace: Path) -> None:
+    url = put(FOLDERS)
+    items = iter(nbdata.cache_stream(url, max_size="2MB", quiet=True))
+    item = next(items)
+    report = nbdata.cleanup(str(workplace), quiet=True)
+    assert report.counts.get("in use")
+    assert content(item)
+    assert sum(1 for _ in items) == 11
+
+
+def test_a_fork_has_no_say_in_its_parents_stream(put: Put) -> None:
+    url = put(FOLDERS)
+    code = """
+        import os, sys, nbdata
+        stream = nbdata.cache_stream(sys.argv[1], max_size="2MB", quiet=True)
+        items = iter(stream)
+        next(items)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(iter(stream))
+            except nbdata.BadOption as error:
+                sys.exit(0 if "CacheStreamDataset" in str(error) else 2)
+            sys.exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert sum(1 for _ in items) == 11
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), url], check=True, timeout=60)
+
+
+def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
+    url = put(FOLDERS)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-c",
+            "from nbdata.cli import main; raise SystemExit(main())",
+            "cache_stream",
+            url,
+            "--max-size",
+            "2MB",
+            *words,
+        ]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    done = run("--run", f"{sys.executable} -c 'import sys; print(sys.argv[1])' {{}}")
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).name for line in done.stdout.splitlines()] == [f"f{n:02}" for n in range(12)]
+    assert "your code waited" in done.stderr
+    failed = run("--run", "false")
+    assert failed.returncode == 1
+    assert "false ended with status 1" in failed.stderr
+    assert run().returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"part": "2/2"}, "--part"),
+        ({"epochs": 0}, "--epochs"),
+        ({"max_size": 0}, "--max-size"),
+        ({"cache_dir": "s3://b/x"}, "--cache-dir"),
+        ({"by": "shard"}, "--by"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, object], told: str) -> None:
+    with pytest.raises(nbdata.BadOption, match=told):
+        nbdata.CacheStream("s3://bucket/x", **options)
+
+
+def test_files_without_folders_are_refused_with_what_would_do(put: Put) -> None:
+    url = put({"a": b"a", "b": b"b"})
+    with pytest.raises(nbdata.BadOption, match="--by file"):
+        nbdata.cache_stream(url, max_size="1MB", quiet=True)
+    plan = nbdata.cache_stream(url, max_size="1MB", by="file", dry_run=True)
+    assert plan.actions == {"stream": [2, 2]}

@@ -1,0 +1,125 @@
+"""The PyTorch data set in real DataLoaders, with real workers: each item once, whatever the workers are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch.utils.data import DataLoader
+
+from nbdata.errors import BadOption
+from nbdata.loaders.pytorch import CacheStreamDataset
+from tests.watcher import Watcher
+
+Put = Callable[[dict[str, bytes]], str]
+
+FILES = {f"{n:03}.bin": bytes([n]) * (1000 + n) for n in range(60)}
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+def empties(folder: Path) -> bool:
+    end = time.monotonic() + 10
+    while any(folder.iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(folder.iterdir())
+
+
+def first(batch: list[object]) -> object:
+    return batch[0]
+
+
+def loader(data: CacheStreamDataset, workers: int, **options: object) -> DataLoader:
+    return DataLoader(data, num_workers=workers, batch_size=1, collate_fn=first, **options)
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (0, {}),
+        (2, {"multiprocessing_context": "fork"}),
+        (2, {"multiprocessing_context": "fork", "persistent_workers": True}),
+        (2, {"multiprocessing_context": "spawn", "persistent_workers": True}),
+    ],
+)
+def test_each_item_comes_once_an_epoch_and_each_epoch_in_an_order_of_its_own(
+    put: Put, tmp_path: Path, workplace: Path, workers: int, options: dict[str, object]
+) -> None:
+    url = put(FILES)
+    data = CacheStreamDataset(url, by="file", max_size=120_000, shuffle=True, seed=7)
+    made = loader(data, workers, **options)
+    with Watcher(workplace, tmp_path / "watched") as watcher:
+        passes = [dict(made), dict(made)]
+    assert passes == [FILES, FILES]
+    assert list(passes[0]) != list(passes[1])
+    assert watcher.most <= 120_000 + 2 * 4096
+    # The same seed gives the same orders, also to a loader that begins with the second epoch.
+    again = loader(CacheStreamDataset(url, by="file", max_size="1MB", shuffle=True, seed=7, epoch=1), workers)
+    assert list(dict(again)) == list(passes[1])
+    del made, again
+    assert empties(workplace)
+
+
+def test_ranks_and_their_workers_get_parts_that_are_disjoint_and_together_all(put: Put) -> None:
+    url = put(FILES)
+    seen: list[str] = []
+    for rank in range(2):
+        data = CacheStreamDataset(url, by="file", max_size="1MB", shuffle=True, rank=rank, world_size=2)
+        seen += [key for key, _ in loader(data, 2, multiprocessing_context="fork")]
+    assert sorted(seen) == sorted(FILES)
+
+
+def test_samples_come_as_webdataset_gives_them(put: Put) -> None:
+    url = put({f"{n}.{end}": f"{n}{end}".encode() for n in range(4) for end in ("cls", "seg.png")})
+    found = list(loader(CacheStreamDataset(url, by="sample", max_size="1MB"), 0))
+    assert found == [
+        {"__key__": str(n), "cls": f"{n}cls".encode(), "seg.png": f"{n}seg.png".encode()} for n in range(4)
+    ]
+
+
+def lines(item):
+    for path in item.files:
+        yield from Path(path).read_text().split()
+
+
+def test_a_generator_gives_several_samples_of_one_item(put: Put) -> None:
+    url = put({"a/1": b"x y", "b/1": b"z"})
+    assert list(loader(CacheStreamDataset(url, lines, max_size="1MB"), 0)) == ["x", "y", "z"]
+
+
+def test_a_loader_that_is_left_in_the_middle_leaves_nothing(put: Put, workplace: Path) -> None:
+    url = put(FILES)
+    made = iter(loader(CacheStreamDataset(url, by="file", max_size="1MB"), 2, multiprocessing_context="fork"))
+    next(made)
+    assert any(workplace.iterdir())
+    del made
+    assert empties(workplace)
+
+
+def test_an_error_in_a_worker_reaches_the_training(put: Put) -> None:
+    data = CacheStreamDataset(put(FILES), by="file", max_size=40_000)  # for each half
+    with pytest.raises(BadOption, match="--max-size"):
+        next(iter(loader(data, 2, multiprocessing_context="fork")))
+
+
+@pytest.mark.parametrize("options", [{"epochs": 2}, {"by": "folder"}, {"max_size": "5X"}, {"by": "nothing"}])
+def test_what_makes_no_sense_is_said_where_the_data_set_is_made(options: dict[str, object]) -> None:
+    with pytest.raises(BadOption):
+        CacheStreamDataset("s3://bucket/x", **options)
+
+
+def test_nbdata_does_not_import_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, nbdata, nbdata.loaders; nbdata.cache_stream; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
