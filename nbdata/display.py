@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from nbdata.operation import Job
-from nbdata.rendering import text_bar
 from nbdata.report import Report, Snapshot
-from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Follower", "TextDisplay", "details_of", "progress_line", "share_of"]
+__all__ = ["Follower", "TextDisplay", "share_of"]
 
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.5
@@ -127,7 +125,7 @@ class _Bar:
             )
         if self._tqdm.total != snapshot.bytes_total:
             self._tqdm.total = snapshot.bytes_total
-        self._tqdm.set_postfix_str(details_of(snapshot), refresh=False)
+        self._tqdm.set_postfix_str(_details(snapshot), refresh=False)
         self._tqdm.n = snapshot.bytes
         self._tqdm.refresh()
 
@@ -136,7 +134,7 @@ class _Bar:
             self._tqdm.close()
 
 
-def details_of(snapshot: Snapshot) -> str:
+def _details(snapshot: Snapshot) -> str:
     """Files, retries, failures, and the state if it is not the usual one."""
     parts = []
     if snapshot.files_total:
@@ -144,7 +142,7 @@ def details_of(snapshot: Snapshot) -> str:
     elif snapshot.files:
         parts.append(f"{snapshot.files:,} files")
     if snapshot.state != "RUNNING":
-        parts.append(f"{snapshot.state.lower()}{f': {snapshot.reason}' if snapshot.reason else ''}")
+        parts.append(snapshot.condition)
     if snapshot.retries:
         parts.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
     if snapshot.failures:
@@ -159,24 +157,6 @@ def share_of(snapshot: Snapshot) -> float | None:
     if snapshot.files_total:
         return min(snapshot.files / snapshot.files_total, 1.0)
     return None
-
-
-def progress_line(snapshot: Snapshot, width: int = 24) -> str:
-    """A snapshot as one line of text with a bar: ``pull ━━━━━━╌╌╌  52%  1.2 GB of 2.3 GB  …``."""
-    share = share_of(snapshot)
-    text = f"{snapshot.verb} {text_bar(share or 0.0, width)}"
-    if share is not None:
-        text += f" {share:4.0%}"
-    if snapshot.bytes_total:
-        text += f"  {format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}"
-    elif snapshot.bytes:
-        text += f"  {format_size(snapshot.bytes)}"
-    if snapshot.rate and not snapshot.finished:
-        text += f"  {format_size(snapshot.rate)}/s"
-    if snapshot.eta is not None and not snapshot.finished:
-        text += f"  {format_duration(snapshot.eta)} left"
-    details = details_of(snapshot)
-    return f"{text}  {details}" if details else text
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ COLORS = {
 }
 _TRACK = "rgba(128,128,128,0.28)"
 _LINE = "rgba(128,128,128,0.35)"
+_NO_WRAP, _SHORT = ";white-space:nowrap", 36
 
 
 def text_bar(share: float, width: int = 24) -> str:
@@ -79,16 +80,16 @@ def text_table(table: dict[str, Any]) -> list[str]:
 
 
 def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; columns of numbers stand to the right."""
+    """A table; columns of numbers stand to the right, but for the first, and only long cells are wrapped."""
     sides = [
-        "right" if rows and all(row[n][:1].isdigit() or row[n] in ("", "–") for row in rows) else "left"
+        "right" if n and rows and all(row[n][:1].isdigit() or row[n] in ("", "–") for row in rows) else "left"
         for n in range(len(head))
     ]
     pad = f"padding:2px 12px 2px 0px;vertical-align:top;border-bottom:1px solid {_LINE}"
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "".join(
-            f'<{tag} style="text-align:{side};{pad}">{escape(cell)}</{tag}>'
+            f'<{tag} style="text-align:{side};{pad}{_NO_WRAP if len(cell) <= _SHORT else ""}">{escape(cell)}</{tag}>'
             for cell, side in zip(cells, sides, strict=True)
         )
 

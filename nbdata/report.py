@@ -124,6 +124,14 @@ class Snapshot(_Record):
         return self.state in FINISHED
 
     @property
+    def condition(self) -> str:
+        """The state in words, with its reason, unless that is the user."""
+        if self.state == "FAILED" and self.error:
+            return f"failed: {self.error.get('message', '')}"
+        usual = not self.reason or self.finished or (self.state, self.reason) == ("PAUSED", "user")
+        return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"
+
+    @property
     def line(self) -> str:
         """The job in one line, for lists."""
         text = f"{self.id}  {self.state.lower()}"
@@ -338,7 +346,10 @@ class Report(_Record):
         return "\n".join([f"<{self.line}>", *self.table_lines])
 
     def _repr_html_(self) -> str:
-        color = {"DONE": "good", "FAILED": "bad"}.get(self.state, "warning")
+        levels = {gauge["level"] for gauge in self.gauges}
+        color = "bad" if self.state == "FAILED" or "full" in levels else "good"
+        if color == "good" and (self.state != "DONE" or "high" in levels):
+            color = "warning"
         parts = [
             edged(escape(self.line), color),
             *(html_gauge(gauge) for gauge in self.gauges),

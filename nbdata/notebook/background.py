@@ -6,17 +6,17 @@ connection of its own: it keeps no kernel alive, and a forked child has neither 
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 import threading
+from dataclasses import replace
 from typing import Any
 
 from IPython.display import display, update_display
 
 from nbdata.errors import NbdataError
 from nbdata.notebook.buttons import EMPTY, Buttons
-from nbdata.notebook.views import Bundle, background_note, message, now, view
+from nbdata.notebook.views import Bundle, background_note, message, view
 from nbdata.operation import Job
 from nbdata.report import Snapshot
 
@@ -26,6 +26,7 @@ __all__ = ["JobPanel", "show_carried", "show_inline"]
 _SHOW_AFTER = 0.4
 # Jobs followed at a time; each costs a thread and a connection.
 _MOST = 16
+_KEPT = "what was done is kept, and the same line continues"
 # Seconds to wait for the first word of an agent.
 _FIRST = 5.0
 
@@ -73,20 +74,6 @@ class JobPanel:
         if self._buttons is not None:
             display(self._buttons.bundle, raw=True, display_id=f"{self._name}-buttons")  # type: ignore[no-untyped-call]
 
-    def leave(self) -> None:
-        """The kernel ends, and the job does not, or does so too: the last word in the cell."""
-        with self._changed:
-            if self._over or self._latest is None:
-                return
-            if self._carried:
-                note = (
-                    f"this kernel ended, and the job went on. %transfers {self._job.id} shows how it stands"
-                )
-                state = "not followed any more"
-            else:
-                note, state = "the job ended with its kernel; the same line continues", "interrupted"
-            self._end(view(self._latest, note, state=state), "")
-
     # -- what the thread does -------------------------------------------------------------------
 
     def _follow(self) -> None:
@@ -120,16 +107,12 @@ class JobPanel:
         """The last bundle: the report, or what the last snapshot says if there is none."""
         last = self._latest
         assert last is not None
-        resumable = last.state in ("CANCELLED", "INTERRUPTED")
         try:
             report = self._job.report()
         except NbdataError:
-            reason = str((last.error or {}).get("message", ""))
-            note = f"{reason or last.state.lower()}; what was done is kept, and the same line continues"
-            return view(last, note), f"{last.verb} {last.state.lower()}"
-        if resumable:
-            note = "what was done is kept, and the same line continues"
-            report.notes = [*report.notes, note]
+            return view(last, _KEPT), f"{last.verb} {last.condition}"
+        if last.state in ("CANCELLED", "INTERRUPTED"):
+            report = replace(report, notes=[*report.notes, _KEPT])
         return {"text/plain": report.text(), "text/html": report._repr_html_()}, report.line
 
     def _lost(self, error: Exception) -> tuple[Bundle, str]:
@@ -159,7 +142,7 @@ def _show(job: Job, *, carried: bool) -> None:
         panel.show()
         return
     note = f"{background_note(job.id, carried=carried)}; not followed here, since {_MOST} others are"
-    display(view(job.snapshot(), note, at=now()), raw=True)  # type: ignore[no-untyped-call]
+    display(view(job.snapshot(), note), raw=True)  # type: ignore[no-untyped-call]
 
 
 def show_carried(job: Any) -> None:
@@ -172,18 +155,11 @@ def show_inline(job: Any) -> None:
     _show(job, carried=False)
 
 
-def _leave_all() -> None:
-    for panel in list(_followed.values()):
-        panel.leave()
-
-
 def _after_fork() -> None:
     """The threads are the parent's; a child that shows a job follows it itself."""
     global _lock
     _followed.clear()
     _lock = threading.Lock()
-    atexit.unregister(_leave_all)
 
 
-atexit.register(_leave_all)
 os.register_at_fork(after_in_child=_after_fork)

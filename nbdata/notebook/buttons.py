@@ -60,7 +60,7 @@ class Buttons:
                 icon=_ICON[action],
                 tooltip=_TIP[action],
                 disabled=snapshot.state not in usable,
-                layout=ipywidgets.Layout(width="auto"),
+                layout=ipywidgets.Layout(width="auto", flex="0 0 auto"),
             )
             for action, usable in _USABLE.items()
         }
@@ -93,9 +93,8 @@ class Buttons:
 
     def end(self, line: str) -> None:
         """There is nothing left to press."""
-        for button in self._buttons.values():
-            button.disabled = True
         self._said.value = escape(line)
+        self._box.children = (self._said,)
         _ended.append(self)
         while len(_ended) > _KEPT:
             _ended.popleft().close()

@@ -15,7 +15,7 @@ from html import escape
 from IPython.display import display, update_display
 
 from nbdata.errors import NbdataError
-from nbdata.notebook.views import Bundle, now
+from nbdata.notebook.views import Bundle
 from nbdata.operation import slots
 from nbdata.rendering import dim
 from nbdata.verbs.transfers import JobList
@@ -55,7 +55,7 @@ def _follow(jobs: JobList, name: str, end: threading.Event) -> None:
 def _bundle(jobs: JobList) -> Bundle:
     text, html = jobs.text(), jobs._repr_html_()
     if jobs.active:
-        at = f"as of {now()}; %transfers shows how it stands"
+        at = f"as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(jobs.at))}; %transfers shows how it stands"
         text, html = f"{text}\n{at}", html + dim(escape(at))
     return {"text/plain": text, "text/html": html}
 

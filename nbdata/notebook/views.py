@@ -9,21 +9,16 @@ from __future__ import annotations
 import time
 from html import escape
 
-from nbdata.display import progress_line, share_of
-from nbdata.rendering import dim, edged, html_bar
+from nbdata.display import share_of
+from nbdata.rendering import dim, edged, html_bar, text_bar
 from nbdata.report import Snapshot
 from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Bundle", "background_note", "foreground_note", "message", "now", "view"]
+__all__ = ["Bundle", "background_note", "foreground_note", "message", "view"]
 
 Bundle = dict[str, str]
 
 _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "bad"}
-
-
-def now() -> str:
-    """Date and time of this second, on the user's clock."""
-    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def foreground_note(job_id: str) -> str:
@@ -38,7 +33,7 @@ def background_note(job_id: str, *, carried: bool) -> str:
     return f"job {job_id} ends with this kernel; the same line continues"
 
 
-def view(snapshot: Snapshot, note: str, *, state: str = "", at: str | None = None) -> Bundle:
+def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = None) -> Bundle:
     """A job as it was at one moment.
 
     Parameters
@@ -48,43 +43,38 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: str | None = Non
         What the user should know besides.
     state : str, optional
         What to say in place of the snapshot's state, when more is known by now; it then is no bar of a running job.
-    at : str, optional
-        The moment (None: now).
+    at : float, optional
+        The moment, as `time.time` has it (None: now).
     """
-    at = at or now()
-    said = state or snapshot.state.lower() + (f": {snapshot.reason}" if snapshot.reason else "")
-    if snapshot.state == "RUNNING" and snapshot.phase and not state:
+    moment = time.localtime(at)
+    day, hour = time.strftime("%Y-%m-%d", moment), time.strftime("%H:%M:%S", moment)
+    moving = not state and snapshot.state == "RUNNING"
+    said = state or snapshot.condition
+    if moving and snapshot.phase:
         said = f"running: {snapshot.phase}"
     title = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
-    running = not state and not snapshot.finished
-    color = _COLOR.get(snapshot.state, "waiting") if running or snapshot.finished else "waiting"
-    share = share_of(snapshot)
+    color = "waiting" if state else _COLOR.get(snapshot.state, "waiting")
+    share, numbers = share_of(snapshot) or 0.0, _numbers(snapshot, moving=moving)
     html = "".join(
         [
             f"<div><b>{escape(snapshot.verb)}</b> {escape(title)}</div>",
-            html_bar([(share or 0.0, color)]),
-            f"<div>{_numbers(snapshot, share, said, running=running)}</div>",
-            dim(f"{escape(at)} · {escape(note)}"),
+            html_bar([(share, color)]),
+            f"<div>{' · '.join([f'at {hour}: <b>{escape(said)}</b>', *numbers])}</div>",
+            dim(" · ".join(filter(None, [day, escape(note)]))),
         ]
     )
     text = [
         f"{snapshot.verb} {title}".rstrip(),
-        progress_line(snapshot) if running else _stopped_line(snapshot, said),
-        f"{at}: {note}",
+        f"{text_bar(share)}  {', '.join([f'at {hour}: {said}', *numbers])}",
+        ", ".join(filter(None, [day, note])),
     ]
     return {"text/plain": "\n".join(text), "text/html": edged(html, color)}
 
 
-def _stopped_line(snapshot: Snapshot, said: str) -> str:
-    """The last numbers of a job that does not run, or that nobody follows: no rate, no time left."""
-    still = Snapshot(**{**vars(snapshot), "rate": 0.0, "eta": None, "state": "RUNNING", "reason": ""})
-    return f"{progress_line(still)}  {said}"
-
-
-def _numbers(snapshot: Snapshot, share: float | None, said: str, *, running: bool) -> str:
-    """State, bytes, files, rate, time left, retries and failures, as far as they are known."""
-    words = [f"<b>{escape(said)}</b>"]
-    if share is not None:
+def _numbers(snapshot: Snapshot, *, moving: bool) -> list[str]:
+    """Share, bytes, files, rate, time left, retries and failures, as far as they are known."""
+    words = []
+    if (share := share_of(snapshot)) is not None:
         words.append(f"{share:.0%}")
     if snapshot.bytes_total:
         words.append(f"{format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}")
@@ -94,15 +84,15 @@ def _numbers(snapshot: Snapshot, share: float | None, said: str, *, running: boo
         words.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
     elif snapshot.files:
         words.append(f"{snapshot.files:,} files")
-    if running and snapshot.rate:
+    if moving and snapshot.rate:
         words.append(f"{format_size(snapshot.rate)}/s")
-    if running and snapshot.eta is not None:
+    if moving and snapshot.eta is not None:
         words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.retries:
         words.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
     if snapshot.failures:
         words.append(f"{snapshot.failures:,} failed")
-    return " · ".join(words)
+    return words
 
 
 def message(text: str) -> Bundle:

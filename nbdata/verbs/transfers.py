@@ -77,10 +77,6 @@ class JobList(list[Snapshot]):
 
 def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     """One job as the cells of a row."""
-    state = snapshot.state.lower()
-    why = snapshot.reason if not snapshot.finished else str((snapshot.error or {}).get("message", ""))
-    if why and snapshot.state != "CANCELLED":
-        state += f": {why}"
     places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
     done = []
     if snapshot.bytes_total:
@@ -96,7 +92,7 @@ def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
         snapshot.id,
         snapshot.verb,
         places or "–",
-        state,
+        snapshot.condition,
         ", ".join(done) or "–",
         rate,
         age,
