@@ -7,7 +7,6 @@ import time
 import pytest
 
 import nbdata
-from nbdata.operation import slots
 from nbdata.report import Snapshot
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.transfers import JobList
@@ -56,7 +55,7 @@ def test_a_row_says_what_where_how_far_and_whose() -> None:
         ):
             assert word in shown
         assert "kernel 42" in shown
-        assert "16 min 33 s" in shown or "16 min 3" in shown
+        assert "16 min 3" in shown
 
 
 def test_reasons_are_shown_whole_in_html_and_cut_in_a_terminal() -> None:
@@ -86,14 +85,13 @@ def test_what_is_over_cannot_be_paused_resumed_or_cancelled_and_that_is_said(act
     with pytest.raises(nbdata.Cancelled):
         job.wait()
     with pytest.raises(
-        nbdata.BadOption, match="is cancelled, so there is nothing .* Run its line again .* continues"
+        nbdata.BadOption, match=r"is cancelled, so there is nothing .* Run its line again .* continues"
     ):
         nbdata.transfers(job.id, **{action: True})
 
 
 def test_a_job_is_paused_resumed_and_cancelled_by_its_id() -> None:
     job = Probe(items=1000, delay=50, tag="by id").start()
-    slots.host()
     while job.snapshot().state != "RUNNING":
         time.sleep(0.01)
     assert nbdata.transfers(job.id, pause=True)[0].state == "PAUSED"

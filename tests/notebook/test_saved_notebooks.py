@@ -1,14 +1,14 @@
-"""Notebooks that were saved, and are read without a kernel: the end of each transfer is there, and it is the true one."""
+"""Notebooks that were saved, and are read without a kernel: each transfer's end is there, and it is the true one."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +16,58 @@ import nbformat
 import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
-from nbclient.exceptions import DeadKernelError
 from nbconvert import HTMLExporter
 
 from nbdata.client.remote import AgentHost
+from tests.kernel import Kernel, Page
 from tests.slow import SlowProxy
 
 Put = Callable[[dict[str, bytes]], str]
 
 
 class Saved:
-    """A notebook that is run as by ``jupyter execute``, may be disturbed, and is saved as it then is."""
+    """A notebook that was run, perhaps disturbed, and saved as it then was."""
 
-    def __init__(self, folder: Path, *cells: str) -> None:
-        self._path = folder / "saved.ipynb"
-        self._folder = folder
-        self._notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        self._manager = KernelManager()
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    def run(self, *, when: Callable[[Any], bool] | None = None, send: int = 0) -> None:
-        """Run all cells; once `when` is true of the cells, send the kernel a signal."""
-        client = NotebookClient(self._notebook, km=self._manager, timeout=120, allow_errors=True)
-        disturber = threading.Thread(target=self._disturb, args=(when, send), daemon=True)
-        if when is not None:
-            disturber.start()
-        try:
-            client.execute(cwd=str(self._folder), cleanup_kc=True)
-        except DeadKernelError:
-            assert send == signal.SIGKILL
-        finally:
-            nbformat.write(self._notebook, self._path)
-        if when is not None:
-            disturber.join(1)
-            assert not disturber.is_alive(), "it was never disturbed"
+    @classmethod
+    def run(cls, folder: Path, *cells: str, interrupt: Callable[[Any], bool] | None = None) -> Saved:
+        """Run all cells as ``jupyter execute`` does; interrupt the kernel once something is true of the cells."""
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        manager = KernelManager()
+        client = NotebookClient(notebook, km=manager, timeout=120, allow_errors=True)
+        done = threading.Event()
 
-    def _disturb(self, when: Callable[[Any], bool], send: int) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            if when(self._notebook.cells):
-                # To the process itself, as a notebook whose kernel is lost does not know of it before.
-                os.kill(self._manager.provisioner.pid, send)
-                return
-            time.sleep(0.02)
+        def disturb() -> None:
+            end = time.monotonic() + 60
+            while interrupt is not None and not done.is_set() and time.monotonic() < end:
+                if interrupt(notebook.cells):
+                    done.set()
+                    os.kill(manager.provisioner.pid, signal.SIGINT)
+                time.sleep(0.02)
+
+        disturber = threading.Thread(target=disturb, daemon=True)
+        disturber.start()
+        client.execute(cwd=str(folder), cleanup_kc=True)
+        assert interrupt is None or done.is_set(), "it was never interrupted"
+        done.set()
+        disturber.join()
+        return cls._save(folder, notebook)
+
+    @classmethod
+    def of(cls, folder: Path, page: Page, *cells: str) -> Saved:
+        """What a page shows below some cells, whatever became of its kernel."""
+        notebook = nbformat.v4.new_notebook()
+        for cell in cells:
+            outputs = [nbformat.v4.new_output("display_data", data=bundle) for bundle in page.of(cell)]
+            notebook.cells.append(nbformat.v4.new_code_cell("", outputs=outputs))
+        return cls._save(folder, notebook)
+
+    @classmethod
+    def _save(cls, folder: Path, notebook: Any) -> Saved:
+        nbformat.write(notebook, folder / "saved.ipynb")
+        return cls(folder / "saved.ipynb")
 
     def bundles(self, cell: int) -> list[dict[str, Any]]:
         """What was saved below a cell."""
@@ -66,14 +76,12 @@ class Saved:
 
     def pages(self) -> list[str]:
         """Each cell's output as ``nbconvert --to html`` shows it, without tags."""
-        cells = nbformat.read(self._path, as_version=4).cells
         shown = []
-        for cell in cells:
+        for cell in nbformat.read(self._path, as_version=4).cells:
             page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
             body = page[page.index("<body") :]
             assert "Loading widget" not in body
-            assert "widget-view" not in body
-            shown.append(re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", body)))
+            shown.append(re.sub(r"\s+", " ", unescape(re.sub("<[^>]*>", " ", body))))
         return shown
 
 
@@ -96,20 +104,20 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x").write_bytes(b"1")
     (tmp_path / "bad" / "x.md5").write_text("00000000000000000000000000000000  x\n")
-    notebook = Saved(
+    notebook = Saved.run(
         tmp_path,
         "%load_ext nbdata",
         f"%pull {good} good",
         "%md5check bad",
         f"%pull {url} stopped",
         f"%pull {good} again -b",
+        interrupt=moved(3),
     )
-    notebook.run(when=moved(3), send=signal.SIGINT)
     _, finished, failed, interrupted, background = notebook.pages()
     assert "2 fetched; 3 B in" in finished
     assert "FAILED" in failed
-    assert re.search(r"failures object reason x expected 0000", failed)
-    assert re.search(r"at \d\d:\d\d:\d\d: interrupted · \d+% · .* of 24\.0 MB · \d+/60 files", interrupted)
+    assert re.search(r"failures object reason x .*expected 0000", failed)
+    assert re.search(r"at \d\d:\d\d:\d\d: +interrupted +· \d+% · .* of 24\.0 MB · \d+/60 files", interrupted)
     assert "what was done is kept, and the same line continues" in interrupted
     assert "running" not in interrupted
     assert " left" not in interrupted
@@ -120,13 +128,17 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
 
 
 def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
-    url: str, slow: SlowProxy, tmp_path: Path
+    url: str, kernel: Kernel, slow: SlowProxy, tmp_path: Path
 ) -> None:
-    notebook = Saved(tmp_path, "%load_ext nbdata", f"%pull {url} killed")
-    notebook.run(when=moved(1), send=signal.SIGKILL)
-    (bundle,) = notebook.bundles(1)
-    for shown in (notebook.pages()[1], bundle["text/plain"]):
-        assert re.search(r"at \d\d:\d\d:\d\d: running", shown)
+    kernel.run(f"import os; os.environ['AWS_ENDPOINT_URL'] = {slow.url!r}")
+    cell = kernel.start(f"%pull {url} killed")
+    kernel.until(lambda: re.search(r"[1-9]\d*/60 files", kernel.page.texts(cell)) is not None)
+    kernel.manager.signal_kernel(signal.SIGKILL)
+    notebook = Saved.of(tmp_path, kernel.page, cell)
+    (bundle,) = notebook.bundles(0)
+    assert set(bundle) == {"text/plain", "text/html"}
+    for shown in (notebook.pages()[0], bundle["text/plain"]):
+        assert re.search(r"at \d\d:\d\d:\d\d: +running", shown)
         assert re.search(r"\d{4}-\d\d-\d\d", shown)
         assert re.search(r"[1-9]\d*/60 files", shown)
         assert "the same line continues, also if this no longer moves" in shown
@@ -138,8 +150,7 @@ def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
 def test_a_background_job_that_outlives_the_notebook_is_dated_and_named(
     url: str, slow: SlowProxy, tmp_path: Path
 ) -> None:
-    notebook = Saved(tmp_path, "%load_ext nbdata", f"%pull {url} outlives -b", "%transfers")
-    notebook.run()
+    notebook = Saved.run(tmp_path, "%load_ext nbdata", f"%pull {url} outlives -b", "%transfers")
     job = AgentHost().jobs()[-1]
     bundle, *others = notebook.bundles(1)
     assert re.search(r"at \d\d:\d\d:\d\d: running", bundle["text/html"].replace("<b>", ""))
@@ -149,20 +160,3 @@ def test_a_background_job_that_outlives_the_notebook_is_dated_and_named(
     ]
     assert "as of " in notebook.pages()[2]
     AgentHost().job(job.id).cancel()
-
-
-def test_the_installed_nbconvert_makes_the_same_page(put: Put, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    url = put({"d/a": b"1"}) + "d/"
-    notebook = Saved(tmp_path, "%load_ext nbdata", f"%pull {url} here -b")
-    notebook.run()
-    assert shutil.which("jupyter")
-    subprocess.run(
-        [sys.executable, "-m", "nbconvert", "--to", "html", "saved.ipynb"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    assert "1 fetched" in (tmp_path / "saved.html").read_text()
