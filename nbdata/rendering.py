@@ -36,7 +36,7 @@ COLORS = {
 }
 _TRACK = "rgba(128,128,128,0.28)"
 _LINE = "rgba(128,128,128,0.35)"
-_NO_WRAP, _SHORT = ";white-space:nowrap", 36
+_NO_WRAP, _WRAP, _SHORT = ";white-space:nowrap", ";overflow-wrap:anywhere", 24
 
 
 def text_bar(share: float, width: int = 24) -> str:
@@ -89,7 +89,7 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "".join(
-            f'<{tag} style="text-align:{side};{pad}{_NO_WRAP if len(cell) <= _SHORT else ""}">{escape(cell)}</{tag}>'
+            f'<{tag} style="text-align:{side};{pad}{_NO_WRAP if len(cell) <= _SHORT else _WRAP}">{escape(cell)}</{tag}>'
             for cell, side in zip(cells, sides, strict=True)
         )
 
