@@ -57,9 +57,10 @@ class JobPanel:
         """Put it into this cell's output; jobs that end at once only show their report."""
         with self._changed:
             self._changed.wait_for(lambda: self._latest is not None or self._over, _FIRST)
-            latest = self._latest
-            if latest is not None and not self._shown:
-                self._changed.wait_for(lambda: self._over, max(0.0, _SHOW_AFTER - latest.seconds))
+            if self._latest is not None and not self._shown:
+                self._changed.wait_for(lambda: self._over, max(0.0, _SHOW_AFTER - self._latest.seconds))
+            if self._latest is not None and self._latest.finished:
+                self._changed.wait_for(lambda: self._over, _FIRST)  # its report is on the way
             display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
             self._shown = True
             if not self._over:

@@ -73,16 +73,18 @@ def test_a_foreground_job_is_one_display_that_ends_as_its_report(probing: Kernel
     assert not probing.widgets(), "a click would wait for the end of the cell"
 
 
-def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(probing: Kernel) -> None:
-    cell = probing.start("r = Probe(items=3, tag='quick').run()")
-    probing.finish(cell)
-    cell_b = probing.start("Probe(items=3, tag='quick in the background').start()")
-    probing.finish(cell_b)
-    for name in (cell, cell_b):
-        drawn = [m for m in told(probing) if m["parent_header"].get("msg_id") == name]
-        assert [m["msg_type"] for m in drawn] == ["display_data"]
-        assert "3 handed out" in probing.page.texts(name)
-    assert not probing.widgets()
+@pytest.mark.parametrize("how", ["r = {}.run()", "{}.start()"])
+def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, probing: Kernel) -> None:
+    for attempt in range(10):
+        cell = probing.start(how.format(f"Probe(items=2, delay=75, tag='{how} {attempt}')"))
+        probing.finish(cell)
+        probing.until(lambda cell=cell: "2 handed out" in probing.page.texts(cell))  # type: ignore[misc]
+        if AgentHost().jobs()[-1].seconds < 0.35:  # it may take longer where much else runs
+            break
+    else:
+        pytest.fail("the machine is too slow to see a quick job")
+    drawn = [m for m in told(probing) if m["parent_header"].get("msg_id") == cell]
+    assert [m["msg_type"] for m in drawn] == ["display_data"]
 
 
 def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel) -> None:
@@ -183,6 +185,14 @@ for job in jobs: display(job)
     probing.run("for job in jobs: job.cancel()")
 
 
+def test_a_job_that_is_over_is_shown_as_its_report_at_once(probing: Kernel) -> None:
+    probing.run("j = Probe(items=6, delay=100, tag='over').start(); r = j.wait()")
+    cell = probing.start("j")
+    probing.finish(cell)
+    (drawn,) = [m for m in told(probing) if m["parent_header"].get("msg_id") == cell]
+    assert drawn["content"]["data"]["text/plain"].startswith("probe : 6 handed out")
+
+
 def test_a_failed_background_job_says_what_failed_and_why(kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "x").write_bytes(b"1")
@@ -252,9 +262,12 @@ if not child:
 print('child:', os.waitpid(child, 0)[1])
 """
     assert "child: 0" in probing.run(code).text
-    began = time.monotonic()
+    probing.run("%transfers")
+    code = (
+        "import threading; print([t.daemon for t in threading.enumerate() if t.name.startswith('nbdata-')])"
+    )
+    assert probing.run(code).text.strip() == "[True, True]"
     probing.manager.shutdown_kernel(now=False)
-    assert time.monotonic() - began < 4, "the kernel had to be killed"
     job = AgentHost().job(newest())
     assert job.snapshot().state == "RUNNING"
     job.cancel()

@@ -110,10 +110,12 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
         f"%pull {good} good",
         "%md5check bad",
         f"%pull {url} stopped",
-        f"%pull {good} again -b",
+        f"j = %pull {good} again -b",
+        "_ = j.wait()",
+        "j",
         interrupt=moved(3),
     )
-    _, finished, failed, interrupted, background = notebook.pages()
+    _, finished, failed, interrupted, _, _, background = notebook.pages()
     assert "2 fetched; 3 B in" in finished
     assert "FAILED" in failed
     assert re.search(r"failures object reason x .*expected 0000", failed)
@@ -122,7 +124,7 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
     assert "running" not in interrupted
     assert " left" not in interrupted
     assert "2 fetched; 3 B in" in background
-    for cell in (1, 2, 3, 4):
+    for cell in (1, 2, 3, 6):
         for bundle in notebook.bundles(cell):
             assert set(bundle) == {"text/plain", "text/html"}
 
