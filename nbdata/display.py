@@ -11,9 +11,8 @@ from typing import Any, TextIO
 
 from nbdata.operation import Job
 from nbdata.report import Report, Snapshot
-from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Follower", "TextDisplay", "progress_line"]
+__all__ = ["Follower", "TextDisplay", "share_of"]
 
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.5
@@ -33,20 +32,21 @@ class Follower:
             for snapshot in job.watch():
                 if not quiet:
                     self.update(snapshot)
+            report = job.report()
         except KeyboardInterrupt:
             with _no_more_interrupts():
                 alone = job.interrupt()
                 if not quiet:
                     if alone:
-                        self.end("stopped; what was done is kept, and the same line continues", None)
+                        # Not "stopped": when the kernel is being restarted, the agent goes on with it.
+                        self.end("interrupted; what was done is kept, and the same line continues", None)
                     else:
                         self.end(f"detached: others wait for job {job.id} too, so it goes on", None)
             raise
-        except BaseException:
+        except BaseException as error:
             if not quiet:
-                self.end("", None)
+                self.lost(error)
             raise
-        report = job.report()
         if not quiet:
             # An error that has no rows to show says everything in its own line.
             told = report.ok or bool(report.counts)
@@ -61,6 +61,10 @@ class Follower:
 
     def end(self, text: str, report: Report | None) -> None:
         """Once, at the end: the last, true line, and the report if there is one."""
+
+    def lost(self, error: BaseException) -> None:
+        """In place of `end`: nobody can say any more how it goes on."""
+        self.end("", None)
 
 
 class TextDisplay(Follower):
@@ -93,7 +97,7 @@ class TextDisplay(Follower):
         if bar is not None:
             bar.close()
         if text and (report is None or self._result):
-            lines = [*report.table_lines, *report.notes] if report else []
+            lines = report.body_lines if report else []
             self._stream.write("\n".join([text, *(f"  {line}" for line in lines)]) + "\n")
 
 
@@ -131,35 +135,28 @@ class _Bar:
 
 
 def _details(snapshot: Snapshot) -> str:
+    """Files, retries, failures, and the state if it is not the usual one."""
     parts = []
     if snapshot.files_total:
         parts.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
+    elif snapshot.files:
+        parts.append(f"{snapshot.files:,} files")
     if snapshot.state != "RUNNING":
-        parts.append(f"{snapshot.state.lower()}{f': {snapshot.reason}' if snapshot.reason else ''}")
+        parts.append(snapshot.condition)
     if snapshot.retries:
-        parts.append(f"{snapshot.retries} retries")
+        parts.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
     if snapshot.failures:
-        parts.append(f"{snapshot.failures} failed")
+        parts.append(f"{snapshot.failures:,} failed")
     return ", ".join(parts)
 
 
-def progress_line(snapshot: Snapshot, width: int = 24) -> str:
-    """A snapshot as one line of text with a bar: ``pull ━━━━━━╌╌╌  52%  1.2 GB of 2.3 GB  …``."""
-    share = snapshot.bytes / snapshot.bytes_total if snapshot.bytes_total else 0.0
-    filled = round(min(share, 1.0) * width)
-    text = f"{snapshot.verb} {'━' * filled}{'╌' * (width - filled)} "
+def share_of(snapshot: Snapshot) -> float | None:
+    """How much is done, from 0 to 1: by bytes, else by files; None while nobody knows."""
     if snapshot.bytes_total:
-        text += (
-            f"{min(share, 1.0):4.0%}  {format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}"
-        )
-    else:
-        text += f"{format_size(snapshot.bytes)}"
-    if snapshot.rate:
-        text += f"  {format_size(snapshot.rate)}/s"
-    if snapshot.eta is not None:
-        text += f"  {format_duration(snapshot.eta)} left"
-    details = _details(snapshot)
-    return f"{text}  {details}" if details else text
+        return min(snapshot.bytes / snapshot.bytes_total, 1.0)
+    if snapshot.files_total:
+        return min(snapshot.files / snapshot.files_total, 1.0)
+    return None
 
 
 @contextlib.contextmanager

@@ -7,11 +7,12 @@ million objects never sends or holds a million rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
+from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, text_table
 from nbdata.sizes import format_duration, format_size
 
 __all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
@@ -21,8 +22,8 @@ ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
 FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 
 
-# Deletions that a plan names in its text.
-_NAMED = 20
+# Deletions that a plan names in its text, and failures that a report names.
+_NAMED, _FAILURES = 20, 10
 
 
 class Row(NamedTuple):
@@ -121,6 +122,14 @@ class Snapshot(_Record):
     def finished(self) -> bool:
         """Whether the job is over, one way or another."""
         return self.state in FINISHED
+
+    @property
+    def condition(self) -> str:
+        """The state in words, with its reason, unless that is the user."""
+        if self.state == "FAILED" and self.error:
+            return f"failed: {self.error.get('message', '')}"
+        usual = not self.reason or self.finished or (self.state, self.reason) == ("PAUSED", "user")
+        return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"
 
     @property
     def line(self) -> str:
@@ -225,7 +234,7 @@ class Plan(_Record):
 
     def _repr_html_(self) -> str:
         rows = [(action, f"{count:,}", format_size(size)) for action, (count, size) in self.actions.items()]
-        return _table(self.line, ("action", "objects", "bytes"), rows) + "".join(
+        return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
             f"<div>{escape(note)}</div>" for note in self.notes
         )
 
@@ -252,6 +261,9 @@ class Report(_Record):
         What the verb says of itself in the line, in place of counts and seconds; usually empty.
     tables : list of dict
         What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``.
+    gauges : list of dict
+        How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
+        "level": "" | "high" | "full", "warning": str}``.
     """
 
     verb: str
@@ -268,6 +280,7 @@ class Report(_Record):
     details: dict[str, Any] = field(default_factory=dict)
     headline: str = ""
     tables: list[dict[str, Any]] = field(default_factory=list)
+    gauges: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows = Rows()
@@ -307,38 +320,46 @@ class Report(_Record):
     @property
     def table_lines(self) -> list[str]:
         """The tables as aligned text, line by line."""
-        return [line for table in self.tables for line in _text_table(table)]
+        return [line for table in self.tables for line in text_table(table)]
+
+    @property
+    def body_lines(self) -> list[str]:
+        """What comes below the line: gauges, tables and notes."""
+        gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
+        return [*gauges, *self.table_lines, *self.notes]
 
     def text(self) -> str:
-        """The report for people: the line, notes, and the first failures."""
-        lines = [self.line, *(f"  {line}" for line in [*self.table_lines, *self.notes])]
-        return "\n".join(lines + [f"  {path}: {reason}" for path, reason in self.failures[:10]])
+        """The report for people: the line, gauges, tables, notes, and the first failures."""
+        lines = [self.line, *(f"  {line}" for line in self.body_lines)]
+        lines += [f"  {path}: {reason}" if path else f"  {reason}" for path, reason in self._named()]
+        return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])
+
+    def _named(self) -> list[list[str]]:
+        return self.failures[:_FAILURES]
+
+    def _unnamed(self) -> list[str]:
+        """Says that there are more failures than are shown."""
+        more = max(len(self.failures), self.failed) - _FAILURES
+        return [f"… and {more:,} more failures: the report's rows have all"] if more > 0 else []
 
     def __repr__(self) -> str:
         return "\n".join([f"<{self.line}>", *self.table_lines])
 
     def _repr_html_(self) -> str:
-        rows = [(name, f"{count:,}") for name, count in self.counts.items() if count]
-        rows += [(path, reason) for path, reason in self.failures[:10]]
+        levels = {gauge["level"] for gauge in self.gauges}
+        color = "bad" if self.state == "FAILED" or "full" in levels else "good"
+        if color == "good" and (self.state != "DONE" or "high" in levels):
+            color = "warning"
         parts = [
-            _table(self.line, ("outcome", "objects"), rows) if rows else f"<div>{escape(self.line)}</div>"
+            edged(escape(self.line), color),
+            *(html_gauge(gauge) for gauge in self.gauges),
         ]
-        parts += [_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
-        parts += [f"<div>{escape(note)}</div>" for note in self.notes]
+        if counts := [(name, f"{count:,}") for name, count in self.counts.items() if count]:
+            parts.append(html_table("", ("outcome", "objects"), counts))
+        if self.failures:
+            parts.append(
+                html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in self._named()])
+            )
+        parts += [html_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
+        parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)
-
-
-def _text_table(table: dict[str, Any]) -> list[str]:
-    """A table as aligned lines, its caption first."""
-    rows = [table["head"], *table["rows"]]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return [table["caption"], *(f"  {line}" for line in lines)]
-
-
-def _table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    heads = "".join(f"<th>{escape(name)}</th>" for name in head)
-    return f"<table><caption>{escape(caption)}</caption><tr>{heads}</tr>{cells}</table>"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +23,46 @@ class Output:
     error: str | None = None
 
 
+@dataclass
+class Page:
+    """What a front end would show and have seen: displays by id, in order, and every message on iopub.
+
+    Updates are applied to the display of their id, as front ends do, whichever cell they say they belong to.
+    """
+
+    displays: list[dict[str, Any]] = field(default_factory=list)  # bundle, metadata, id, cell
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def see(self, message: dict[str, Any]) -> None:
+        """Take in one message."""
+        self.messages.append(message)
+        content = message["content"]
+        if message["msg_type"] in ("display_data", "execute_result"):
+            name, cell = (
+                content.get("transient", {}).get("display_id"),
+                message["parent_header"].get("msg_id"),
+            )
+            self.displays.append({"bundle": content["data"], "id": name, "cell": cell})
+        elif message["msg_type"] == "update_display_data":
+            for shown in self.displays:
+                if shown["id"] == content["transient"]["display_id"]:
+                    shown["bundle"] = content["data"]
+
+    def of(self, cell: str) -> list[dict[str, Any]]:
+        """The bundles below one cell, as they are now."""
+        return [shown["bundle"] for shown in self.displays if shown["cell"] == cell]
+
+    def texts(self, cell: str) -> str:
+        """Their plain text."""
+        return "\n".join(bundle.get("text/plain", "") for bundle in self.of(cell))
+
+
 class Kernel:
     """A kernel in a folder; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.page = Page()
 
     def __enter__(self) -> Kernel:
         self.manager = KernelManager()
@@ -59,6 +96,7 @@ class Kernel:
         out, end = Output(), time.monotonic() + timeout
         while True:
             message: dict[str, Any] = self.client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))
+            self.page.see(message)
             if message["parent_header"].get("msg_id") != cell:
                 continue
             content = message["content"]
@@ -71,6 +109,43 @@ class Kernel:
                     out.displays.append(content["data"].get("text/plain", ""))
                 case "error":
                     out.error = "\n".join(content["traceback"])
+
+    def until(self, true: Callable[[], bool], timeout: float = 30) -> None:
+        """Look at what the kernel says until something is true of the page."""
+        end = time.monotonic() + timeout
+        while not true():
+            assert time.monotonic() < end, f"not in time; the page: {self.page.displays}"
+            with contextlib.suppress(queue.Empty):
+                self.page.see(self.client.get_iopub_msg(timeout=0.2))
+
+    def finish(self, cell: str, timeout: float = 30) -> None:
+        """Look at what the kernel says until a cell has ended."""
+
+        def idle() -> bool:
+            return any(
+                m["msg_type"] == "status"
+                and m["content"]["execution_state"] == "idle"
+                and m["parent_header"].get("msg_id") == cell
+                for m in self.page.messages
+            )
+
+        self.until(idle, timeout)
+
+    def click(self, model: str) -> None:
+        """Click a button as a front end does."""
+        content = {"comm_id": model, "data": {"method": "custom", "content": {"event": "click"}}}
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", content))
+
+    def widgets(self) -> dict[str, dict[str, Any]]:
+        """The state of every widget that was opened, by its model."""
+        states: dict[str, dict[str, Any]] = {}
+        for message in self.page.messages:
+            content = message["content"]
+            if message["msg_type"] == "comm_open":
+                states[content["comm_id"]] = dict(content["data"]["state"])
+            elif message["msg_type"] == "comm_msg" and content["comm_id"] in states:
+                states[content["comm_id"]].update(content["data"].get("state", {}))
+        return states
 
     def restart(self, *, now: bool) -> None:
         """Restart it as Jupyter does."""

@@ -52,10 +52,39 @@ def perform(run: Run, planned: Plan) -> Report:
         ],
         "kept": kept,
     }
+    report.gauges = [_gauge(report.details["rooms"][0], disks)]
     report.tables = _tables(report.details, rooms[0].domain.device == device)
     if not kept and (op.limit is not None or len(rooms) > 1):
         report.notes.append(_NOT_KEPT)
     return report
+
+
+# From which share on a room is called high, and full.
+_HIGH, _FULL = 0.80, 0.95
+
+
+def _gauge(room: dict[str, Any], disks: list[Disk]) -> dict[str, Any]:
+    """The tightest room as a gauge; what to do is said from 80 % on, more urgently from 95 %."""
+    taken = 1 - room["free"] / room["limit"] if room["limit"] else 1.0
+    level = "full" if taken >= _FULL else "high" if taken >= _HIGH else ""
+    warning = ""
+    if level:
+        word = "nearly full" if level == "full" else "filling up"
+        warning = f"{word}: {taken:.0%} of {room['root']} is used or reserved. "
+        warning += f"cleanup {room['root']} removes what nbdata left there"
+        roomier = max((d for d in disks if d.free > room["free"]), key=lambda d: d.free, default=None)
+        if roomier is not None:
+            warning += f"; {roomier.path} has {format_size(roomier.free)} free"
+    set_by = f"set by {room['source']}" if room["source"] != "the disk" else "set by the disk itself"
+    return {
+        "label": f"{room['root']}: limit {format_size(room['limit'])}, {set_by}",
+        "total": room["limit"],
+        "used": room["used"],
+        "reserved": room["reserved"],
+        "free": room["free"],
+        "level": level,
+        "warning": warning,
+    }
 
 
 def _limit(text: str) -> int | None:

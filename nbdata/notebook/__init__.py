@@ -25,7 +25,8 @@ def load(shell: InteractiveShell) -> None:
 def unload(shell: InteractiveShell) -> None:
     """Take the magics away again."""
     from nbdata.display import TextDisplay
-    from nbdata.notebook import magics
+    from nbdata.notebook import magics, panels
 
     magics.unregister(shell)
+    panels.unregister(shell)
     slots.display = TextDisplay

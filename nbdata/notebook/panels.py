@@ -1,21 +1,29 @@
-"""Progress and results in a cell's output: one display, updated in place, true to the end without a kernel."""
+"""Progress and results in a cell's output: one display, updated in place, true to the end without a kernel.
+
+What a job does and did is plain HTML and text under one display id, never a widget. A front end that finds a widget in
+a bundle shows that alone, and does not fall back to the rest when the widget is gone: after the kernel's end, a reload
+or ``nbconvert`` there would be an error or nothing. HTML that is replaced at most four times a second costs one message
+each, whatever the number of objects, and whatever was saved last is readable everywhere. So that it also is true, each
+view says when it was so (`views`), the last one is the report, and only the buttons of background jobs are widgets
+(`buttons`), in a display of their own.
+"""
 
 from __future__ import annotations
 
 import weakref
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
-from nbdata.display import Follower, progress_line
+from nbdata.display import Follower
+from nbdata.notebook.views import Bundle, foreground_note, message, view
 from nbdata.operation import Job
 from nbdata.report import Report, Snapshot
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["NotebookDisplay", "register", "shown"]
+__all__ = ["NotebookDisplay", "register", "shown", "unregister"]
 
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.4
@@ -24,31 +32,42 @@ _just_shown: weakref.WeakSet[Report] = weakref.WeakSet()
 
 
 class NotebookDisplay(Follower):
-    """A text bar under one display id; at the end the report stands in its place, as text and as HTML."""
+    """The panel of a foreground job; at the end its report stands in its place."""
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._text = ""
+        self._note = ""
+        self._last: Snapshot | None = None
 
     def begin(self, job: Job) -> None:
+        self._note = foreground_note(job.id)
         if getattr(job, "attached", False):
-            self._show(f"attached to job {job.id}, which was running already")
+            attached = f"attached to job {job.id}, which was running already"
+            self._note = f"{attached}. {self._note}"
+            self._show(message(attached))
 
     def update(self, snapshot: Snapshot) -> None:
+        self._last = snapshot
         if not snapshot.finished and snapshot.seconds > _SHOW_AFTER:
-            self._show(progress_line(snapshot))
+            self._show(view(snapshot, self._note))
 
     def end(self, text: str, report: Report | None) -> None:
+        last = self._last
         if report is not None:
-            self._show(report.text(), report._repr_html_())
-        elif text or self._handle is not None:
-            self._show(text or "ended")
+            self._show({"text/plain": report.text(), "text/html": report._repr_html_()})
+        elif text and (self._handle is None or last is None):
+            self._show(message(text))
+        elif text and last is not None:
+            state, _, note = text.partition("; ")
+            self._show(view(last, note, state=state))
+        elif self._handle is not None and last is not None:
+            self._show(view(last, str((last.error or {}).get("message", ""))))
 
-    def _show(self, text: str, html: str | None = None) -> None:
-        if text == self._text:
-            return
-        self._text = text
-        bundle = {"text/plain": text, "text/html": html or f"<pre>{escape(text)}</pre>"}
+    def lost(self, error: BaseException) -> None:
+        if self._handle is not None and self._last is not None:
+            self._show(view(self._last, str(error), state="interrupted"))
+
+    def _show(self, bundle: Bundle) -> None:
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
@@ -60,15 +79,51 @@ def shown(report: Report) -> None:
     _just_shown.add(report)
 
 
+def _show_report(report: Report) -> None:
+    if report in _just_shown:
+        _just_shown.discard(report)
+    else:
+        bundle = {"text/plain": report.text(), "text/html": report._repr_html_()}
+        display(bundle, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _show_jobs(jobs: Any) -> None:
+    from nbdata.notebook.transfers_table import show_jobs
+
+    show_jobs(jobs)
+
+
+def _show_carried(job: Any) -> None:
+    from nbdata.notebook.background import show_carried
+
+    show_carried(job)
+
+
+def _show_inline(job: Any) -> None:
+    from nbdata.notebook.background import show_inline
+
+    show_inline(job)
+
+
+# By name, so that nothing is loaded before there is one to show.
+_SHOWN = {
+    ("nbdata.report", "Report"): _show_report,
+    ("nbdata.verbs.transfers", "JobList"): _show_jobs,
+    ("nbdata.client.remote", "AgentJob"): _show_carried,
+    ("nbdata.client.inline", "InlineJob"): _show_inline,
+}
+
+
 def register(shell: InteractiveShell) -> None:
-    """Show reports that were not just shown, and only those."""
-
-    def show(report: Report) -> None:
-        if report in _just_shown:
-            _just_shown.discard(report)
-        else:
-            bundle = {"text/plain": report.text(), "text/html": report._repr_html_()}
-            display(bundle, raw=True)  # type: ignore[no-untyped-call]
-
+    """Show reports that were not just shown; jobs and lists of jobs as panels and tables that move."""
     assert shell.display_formatter is not None
-    shell.display_formatter.ipython_display_formatter.for_type(Report, show)
+    for (module, name), show in _SHOWN.items():
+        shell.display_formatter.ipython_display_formatter.for_type_by_name(module, name, show)
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Show them as any other object."""
+    assert shell.display_formatter is not None
+    formatter = shell.display_formatter.ipython_display_formatter
+    for module, name in _SHOWN:
+        formatter.pop(f"{module}.{name}", None)

@@ -2,35 +2,118 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from typing import ClassVar
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, argument, function_of, option, slots
+from nbdata.rendering import dim, html_table, text_table
 from nbdata.report import Report, Snapshot
+from nbdata.sizes import format_duration, format_size
 
 __all__ = ["JobList", "Transfers", "transfers"]
 
 
+# Jobs that a list shows, unless all are asked for.
+_SHOWN = 20
+_HEAD = ("id", "verb", "source → target", "state", "done", "rate", "age", "owner")
+# Characters of a state with its reason in a terminal; HTML wraps, and has all of it.
+_STATE_WIDTH = 60
+
+
 class JobList(list[Snapshot]):
-    """Snapshots of jobs; shows itself as a small table."""
+    """Snapshots of jobs, running ones first, then the newest; shows itself as a table.
+
+    Parameters
+    ----------
+    jobs : iterable of Snapshot
+    limit : int, optional
+        How many are shown (None: all); the list itself always has all.
+    whole : bool
+        Whether these are all jobs there are.
+    """
+
+    def __init__(
+        self, jobs: Iterable[Snapshot] = (), *, limit: int | None = _SHOWN, whole: bool = False
+    ) -> None:
+        super().__init__(sorted(jobs, key=lambda s: (s.finished, -s.created)))
+        self.limit, self.whole = limit, whole
+        self.at = time.time()
+
+    @property
+    def active(self) -> bool:
+        """Whether one of them is not over yet."""
+        return any(not snapshot.finished for snapshot in self)
+
+    @property
+    def more(self) -> str:
+        """A line for those that are not shown, or nothing."""
+        hidden = 0 if self.limit is None else max(0, len(self) - self.limit)
+        return f"and {hidden:,} more: transfers --all shows them" if hidden else ""
+
+    def text(self) -> str:
+        """The table as aligned lines."""
+        if not self:
+            return "no transfers"
+        rows = [[*_cells(s, self.at)] for s in self[: self.limit]]
+        for row in rows:
+            if len(row[3]) > _STATE_WIDTH:
+                row[3] = f"{row[3][: _STATE_WIDTH - 1]}…"
+        lines = text_table({"caption": "", "head": list(_HEAD), "rows": rows})
+        return "\n".join([*(line.removeprefix("  ") for line in lines[1:]), *filter(None, [self.more])])
 
     def __repr__(self) -> str:
-        return "\n".join(s.line for s in self) or "no transfers"
+        return self.text()
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{escape(s.line)}</td></tr>" for s in self)
-        return f"<table>{rows}</table>" if self else "no transfers"
+        if not self:
+            return "<div>no transfers</div>"
+        table = html_table("", _HEAD, [_cells(s, self.at) for s in self[: self.limit]])
+        return table + (dim(escape(self.more)) if self.more else "")
+
+
+def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
+    """One job as the cells of a row."""
+    places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
+    done = []
+    if snapshot.bytes_total:
+        done.append(f"{format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}")
+    elif snapshot.bytes:
+        done.append(format_size(snapshot.bytes))
+    if snapshot.files_total:
+        done.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
+    moving = snapshot.rate and snapshot.state == "RUNNING"
+    rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
+    age = format_duration(round(max(0.0, now - snapshot.created)))
+    return (
+        snapshot.id,
+        snapshot.verb,
+        places or "–",
+        snapshot.condition,
+        ", ".join(done) or "–",
+        rate,
+        age,
+        snapshot.owner,
+    )
 
 
 @dataclass(frozen=True)
 class Transfers(Operation):
-    """Running, finished and resumable jobs, from whichever kernel or terminal they were started."""
+    """Running and finished jobs, from whichever kernel or terminal they were started: those that run first,
+    then the newest, at most 20 unless ``--all`` is given.
+    """
 
     verb: ClassVar[str] = "transfers"
     summary: ClassVar[str] = "Show the transfers of all kernels and terminals, and stop them."
-    examples: ClassVar[tuple[str, ...]] = ("transfers", "transfers 3f2a --cancel", "transfers 3f2a --wait")
+    examples: ClassVar[tuple[str, ...]] = (
+        "transfers",
+        "transfers --all",
+        "transfers 3f2a --cancel",
+        "transfers 3f2a --wait",
+    )
     query: ClassVar[bool] = True
 
     job: str | None = argument("Id of one job. Default: all.", default=None, kind="text", metavar="JOB")
@@ -38,6 +121,7 @@ class Transfers(Operation):
     resume: bool = option(False, "Go on after --pause.", kind="flag")
     cancel: bool = option(False, "End it, resumable.", kind="flag")
     wait: bool = option(False, "Show its progress and wait for its end.", kind="flag")
+    all: bool = option(False, "List every job that is remembered, not only 20.", kind="flag")
 
     def check(self) -> None:
         chosen = [name for name in ("pause", "resume", "cancel", "wait") if getattr(self, name)]
@@ -45,19 +129,36 @@ class Transfers(Operation):
             raise BadOption(f"--{chosen[0]} and --{chosen[1]} exclude each other", remedy="Choose one")
         if chosen and self.job is None:
             raise BadOption(f"--{chosen[0]} needs a JOB", remedy="transfers without options lists their ids")
+        if self.all and self.job is not None:
+            raise BadOption("--all and a JOB exclude each other", remedy="Leave one of them out")
 
     def run(self, *, quiet: bool = False) -> JobList | Report:
         """Do what the options say; returns the jobs, or with ``wait`` the Report."""
         host = slots.host()
         if self.job is None:
-            return JobList(host.jobs())
+            return JobList(host.jobs(), limit=None if self.all else _SHOWN, whole=True)
         job = host.job(self.job)
         if self.wait:
             return slots.display().follow(job, quiet=quiet)
         for action in ("pause", "resume", "cancel"):
             if getattr(self, action):
+                _refuse(action, job.snapshot())
                 getattr(job, action)()
         return JobList([job.snapshot()])
+
+
+def _refuse(action: str, snapshot: Snapshot) -> None:
+    """Say so if a job cannot be paused, resumed or cancelled; what is so already is no mistake."""
+    state = snapshot.state.lower()
+    told = f"--{action}: job {snapshot.id} is {state}"
+    line = f"{snapshot.verb} {snapshot.source}" + (f" {snapshot.target}" if snapshot.target else "")
+    if snapshot.state == "DONE":
+        raise BadOption(f"{told}: there is nothing left to {action}", remedy=f"`{line}` checks for news")
+    if snapshot.finished or (snapshot.state == "CANCELLING" and action != "cancel"):
+        raise BadOption(
+            f"{told}, so there is nothing to {action}",
+            remedy=f"Run its line again (`{line}` with the same options): it continues with what was done",
+        )
 
 
 transfers = function_of(Transfers)

@@ -110,11 +110,43 @@ def test_the_report_is_shown_as_text_and_as_html(data: Path, capsys: pytest.Capt
     assert re.search(r"^ +disk +size +free +files free$", shown, re.MULTILINE)
     assert all(disk["path"] in shown for disk in report.details["disks"])
     page = report._repr_html_()
-    assert page.count("<table>") == 2
+    assert page.count("<table") == 2
     assert "outcome" not in page
-    assert f"<td>{data}</td>" in page
+    assert f">{data}</td>" in page
     assert report.line in repr(report)
     assert Report.from_dict(json.loads(json.dumps(report.to_dict()))).line == report.line
+
+
+@pytest.mark.parametrize(
+    ("limit", "level", "words"),
+    [("10MB", "", ""), ("1.2MB", "high", "filling up: 84% of"), ("1010kB", "full", "nearly full: 99% of")],
+)
+def test_a_gauge_shows_how_full_it_is_and_warns_in_words(
+    limit: str, level: str, words: str, data: Path
+) -> None:
+    report = nbdata.quota(data, limit=limit, quiet=True)
+    (gauge,) = report.gauges
+    room = report.details["rooms"][0]
+    assert [gauge["total"], gauge["used"], gauge["free"]] == [room["limit"], room["used"], room["free"]]
+    assert gauge["level"] == level
+    assert words in gauge["warning"]
+    assert bool(gauge["warning"]) == bool(level)
+    for shown in (report.text(), report._repr_html_()):
+        assert gauge["warning"] in shown
+        assert "1.0 MB used" in shown
+    assert "█" in report.text()
+    assert "set by %quota --limit" in report._repr_html_()
+    if level:
+        assert "has " in gauge["warning"], "another disk with more room is named"
+        assert f"cleanup {data}" in gauge["warning"]
+
+
+def test_what_is_reserved_has_its_own_part_of_the_gauge(data: Path, state: str) -> None:
+    nbdata.quota(data, limit="4MB", quiet=True)
+    with Ledger().reserve(str(data), 1_000_000, 1, limited_folders(state, {})):
+        report = nbdata.quota(data, quiet=True)
+    assert "█" * 8 + "▒" * 8 + "░" * 16 in report.text()
+    assert "1.0 MB reserved" in report._repr_html_()
 
 
 def test_a_report_of_tables_is_escaped_and_aligned() -> None:

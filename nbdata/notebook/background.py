@@ -1,0 +1,166 @@
+"""Background jobs in a cell: a panel that follows the job from a thread, in the cell where it was shown.
+
+Updates go to the display's id, so they land in that cell whichever cell runs at the time. The thread is a daemon with a
+connection of its own: it keeps no kernel alive, and a forked child has neither the thread nor a trace of it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from dataclasses import replace
+from typing import Any
+
+from IPython.display import display, update_display
+
+from nbdata.errors import NbdataError
+from nbdata.notebook.buttons import EMPTY, Buttons
+from nbdata.notebook.views import Bundle, background_note, message, view
+from nbdata.operation import Job
+from nbdata.report import Snapshot
+
+__all__ = ["JobPanel", "show_carried", "show_inline"]
+
+# Jobs that end sooner show only their report.
+_SHOW_AFTER = 0.4
+# Jobs followed at a time; each costs a thread and a connection.
+_MOST = 16
+_KEPT = "what was done is kept, and the same line continues"
+# Seconds to wait for the first word of an agent.
+_FIRST = 5.0
+
+_followed: dict[str, JobPanel] = {}
+_lock = threading.Lock()
+
+
+class JobPanel:
+    """One job, wherever it is shown in this notebook: a display of what it does, and one of buttons."""
+
+    def __init__(self, job: Job, *, carried: bool) -> None:
+        self._job, self._carried = job, carried
+        self._name = f"nbdata-{job.id}-{secrets.token_hex(4)}"
+        self._changed = threading.Condition()
+        self._latest: Snapshot | None = None
+        self._bundle: Bundle = message(f"job {job.id} was started; its agent has not answered yet")
+        self._shown = False
+        self._over = False
+        self._buttons: Buttons | None = None
+
+    # -- what the cell calls --------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Begin to follow the job."""
+        threading.Thread(target=self._follow, name=f"nbdata-panel-{self._job.id}", daemon=True).start()
+
+    def show(self) -> None:
+        """Put it into this cell's output; jobs that end at once only show their report."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._latest is not None or self._over, _FIRST)
+            if self._latest is not None and not self._shown:
+                self._changed.wait_for(lambda: self._over, max(0.0, _SHOW_AFTER - self._latest.seconds))
+            if self._latest is not None and self._latest.finished:
+                self._changed.wait_for(lambda: self._over, _FIRST)  # its report is on the way
+            display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
+            self._shown = True
+            if not self._over:
+                self._show_buttons()
+
+    def _show_buttons(self) -> None:
+        if self._buttons is None and self._latest is not None:
+            try:
+                self._buttons = Buttons(self._job, self._latest)
+            except ImportError:
+                return
+        if self._buttons is not None:
+            display(self._buttons.bundle, raw=True, display_id=f"{self._name}-buttons")  # type: ignore[no-untyped-call]
+
+    # -- what the thread does -------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        try:
+            for snapshot in self._job.watch():
+                with self._changed:
+                    if self._over:
+                        return
+                    self._latest = snapshot
+                    if not snapshot.finished:
+                        self._update(snapshot)
+                    self._changed.notify_all()
+            bundle, line = self._ended()
+        except (NbdataError, OSError) as error:
+            bundle, line = self._lost(error)
+        finally:
+            with _lock:
+                _followed.pop(self._job.id, None)
+        with self._changed:
+            if not self._over:
+                self._end(bundle, line)
+
+    def _update(self, snapshot: Snapshot) -> None:
+        self._bundle = view(snapshot, background_note(self._job.id, carried=self._carried))
+        if self._shown:
+            update_display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
+            if self._buttons is not None:
+                self._buttons.update(snapshot)
+
+    def _ended(self) -> tuple[Bundle, str]:
+        """The last bundle: the report, or what the last snapshot says if there is none."""
+        last = self._latest
+        assert last is not None
+        try:
+            report = self._job.report()
+        except NbdataError:
+            return view(last, _KEPT), f"{last.verb} {last.condition}"
+        if last.state in ("CANCELLED", "INTERRUPTED"):
+            report = replace(report, notes=[*report.notes, _KEPT])
+        return {"text/plain": report.text(), "text/html": report._repr_html_()}, report.line
+
+    def _lost(self, error: Exception) -> tuple[Bundle, str]:
+        if self._latest is None:
+            return message(f"job {self._job.id}: {error}"), str(error)
+        return view(self._latest, str(error), state="interrupted"), str(error)
+
+    def _end(self, bundle: Bundle, line: str) -> None:
+        """Replace the panel by what stays, and take the buttons away: a saved notebook needs no widgets."""
+        self._over, self._bundle = True, bundle
+        if self._shown:
+            update_display(bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
+            if self._buttons is not None:
+                update_display(EMPTY, raw=True, display_id=f"{self._name}-buttons")  # type: ignore[no-untyped-call]
+                self._buttons.end(line)
+        self._changed.notify_all()
+
+
+def _show(job: Job, *, carried: bool) -> None:
+    with _lock:
+        panel = _followed.get(job.id)
+        full = panel is None and len(_followed) >= _MOST
+        if panel is None and not full:
+            panel = _followed[job.id] = JobPanel(job, carried=carried)
+            panel.follow()
+    if panel is not None:
+        panel.show()
+        return
+    note = f"{background_note(job.id, carried=carried)}; not followed here, since {_MOST} others are"
+    display(view(job.snapshot(), note), raw=True)  # type: ignore[no-untyped-call]
+
+
+def show_carried(job: Any) -> None:
+    """Show a job that the agent carries."""
+    _show(job, carried=True)
+
+
+def show_inline(job: Any) -> None:
+    """Show a job that lives in this process."""
+    _show(job, carried=False)
+
+
+def _after_fork() -> None:
+    """The threads are the parent's; a child that shows a job follows it itself."""
+    global _lock
+    _followed.clear()
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,151 @@
+"""Bars, gauges and tables as text and as HTML: what terminals, cells and saved notebooks show of plain data.
+
+The HTML stands alone: styles are inline, so that a saved notebook, ``nbconvert`` and an untrusted page show the same;
+text has the colour of what is around it and grounds are half transparent, so that it is legible in light and in dark
+themes. Nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from nbdata.sizes import format_size
+
+__all__ = [
+    "COLORS",
+    "dim",
+    "edged",
+    "gauge_lines",
+    "html_bar",
+    "html_gauge",
+    "html_table",
+    "text_bar",
+    "text_table",
+]
+
+# Middle tones, which have enough contrast against white and against Lab's dark ground.
+COLORS = {
+    "moving": "#3d85d8",
+    "good": "#2f9e5b",
+    "waiting": "#8a8f98",
+    "warning": "#d98a1f",
+    "bad": "#d9483b",
+    "reserved": "#8fb8e8",
+}
+_TRACK = "rgba(128,128,128,0.28)"
+_LINE = "rgba(128,128,128,0.35)"
+_NO_WRAP, _WRAP, _SHORT = ";white-space:nowrap", ";overflow-wrap:anywhere", 24
+
+
+def text_bar(share: float, width: int = 24) -> str:
+    """A share from 0 to 1 as a bar of text."""
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    return "━" * filled + "╌" * (width - filled)
+
+
+def html_bar(parts: Sequence[tuple[float, str]], *, height: int = 8) -> str:
+    """Shares from 0 to 1, each with its colour (a key of `COLORS`), one after the other in one bar."""
+    left, spans = 1.0, ""
+    for share, color in parts:
+        width = min(max(share, 0.0), left)
+        left -= width
+        spans += f'<div style="float:left;width:{width:.2%};height:{height}px;background-color:{COLORS[color]}"></div>'
+    return (
+        f'<div style="height:{height}px;margin:4px 0px;border-radius:4px;overflow:hidden;'
+        f'background-color:{_TRACK}">{spans}</div>'
+    )
+
+
+def edged(html: str, color: str) -> str:
+    """A block with an edge in a colour (a key of `COLORS`)."""
+    style = f"border-left:4px solid {COLORS[color]};padding:0px 0px 0px 8px;margin:4px 0px;max-width:760px"
+    return f'<div style="{style}">{html}</div>'
+
+
+def dim(html: str) -> str:
+    """A line of less weight."""
+    return f'<div style="opacity:0.75;font-size:92%">{html}</div>'
+
+
+def text_table(table: dict[str, Any]) -> list[str]:
+    """A table as aligned lines, its caption first."""
+    rows = [table["head"], *table["rows"]]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return [table["caption"], *(f"  {line}" for line in lines)]
+
+
+def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; columns of numbers stand to the right, but for the first, and only long cells are wrapped."""
+    sides = [
+        "right" if n and rows and all(row[n][:1].isdigit() or row[n] in ("", "–") for row in rows) else "left"
+        for n in range(len(head))
+    ]
+    pad = f"padding:2px 12px 2px 0px;vertical-align:top;border-bottom:1px solid {_LINE}"
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "".join(
+            f'<{tag} style="text-align:{side};{pad}{_NO_WRAP if len(cell) <= _SHORT else _WRAP}">{escape(cell)}</{tag}>'
+            for cell, side in zip(cells, sides, strict=True)
+        )
+
+    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    title = (
+        f'<caption style="text-align:left;font-weight:bold;padding:4px 0px">{escape(caption)}</caption>'
+        if caption
+        else ""
+    )
+    return (
+        '<table style="border-collapse:collapse;margin:4px 0px;background-color:transparent">'
+        f"{title}<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _shares(gauge: dict[str, Any]) -> tuple[float, float]:
+    """Used and reserved as shares of the whole; what is not free is taken, whoever has it."""
+    total = max(gauge["total"], 1)
+    reserved = min(gauge["reserved"] / total, 1.0)
+    return min(max(gauge["total"] - gauge["free"], gauge["used"]) / total - reserved, 1.0), reserved
+
+
+def _gauge_words(gauge: dict[str, Any]) -> list[str]:
+    words = [f"{format_size(gauge['used'])} used"]
+    if gauge["reserved"]:
+        words.append(f"{format_size(gauge['reserved'])} reserved")
+    return [*words, f"{format_size(gauge['free'])} free"]
+
+
+def gauge_lines(gauge: dict[str, Any], width: int = 32) -> list[str]:
+    """A gauge as text: ``[████▒▒░░░░]``, used, reserved and free; a warning in words on a line of its own."""
+    used, reserved = _shares(gauge)
+    filled = round(max(used, 0.0) * width)
+    held = max(round((used + reserved) * width) - filled, 1 if gauge["reserved"] else 0)
+    filled = max(0, min(filled, width - held))
+    bar = "█" * filled + "▒" * held + "░" * (width - filled - held)
+    lines = [
+        f"{bar} {used + reserved:.0%} of {format_size(gauge['total'])}: {', '.join(_gauge_words(gauge))}"
+    ]
+    return [*lines, gauge["warning"]] if gauge["warning"] else lines
+
+
+def html_gauge(gauge: dict[str, Any]) -> str:
+    """The same as HTML."""
+    used, reserved = _shares(gauge)
+    color = {"": "good", "high": "warning", "full": "bad"}[gauge["level"]]
+    words = [
+        f"<b>{used + reserved:.0%}</b> of {escape(format_size(gauge['total']))}",
+        *map(escape, _gauge_words(gauge)),
+    ]
+    parts = [
+        '<div style="max-width:600px;margin:4px 0px">',
+        f"<div>{escape(gauge['label'])}</div>",
+        html_bar([(used, color), (reserved, "reserved")], height=14),
+        f"<div>{' · '.join(words)}</div>",
+    ]
+    if gauge["warning"]:
+        parts.append(edged(escape(gauge["warning"]), color))
+    return "".join([*parts, "</div>"])

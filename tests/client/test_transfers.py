@@ -1,0 +1,110 @@
+"""transfers: the table of jobs, and what it says of jobs that cannot be paused, resumed or cancelled."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import nbdata
+from nbdata.report import Snapshot
+from nbdata.verbs.probe import Probe
+from nbdata.verbs.transfers import JobList
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+NOW = time.time()
+
+
+def snapshot(number: int, state: str = "DONE", **more: object) -> Snapshot:
+    return Snapshot(id=f"{number:04x}", verb="pull", state=state, created=NOW - 1000 + number, **more)  # type: ignore[arg-type]
+
+
+def test_running_jobs_come_first_then_the_newest() -> None:
+    jobs = JobList([snapshot(1), snapshot(2, "RUNNING"), snapshot(3, "FAILED"), snapshot(4, "PAUSED")])
+    assert [s.id for s in jobs] == ["0004", "0002", "0003", "0001"]
+    assert [line[:4] for line in repr(jobs).splitlines()[1:]] == ["0004", "0002", "0003", "0001"]
+
+
+def test_twenty_jobs_are_shown_and_all_are_there() -> None:
+    jobs = JobList([snapshot(n) for n in range(23)])
+    assert len(jobs) == 23
+    lines = repr(jobs).splitlines()
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == "and 3 more: transfers --all shows them"
+    assert jobs._repr_html_().count("<tr>") == 21
+    assert "and 3 more" in jobs._repr_html_()
+    every = JobList(jobs, limit=None)
+    assert len(repr(every).splitlines()) == 24
+    assert "more" not in every._repr_html_()
+
+
+def test_a_row_says_what_where_how_far_and_whose() -> None:
+    job = snapshot(
+        7, "RUNNING", source="s3://b/d/", target="/x", bytes=5_000_000, bytes_total=20_000_000, files=3,
+        files_total=12, rate=2e6, owner="kernel 42",
+    )  # fmt: skip
+    jobs = JobList([job])
+    jobs.at = NOW
+    for shown in (repr(jobs), jobs._repr_html_()):
+        for word in (
+            "0007",
+            "pull",
+            "s3://b/d/ → /x",
+            "running",
+            "5.0 MB of 20.0 MB, 3/12 files",
+            "2.0 MB/s",
+        ):
+            assert word in shown
+        assert "kernel 42" in shown
+        assert "16 min 33 s" in shown
+
+
+def test_reasons_are_shown_whole_in_html_and_cut_in_a_terminal() -> None:
+    why = "the disk is full, " * 10
+    failed = JobList([snapshot(1, "FAILED", error={"message": f"<{why}>"})])
+    assert f"failed: &lt;{why}&gt;" in failed._repr_html_()
+    assert max(map(len, repr(failed).splitlines())) < 150
+    assert "…" in repr(failed)
+    assert "queued: waits for 3f2a" in repr(JobList([snapshot(1, "QUEUED", reason="waits for 3f2a")]))
+
+
+def test_no_transfers_are_said_to_be_none() -> None:
+    assert repr(JobList()) == "no transfers"
+    assert "no transfers" in JobList()._repr_html_()
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel"])
+def test_what_is_over_cannot_be_paused_resumed_or_cancelled_and_that_is_said(action: str) -> None:
+    done = Probe(items=1, tag=f"over {action}").start()
+    done.wait()
+    with pytest.raises(
+        nbdata.BadOption, match=f"--{action}: job {done.id} is done: there is nothing left to {action}"
+    ):
+        nbdata.transfers(done.id, **{action: True})
+    job = Probe(items=1000, delay=50, tag=f"cancelled {action}").start()
+    nbdata.transfers(job.id, cancel=True)
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+    with pytest.raises(
+        nbdata.BadOption, match=r"is cancelled, so there is nothing .* Run its line again .* continues"
+    ):
+        nbdata.transfers(job.id, **{action: True})
+
+
+def test_a_job_is_paused_resumed_and_cancelled_by_its_id() -> None:
+    job = Probe(items=1000, delay=50, tag="by id").start()
+    while job.snapshot().state != "RUNNING":
+        time.sleep(0.01)
+    assert nbdata.transfers(job.id, pause=True)[0].state == "PAUSED"
+    assert nbdata.transfers(job.id, pause=True)[0].state == "PAUSED", "what is so already is no mistake"
+    assert nbdata.transfers(job.id, resume=True)[0].state == "RUNNING"
+    assert nbdata.transfers(job.id, resume=True)[0].state == "RUNNING"
+    assert nbdata.transfers(job.id, cancel=True)[0].state in ("CANCELLING", "CANCELLED")
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+
+
+def test_all_and_one_job_exclude_each_other() -> None:
+    with pytest.raises(nbdata.BadOption, match="--all"):
+        nbdata.transfers("3f2a", all=True)

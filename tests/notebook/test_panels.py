@@ -1,0 +1,314 @@
+"""Panels in a cell, on real kernels: what a front end is told, how often, and what it shows in the end."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.client.remote import AgentHost
+from tests.kernel import Kernel
+
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_SHOWN = ("display_data", "update_display_data", "comm_open", "comm_msg", "comm_close")
+
+
+@pytest.fixture
+def probing(tmp_path: Path) -> Iterator[Kernel]:
+    """A kernel with the verb that moves nothing, which needs no store."""
+    with Kernel(tmp_path) as running:
+        assert running.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe").error is None
+        yield running
+
+
+def newest() -> str:
+    """Id of the newest job of any agent."""
+    return AgentHost().jobs()[-1].id
+
+
+def told(kernel: Kernel, since: int = 0) -> list[dict[str, Any]]:
+    """The messages that a front end would draw something for."""
+    return [m for m in kernel.page.messages[since:] if m["msg_type"] in _SHOWN]
+
+
+def buttons(kernel: Kernel) -> dict[str, str]:
+    """Description to model of all buttons."""
+    return {
+        state["description"]: model
+        for model, state in kernel.widgets().items()
+        if state.get("_model_name") == "ButtonModel"
+    }
+
+
+def enabled(kernel: Kernel) -> set[str]:
+    """The buttons that can be pressed."""
+    states = kernel.widgets()
+    return {name for name, model in buttons(kernel).items() if not states[model]["disabled"]}
+
+
+def whole(bundle: dict[str, Any]) -> bool:
+    """Whether a bundle is complete for those who see only text or only HTML, and asks for no widget."""
+    return bool(bundle["text/plain"]) and bool(bundle["text/html"]) and _WIDGET not in bundle
+
+
+def test_a_foreground_job_is_one_display_that_ends_as_its_report(probing: Kernel) -> None:
+    cell = probing.start("r = Probe(items=12, delay=100, tag='foreground').run()")
+    probing.until(lambda: "at " in probing.page.texts(cell))
+    (bundle,) = probing.page.of(cell)
+    assert whole(bundle)
+    for shown in (bundle["text/plain"], re.sub("<[^>]*>", "", bundle["text/html"])):
+        assert re.search(r"at \d\d:\d\d:\d\d: running", shown)
+        assert re.search(r"\d+%.*\d+/12 files", shown)
+        assert re.search(r"\d{4}-\d\d-\d\d\b", shown)
+        assert "the stop button stops it; the same line continues" in shown
+    probing.finish(cell)
+    (bundle,) = probing.page.of(cell)
+    assert whole(bundle)
+    assert bundle["text/plain"].startswith("probe : 12 handed out")
+    assert not probing.widgets(), "a click would wait for the end of the cell"
+
+
+@pytest.mark.parametrize("how", ["r = {}.run()", "{}.start()"])
+def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, probing: Kernel) -> None:
+    for attempt in range(10):
+        cell = probing.start(how.format(f"Probe(items=2, delay=75, tag='{how} {attempt}')"))
+        probing.finish(cell)
+        probing.until(lambda cell=cell: "2 handed out" in probing.page.texts(cell))  # type: ignore[misc]
+        if AgentHost().jobs()[-1].seconds < 0.35:  # it may take longer where much else runs
+            break
+    else:
+        pytest.fail("the machine is too slow to see a quick job")
+    drawn = [m for m in told(probing) if m["parent_header"].get("msg_id") == cell]
+    assert [m["msg_type"] for m in drawn] == ["display_data"]
+
+
+def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel) -> None:
+    job = probing.start("Probe(items=25, delay=100, tag='background').start()")
+    probing.finish(job)
+    first = probing.page.of(job)[0]["text/plain"]
+    assert f"%transfers {newest()} shows how it stands" in first
+    busy = probing.start("import time\nfor n in range(10): time.sleep(0.1); print(n)")
+    probing.finish(busy)
+    middle = probing.page.of(job)[0]["text/plain"]
+    assert middle != first, "it stood still while another cell ran"
+    probing.until(lambda: "25 handed out" in probing.page.texts(job))
+    # The buttons are taken away, so that a saved notebook asks for no widget.
+    probing.until(lambda: probing.page.of(job)[1] == {"text/plain": ""})
+    assert whole(probing.page.of(job)[0])
+    assert probing.page.of(busy) == []
+    assert not [
+        m for m in probing.page.messages if m["msg_type"] == "stream" and "probe" in m["content"]["text"]
+    ]
+
+
+@pytest.mark.parametrize("items", [1, 100_000])
+def test_messages_depend_on_time_and_not_on_the_number_of_objects(items: int, probing: Kernel) -> None:
+    """Four snapshots a second, one message each; and a few when the panel and its buttons come and go."""
+    since, began = len(probing.page.messages), time.monotonic()
+    cell = probing.start(f"r = Probe(items={items}, delay={1500 // items}, tag='many {items}').run()")
+    probing.finish(cell, 120)
+    limit = 4 * (time.monotonic() - began) + 3
+    drawn = told(probing, since)
+    assert len(drawn) <= limit, f"{len(drawn)} messages, {limit} allowed"
+    assert f"{items:,} handed out" in probing.page.texts(cell)
+
+    since, began = len(probing.page.messages), time.monotonic()
+    cell = probing.start(
+        f"Probe(items={items}, delay={1500 // items}, tag='many in the background {items}').start()"
+    )
+    probing.until(lambda: f"{items:,} handed out" in probing.page.texts(cell), 120)
+    opened = [m for m in told(probing, since) if m["msg_type"] == "comm_open"]
+    limit = 4 * (time.monotonic() - began) + 3 + len(opened) + 10
+    assert len(opened) <= 20
+    assert len(told(probing, since)) <= limit
+
+
+def test_the_buttons_pause_resume_and_cancel(probing: Kernel) -> None:
+    cell = probing.start("j = Probe(items=3000, delay=100, tag='pressed').start()\nj")
+    probing.until(lambda: len(buttons(probing)) == 3 and "running" in probing.page.texts(cell))
+    probing.finish(cell)
+    probing.until(lambda: enabled(probing) == {"Pause", "Cancel"})
+    job = newest()
+    probing.click(buttons(probing)["Pause"])
+    probing.until(lambda: re.search(r"at \d\d:\d\d:\d\d: paused", probing.page.texts(cell)) is not None)
+    assert AgentHost().job(job).snapshot().state == "PAUSED"
+    probing.until(lambda: enabled(probing) == {"Resume", "Cancel"})
+    probing.click(buttons(probing)["Resume"])
+    probing.until(lambda: ": running" in probing.page.texts(cell) and enabled(probing) == {"Pause", "Cancel"})
+    probing.click(buttons(probing)["Cancel"])
+    probing.until(lambda: "CANCELLED" in probing.page.texts(cell))
+    panel = probing.page.of(cell)[0]
+    assert "the same line continues" in panel["text/plain"]
+    assert "the same line continues" in panel["text/html"]
+    assert AgentHost().job(job).snapshot().state == "CANCELLED"
+
+
+def test_a_page_that_was_loaded_again_reads_the_end_where_the_buttons_were(probing: Kernel) -> None:
+    """It knows no display ids any more, but has the widgets from the kernel."""
+    cell = probing.start("Probe(items=12, delay=100, tag='loaded again').start()")
+    probing.until(lambda: "12 handed out" in probing.page.texts(cell))
+    probing.until(lambda: any("12 handed out" in str(w.get("value")) for w in probing.widgets().values()))
+
+
+def test_a_job_shown_twice_is_followed_once_and_moves_in_both_cells(probing: Kernel) -> None:
+    one = probing.start("j = Probe(items=25, delay=100, tag='twice').start()\nj")
+    probing.finish(one)
+    two = probing.start("j")
+    probing.finish(two)
+    threads = probing.run(
+        "import threading; print([t.name for t in threading.enumerate() if 'panel' in t.name])"
+    )
+    assert threads.text.count("nbdata-panel") == 1
+    for cell in (one, two):
+        probing.until(lambda cell=cell: "25 handed out" in probing.page.texts(cell))  # type: ignore[misc]
+    left = probing.run(
+        "import threading; print([t.name for t in threading.enumerate() if 'panel' in t.name])"
+    )
+    assert left.text.strip() == "[]"
+
+
+def test_only_so_many_jobs_are_followed_and_the_others_say_so(probing: Kernel) -> None:
+    code = """
+import nbdata.notebook.background as background
+background._MOST = 2
+jobs = [Probe(items=3000, delay=100, tag=f'crowd {n}').start() for n in range(3)]
+for job in jobs: display(job)
+"""
+    out = probing.run(code)
+    assert out.error is None
+    assert sum("not followed here, since 2 others are" in text for text in out.displays) == 1
+    probing.run("for job in jobs: job.cancel()")
+
+
+def test_a_job_that_is_over_is_shown_as_its_report_at_once(probing: Kernel) -> None:
+    probing.run("j = Probe(items=6, delay=100, tag='over').start(); r = j.wait()")
+    cell = probing.start("j")
+    probing.finish(cell)
+    (drawn,) = [m for m in told(probing) if m["parent_header"].get("msg_id") == cell]
+    assert drawn["content"]["data"]["text/plain"].startswith("probe : 6 handed out")
+
+
+def test_a_failed_background_job_says_what_failed_and_why(kernel: Kernel, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "x").write_bytes(b"1")
+    (tmp_path / "source" / "x.md5").write_text("00000000000000000000000000000000  x\n")
+    cell = kernel.start("%md5check source -b")
+    kernel.until(lambda: "FAILED" in kernel.page.texts(cell))
+    panel = kernel.page.of(cell)[0]
+    assert whole(panel)
+    assert ">failures<" in panel["text/html"]
+    assert re.search(r"<th[^>]*>object</th><th[^>]*>reason</th>", panel["text/html"])
+    assert "expected 0000" in panel["text/html"]
+    assert "expected 0000" in panel["text/plain"]
+
+
+def test_when_the_agent_dies_both_panels_say_that_the_job_was_interrupted(probing: Kernel) -> None:
+    back = probing.start("Probe(items=3000, delay=100, tag='orphan').start()")
+    probing.until(lambda: "running" in probing.page.texts(back))
+    front = probing.start("Probe(items=3000, delay=100, tag='orphan in front').run()")
+    probing.until(lambda: "running" in probing.page.texts(front))
+    from nbdata.client.agents import stop_all
+
+    stop_all(now=True)
+    for cell in (back, front):
+        probing.until(lambda cell=cell: "interrupted" in probing.page.texts(cell))  # type: ignore[misc]
+        panel = probing.page.of(cell)[0]
+        assert whole(panel)
+        assert "running" not in panel["text/plain"]
+        assert "continue" in panel["text/plain"]
+
+
+def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: Path) -> None:
+    with Kernel(tmp_path) as kernel:
+        kernel.run("import sys; sys.modules['ipywidgets'] = None")
+        kernel.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe")
+        cell = kernel.start("Probe(items=15, delay=100, tag='no widgets').start()")
+        kernel.finish(cell)
+        (bundle,) = kernel.page.of(cell)
+        assert whole(bundle)
+        assert "running" in bundle["text/plain"]
+        kernel.until(lambda: "15 handed out" in kernel.page.texts(cell))
+        assert len(kernel.page.of(cell)) == 1
+        assert not [m for m in kernel.page.messages if m["msg_type"] == "comm_open"]
+        assert not [m for m in kernel.page.messages if m["msg_type"] in ("error", "stream")]
+
+
+def test_loading_the_extension_is_fast_and_leaves_ipywidgets_alone(tmp_path: Path) -> None:
+    with Kernel(tmp_path) as kernel:
+        code = "import time, sys; t = time.perf_counter()\n%load_ext nbdata\nt = time.perf_counter() - t\n"
+        out = kernel.run(
+            code + "print(t, 'ipywidgets' in sys.modules, 'nbdata.client.inline' in sys.modules)"
+        )
+    seconds, widgets, inline = out.text.split()
+    assert float(seconds) < 0.3
+    assert (widgets, inline) == ("False", "False")
+
+
+def test_a_followed_job_keeps_no_kernel_alive_and_harms_no_fork(probing: Kernel) -> None:
+    cell = probing.start("j = Probe(items=3000, delay=100, tag='forked').start()\nj")
+    probing.until(lambda: "running" in probing.page.texts(cell))
+    code = """
+import os
+child = os.fork()
+if not child:
+    import nbdata.notebook.background as background
+    fine = background._followed == {} and background._lock.acquire(timeout=1)
+    os._exit(0 if fine and j.snapshot().state == 'RUNNING' else 1)
+print('child:', os.waitpid(child, 0)[1])
+"""
+    assert "child: 0" in probing.run(code).text
+    probing.run("%transfers")
+    code = (
+        "import threading; print([t.daemon for t in threading.enumerate() if t.name.startswith('nbdata-')])"
+    )
+    assert probing.run(code).text.strip() == "[True, True]"
+    probing.manager.shutdown_kernel(now=False)
+    job = AgentHost().job(newest())
+    assert job.snapshot().state == "RUNNING"
+    job.cancel()
+
+
+def test_a_job_of_this_kernel_says_that_it_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", "inline")
+    with Kernel(tmp_path) as kernel:
+        kernel.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe")
+        cell = kernel.start("Probe(items=12, delay=100, tag='inline').start()")
+        kernel.finish(cell)
+        assert "ends with this kernel; the same line continues" in kernel.page.texts(cell)
+        kernel.until(lambda: "12 handed out" in kernel.page.texts(cell))
+
+
+def test_the_table_of_transfers_moves_until_all_are_finished(probing: Kernel) -> None:
+    probing.run("j = Probe(items=25, delay=100, tag='in the table').start()")
+    job = newest()
+    since, began = len(probing.page.messages), time.monotonic()
+    cell = probing.start("%transfers")
+    probing.finish(cell, 2)
+    first = probing.page.texts(cell)
+    assert re.search(rf"^{job} +probe .* running .*/25 files", first, re.MULTILINE)
+    assert re.search(r"^as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", first, re.MULTILINE)
+    probing.until(lambda: re.search(rf"^{job} .* done ", probing.page.texts(cell), re.MULTILINE) is not None)
+    assert "as of" not in probing.page.texts(cell)
+    (bundle,) = probing.page.of(cell)
+    assert f">{job}</td>" in bundle["text/html"]
+    assert len(told(probing, since)) <= time.monotonic() - began + 2
+
+
+def test_only_the_newest_table_of_transfers_is_followed(probing: Kernel) -> None:
+    probing.run("j = Probe(items=3000, delay=100, tag='two tables').start()")
+    for _ in range(3):
+        probing.run("%transfers")
+    code = "import threading; print(sum('nbdata-transfers' in t.name for t in threading.enumerate()))"
+    end = time.monotonic() + 5
+    while probing.run(code).text.strip() != "1":
+        assert time.monotonic() < end
+    probing.run("j.cancel()")
+    with pytest.raises(nbdata.Cancelled):
+        AgentHost().job(newest()).wait()
