@@ -4,7 +4,17 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { Action, Disk, EMPTY, Event, Job, Model, parseDisks, parseUpdate, reduce } from './model.js';
+import {
+  Action,
+  Disk,
+  EMPTY,
+  Event,
+  Job,
+  Model,
+  parseDisks,
+  parseUpdate,
+  reduce
+} from './model.js';
 
 const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;

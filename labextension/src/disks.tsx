@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { size } from './format.js';
 import { Disk, fullness } from './model.js';
+import { Parts } from './parts.js';
 
 function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
   const { percent, level, word } = fullness(disk);
@@ -14,14 +15,16 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
     `${size(disk.used)} used`,
     disk.reserved ? `${size(disk.reserved)} reserved` : '',
     `${size(disk.free)} free of ${size(disk.limit)}`
-  ];
+  ].filter(Boolean);
   return (
     <li className={`nbd-Gauge nbd-mod-${level}`}>
       <div className="nbd-Row">
         <span className="nbd-Path" title={disk.path}>
           <bdi>{disk.path}</bdi>
         </span>
-        <span className="nbd-Strong">{word ? `${word}, ${Math.floor(percent)} %` : `${Math.floor(percent)} %`}</span>
+        <span className="nbd-Strong">
+          {word ? `${word}, ${Math.floor(percent)} %` : `${Math.floor(percent)} %`}
+        </span>
       </div>
       <div
         className="nbd-Bar"
@@ -30,19 +33,25 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
         aria-valuemin={0}
         aria-valuemax={100}
         aria-valuenow={Math.floor(percent)}
-        aria-valuetext={said.filter(Boolean).join(', ')}
+        aria-valuetext={said.join(', ')}
       >
         <span className="nbd-Bar-used" style={{ width: width(disk.used) }} />
         <span className="nbd-Bar-reserved" style={{ width: width(disk.reserved) }} />
       </div>
-      <div className="nbd-Small">{said.filter(Boolean).join(' · ')}</div>
+      <Parts of={said} />
       {limited && <div className="nbd-Small">limit by {disk.source}</div>}
     </li>
   );
 }
 
 /** All gauges; those of disks where no notebook lies are folded away. */
-export function Disks({ disks, problem }: { disks: Disk[] | null; problem: string }): React.JSX.Element {
+export function Disks({
+  disks,
+  problem
+}: {
+  disks: Disk[] | null;
+  problem: string;
+}): React.JSX.Element {
   const here = disks?.filter(disk => disk.here) ?? [];
   const others = disks?.filter(disk => !disk.here) ?? [];
   return (

@@ -14,7 +14,11 @@ const plugin: JupyterFrontEndPlugin<void> = {
   description: 'Disks and transfers of nbdata.',
   autoStart: true,
   optional: [ILayoutRestorer, ICommandPalette],
-  activate: (app: JupyterFrontEnd, restorer: ILayoutRestorer | null, palette: ICommandPalette | null) => {
+  activate: (
+    app: JupyterFrontEnd,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null
+  ) => {
     const feed = new Feed();
     const panel = new Panel(feed, {
       act,

@@ -60,9 +60,7 @@ export interface Model {
   jobs: ReadonlyMap<string, Job>;
 }
 
-export type Event =
-  | { type: 'lost' }
-  | { type: 'update'; first: boolean; update: Update };
+export type Event = { type: 'lost' } | { type: 'update'; first: boolean; update: Update };
 
 export const EMPTY: Model = { link: 'connecting', problem: '', jobs: new Map() };
 
@@ -110,13 +108,19 @@ export function sections(model: Model): { running: Job[]; finished: Job[] } {
 }
 
 /** How full a disk is, with what is reserved, and what that means in words. */
-export function fullness(disk: Disk): { percent: number; level: 'ok' | 'warn' | 'full'; word: string } {
+export function fullness(disk: Disk): {
+  percent: number;
+  level: 'ok' | 'warn' | 'full';
+  word: string;
+} {
   const taken = disk.limit - disk.free;
   const percent = disk.limit > 0 ? Math.max(0, Math.min(100, (100 * taken) / disk.limit)) : 100;
   if (percent >= 95) {
     return { percent, level: 'full', word: 'almost full' };
   }
-  return percent >= 80 ? { percent, level: 'warn', word: 'filling up' } : { percent, level: 'ok', word: '' };
+  return percent >= 80
+    ? { percent, level: 'warn', word: 'filling up' }
+    : { percent, level: 'ok', word: '' };
 }
 
 // -- from JSON ----------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ const LOOK_AT_DISKS_EVERY = 10_000;
 
 /** Draws what the feed and the disks say; looks at the disks only while it can be seen. */
 export class Panel extends ReactWidget {
-  constructor(private readonly _feed: Feed, private readonly _commands: Commands) {
+  constructor(
+    private readonly _feed: Feed,
+    private readonly _commands: Commands
+  ) {
     super();
     this.id = 'nbdata-panel';
     this.title.caption = 'nbdata: disks and transfers';
@@ -29,12 +32,12 @@ export class Panel extends ReactWidget {
       standby: () => !this.isVisible || document.hidden,
       name: 'nbdata:disks'
     });
-    _feed.changed.connect(this._onChanged, this);
+    _feed.changed.connect(this._onChanged);
   }
 
   override dispose(): void {
     this._poll.dispose();
-    this._feed.changed.disconnect(this._onChanged, this);
+    this._feed.changed.disconnect(this._onChanged);
     super.dispose();
   }
 
@@ -42,7 +45,11 @@ export class Panel extends ReactWidget {
     return (
       <>
         <Disks disks={this._disks} problem={this._problem} />
-        <Transfers model={this._feed.model} commands={this._commands} retry={() => this._feed.connect()} />
+        <Transfers
+          model={this._feed.model}
+          commands={this._commands}
+          retry={() => this._feed.connect()}
+        />
       </>
     );
   }
@@ -53,7 +60,7 @@ export class Panel extends ReactWidget {
     void this._poll.refresh();
   }
 
-  private _onChanged(): void {
+  private readonly _onChanged = (): void => {
     // A job that began or ended has reserved or used space.
     const running = sections(this._feed.model)
       .running.map(job => job.key)
@@ -65,7 +72,7 @@ export class Panel extends ReactWidget {
       }
     }
     this.update();
-  }
+  };
 
   private async _look(): Promise<void> {
     try {

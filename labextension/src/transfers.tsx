@@ -1,11 +1,19 @@
 /** The part *Transfers*: what runs, with its buttons, and what is over. */
 
-import { checkIcon, closeIcon, copyIcon, folderIcon, LabIcon, runIcon } from '@jupyterlab/ui-components';
+import {
+  checkIcon,
+  closeIcon,
+  copyIcon,
+  folderIcon,
+  LabIcon,
+  runIcon
+} from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import { percent } from './format.js';
 import { pauseIcon } from './icons.js';
 import { Action, actions, isFinished, Job, Model, sections } from './model.js';
+import { Parts } from './parts.js';
 import { amount, magic, pace, state, title, why } from './words.js';
 
 const FIRST_SHOWN = 10;
@@ -121,13 +129,14 @@ function Place({ name, place }: { name: string; place: string }): React.JSX.Elem
 
 function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
   const reason = why(job);
+  const moved = amount(job);
   return (
     <>
       <Place name={job.target ? 'from' : 'at'} place={job.source} />
       <Place name="to" place={job.target} />
       {!isFinished(job) && <Progress job={job} />}
-      <div className="nbd-Numbers">{amount(job) || 'nothing moved yet'}</div>
-      {pace(job) && <div className="nbd-Numbers">{pace(job)}</div>}
+      <Parts of={moved.length ? moved : ['nothing moved yet']} />
+      <Parts of={pace(job)} />
       {reason && <div className="nbd-Reason">{reason}</div>}
       <div className="nbd-Foot">
         <span className="nbd-Small">
@@ -150,7 +159,7 @@ function Progress({ job }: { job: Job }): React.JSX.Element {
       aria-valuemin={0}
       aria-valuemax={100}
       aria-valuenow={done ?? undefined}
-      aria-valuetext={[state(job), amount(job)].filter(Boolean).join(', ')}
+      aria-valuetext={[state(job), ...amount(job)].join(', ')}
     >
       <span className="nbd-Bar-used" style={{ width: `${done ?? 0}%` }} />
     </div>
@@ -180,7 +189,11 @@ function Finished({ job, commands }: { job: Job; commands: Commands }): React.JS
               {title(job)}
             </span>
             <span className="nbd-State">{state(job)}</span>
-            <time className="nbd-Small" dateTime={ended.toISOString()} title={ended.toLocaleString()}>
+            <time
+              className="nbd-Small"
+              dateTime={ended.toISOString()}
+              title={ended.toLocaleString()}
+            >
               {ended.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}
             </time>
           </span>
@@ -192,7 +205,11 @@ function Finished({ job, commands }: { job: Job; commands: Commands }): React.JS
 }
 
 /** All jobs: the unfinished ones first, then the newest of the finished ones. */
-export function Transfers(props: { model: Model; commands: Commands; retry: () => void }): React.JSX.Element {
+export function Transfers(props: {
+  model: Model;
+  commands: Commands;
+  retry: () => void;
+}): React.JSX.Element {
   const { model, commands } = props;
   const [shown, setShown] = React.useState(FIRST_SHOWN);
   const { running, finished } = sections(model);
@@ -217,7 +234,8 @@ export function Transfers(props: { model: Model; commands: Commands; retry: () =
       {model.link === 'connecting' && <p className="nbd-Empty">Looking…</p>}
       {model.link === 'live' && !model.jobs.size && (
         <p className="nbd-Empty">
-          No transfers yet. Start one in a notebook, for example <code>%pull s3://bucket/data/ data</code>
+          No transfers yet. Start one in a notebook, for example{' '}
+          <code>%pull s3://bucket/data/ data</code>
         </p>
       )}
       <ul className="nbd-List" aria-label="Running">
@@ -234,7 +252,11 @@ export function Transfers(props: { model: Model; commands: Commands; retry: () =
             ))}
           </ul>
           {rest > 0 && (
-            <button type="button" className="nbd-Link nbd-More" onClick={() => setShown(shown + MORE)}>
+            <button
+              type="button"
+              className="nbd-Link nbd-More"
+              onClick={() => setShown(shown + MORE)}
+            >
               Show {Math.min(rest, MORE)} more of {rest}
             </button>
           )}

@@ -31,19 +31,19 @@ export function why(job: Job): string {
   return job.reason;
 }
 
-/** How much is done: `52 % · 1.2 GB of 2.3 GB · 12 of 20 files`. */
-export function amount(job: Job): string {
+/** How much is done: `52 %`, `1.2 GB of 2.3 GB`, `12 of 20 files`. */
+export function amount(job: Job): string[] {
   const done = percent(job.bytes, job.bytesTotal);
   const parts = [
     done === null ? '' : `${done} %`,
     job.bytes || job.bytesTotal ? share(job.bytes, job.bytesTotal) : '',
     job.files || job.filesTotal ? files(job.files, job.filesTotal) : ''
   ];
-  return parts.filter(Boolean).join(' · ');
+  return parts.filter(Boolean);
 }
 
-/** How fast it goes and what went wrong: `4.0 MB/s · 42 s left · 2 retries`. */
-export function pace(job: Job): string {
+/** How fast it goes and what went wrong: `4.0 MB/s`, `42 s left`, `2 retries`. */
+export function pace(job: Job): string[] {
   const running = job.state === 'RUNNING';
   const parts = [
     running && job.rate > 0 ? `${size(job.rate)}/s` : '',
@@ -52,7 +52,7 @@ export function pace(job: Job): string {
     job.failures ? `${job.failures} failed` : '',
     running ? job.phase : ''
   ];
-  return parts.filter(Boolean).join(' · ');
+  return parts.filter(Boolean);
 }
 
 /** `pull data`, for labels: the verb and the last part of where the bytes go. */

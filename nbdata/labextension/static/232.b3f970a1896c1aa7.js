@@ -71,6 +71,10 @@
   min-width: 0;
 }
 
+.nbd-Fact {
+  white-space: nowrap;
+}
+
 .nbd-Strong {
   flex: none;
   font-weight: 600;
