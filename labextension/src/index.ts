@@ -32,7 +32,11 @@ const plugin: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(SHOW, {
       label: 'Show nbdata Disks and Transfers',
       icon: nbdataIcon,
-      execute: () => app.shell.activateById(panel.id)
+      execute: () => {
+        app.shell.activateById(panel.id);
+        // Once more when the command palette has given the focus back to where it was.
+        window.setTimeout(() => panel.activate(), 0);
+      }
     });
     palette?.addItem({ command: SHOW, category: 'nbdata' });
     feed.connect();

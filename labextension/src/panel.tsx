@@ -11,7 +11,7 @@ import { nbdataIcon } from './icons.js';
 import { Disk, sections } from './model.js';
 import { Commands, Transfers } from './transfers.js';
 
-const LOOK_AT_DISKS_EVERY = 10_000;
+const LOOK_AT_DISKS_EVERY = 5_000;
 
 /** Draws what the feed and the disks say; looks at the disks only while it can be seen. */
 export class Panel extends ReactWidget {
@@ -24,11 +24,12 @@ export class Panel extends ReactWidget {
     this.title.caption = 'nbdata: disks and transfers';
     this.title.icon = nbdataIcon;
     this.addClass('nbd-Panel');
+    this.node.tabIndex = -1; // so that it takes the focus when it is shown, and Tab goes on from there
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'nbdata');
     this._poll = new Poll({
       factory: () => this._look(),
-      frequency: { interval: LOOK_AT_DISKS_EVERY, backoff: true, max: 6 * LOOK_AT_DISKS_EVERY },
+      frequency: { interval: LOOK_AT_DISKS_EVERY, backoff: true, max: 12 * LOOK_AT_DISKS_EVERY },
       standby: () => !this.isVisible || document.hidden,
       name: 'nbdata:disks'
     });
@@ -60,13 +61,16 @@ export class Panel extends ReactWidget {
     void this._poll.refresh();
   }
 
+  protected override onActivateRequest(): void {
+    this.node.focus();
+  }
+
   private readonly _onChanged = (): void => {
     // A job that began or ended has reserved or used space.
-    const running = sections(this._feed.model)
-      .running.map(job => job.key)
-      .join();
-    if (running !== this._running) {
-      this._running = running;
+    const { running, finished } = sections(this._feed.model);
+    const jobs = `${running.map(job => job.key).join()} ${finished.length}`;
+    if (jobs !== this._jobs) {
+      this._jobs = jobs;
       if (this.isVisible) {
         void this._poll.refresh();
       }
@@ -88,6 +92,6 @@ export class Panel extends ReactWidget {
 
   private _disks: Disk[] | null = null;
   private _problem = '';
-  private _running = '';
+  private _jobs = '';
   private readonly _poll: Poll;
 }

@@ -17,7 +17,7 @@ from nbdata.verbs.quota import Quota
 __all__ = ["Disks"]
 
 # Seconds for which an answer serves all browsers.
-_FRESH = 2.0
+_FRESH = 1.0
 
 
 class Disks:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from nbdata.client.agents import stop_all
 from tests.browser.panel import Panel
 from tests.lab import Lab
 
@@ -18,9 +20,17 @@ _FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab server for all tests of this folder."""
+    """A JupyterLab server for all tests of this folder, which has seen no job of theirs before."""
+    stop_all(now=True)
     with Lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
+
+
+def _system_chromium() -> str | None:
+    path = shutil.which("chromium")
+    # Ubuntu's is only a hint at snap.
+    works = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    return path if works else None
 
 
 # Of this folder's own, not pytest-playwright's: its event loop would run on under the tests of all other folders.
@@ -28,7 +38,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def browser() -> Iterator[Browser]:
     """Headless Chromium: the system's, or the one that Playwright has installed."""
     with sync_playwright() as playwright:
-        path = shutil.which("chromium") or shutil.which("chromium-browser")
+        path = _system_chromium()
         if path is None and not Path(playwright.chromium.executable_path).exists():
             pytest.skip("no Chromium: tests/browser/install-chromium installs one")
         running = playwright.chromium.launch(executable_path=path, args=_FLAGS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+import time
+
+from playwright.sync_api import BrowserContext, FloatRect, Locator, Page, expect
 
 from tests.lab import Lab
 
@@ -44,16 +46,38 @@ class Panel:
         """One of a job's buttons."""
         return self.job(job_id).get_by_role("button", name=label)
 
-    def width(self, pixels: int) -> None:
-        """Make the sidebar that wide."""
-        self.page.evaluate(
-            """width => {
-                const split = document.querySelector('#jp-right-stack').closest('.lm-SplitPanel');
-                const widget = jupyterapp.shell._hsplitPanel;
-                const sizes = widget.relativeSizes(), all = widget.node.clientWidth;
-                const last = sizes.length - 1, want = width / all;
-                const rest = sizes.slice(0, last).reduce((a, b) => a + b, 0);
-                widget.setRelativeSizes([...sizes.slice(0, last).map(s => s * (1 - want) / rest), want]);
+    def running(self, job_id: str) -> Locator:
+        """The progress bar of a job that is not over."""
+        return self.job(job_id).get_by_role("progressbar")
+
+    def wait_for_growth(self, job_id: str) -> None:
+        """Wait until the progress bar says more than now."""
+        now = int(self.running(job_id).get_attribute("aria-valuenow") or 0)
+        self.page.wait_for_function(
+            """([id, now]) => {
+                const job = document.querySelector(`#nbdata-panel [data-job="${id}"]`);
+                const bar = job?.querySelector('[role=progressbar]');
+                return job && (!bar || Number(bar.getAttribute('aria-valuenow')) > now);
             }""",
-            pixels,
+            arg=[job_id, now],
         )
+
+    def width(self, pixels: int) -> None:
+        """Make the sidebar that wide, by its handle; the panel alone, if Lab has it no narrower."""
+        if pixels < 250:
+            self.page.add_style_tag(content=f"#nbdata-panel {{ width: {pixels}px !important; }}")
+        end = time.monotonic() + PATIENCE / 1000
+        while abs(self._box()["width"] - pixels) > 8:
+            assert time.monotonic() < end, f"the sidebar stays {self._box()['width']} wide"
+            box = self._box()
+            left, middle = box["x"] - 3, box["y"] + box["height"] / 2
+            self.page.mouse.move(left, middle)
+            self.page.mouse.down()
+            self.page.mouse.move(left + box["width"] - pixels, middle, steps=4)
+            self.page.mouse.up()
+            self.page.wait_for_timeout(100)
+
+    def _box(self) -> FloatRect:
+        box = self.root.bounding_box()
+        assert box is not None
+        return box

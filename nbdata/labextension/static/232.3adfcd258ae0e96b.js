@@ -7,6 +7,7 @@
   font-size: var(--jp-ui-font-size1);
   line-height: 1.4;
   min-width: 200px;
+  outline: none;
   overflow: hidden auto;
 }
 
