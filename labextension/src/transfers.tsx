@@ -135,7 +135,7 @@ function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX
       <Place name={job.target ? 'from' : 'at'} place={job.source} />
       <Place name="to" place={job.target} />
       {!isFinished(job) && <Progress job={job} />}
-      <Parts of={moved.length ? moved : ['nothing moved yet']} />
+      <Parts of={moved.length || reason ? moved : ['nothing moved yet']} />
       <Parts of={pace(job)} />
       {reason && <div className="nbd-Reason">{reason}</div>}
       <div className="nbd-Foot">
@@ -194,7 +194,11 @@ function Finished({ job, commands }: { job: Job; commands: Commands }): React.JS
               dateTime={ended.toISOString()}
               title={ended.toLocaleString()}
             >
-              {ended.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' })}
+              {ended.toLocaleTimeString([], {
+                hour: '2-digit',
+                minute: '2-digit',
+                hourCycle: 'h23'
+              })}
             </time>
           </span>
         </summary>
@@ -238,11 +242,13 @@ export function Transfers(props: {
           <code>%pull s3://bucket/data/ data</code>
         </p>
       )}
-      <ul className="nbd-List" aria-label="Running">
-        {running.map(job => (
-          <Running key={job.key} job={job} commands={commands} />
-        ))}
-      </ul>
+      {running.length > 0 && (
+        <ul className="nbd-List" aria-label="Running">
+          {running.map(job => (
+            <Running key={job.key} job={job} commands={commands} />
+          ))}
+        </ul>
+      )}
       {finished.length > 0 && (
         <>
           <h3 className="nbd-Subheading">Finished</h3>
@@ -257,7 +263,7 @@ export function Transfers(props: {
               className="nbd-Link nbd-More"
               onClick={() => setShown(shown + MORE)}
             >
-              Show {Math.min(rest, MORE)} more of {rest}
+              {rest > MORE ? `Show ${MORE} of ${rest} more` : `Show ${rest} more`}
             </button>
           )}
         </>

@@ -65,7 +65,8 @@ class Panel:
     def width(self, pixels: int) -> None:
         """Make the sidebar that wide, by its handle; the panel alone, if Lab has it no narrower."""
         if pixels < 250:
-            self.page.add_style_tag(content=f"#nbdata-panel {{ width: {pixels}px !important; }}")
+            narrow = f"width: {pixels}px !important; min-width: 0 !important"
+            self.page.add_style_tag(content=f"#nbdata-panel {{ {narrow} }}")
         end = time.monotonic() + PATIENCE / 1000
         while abs(self._box()["width"] - pixels) > 8:
             assert time.monotonic() < end, f"the sidebar stays {self._box()['width']} wide"

@@ -81,7 +81,7 @@ def contrasts(panel: Panel) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
+@pytest.mark.parametrize("theme", ["Dark", "Light"])
 @pytest.mark.usefixtures("busy")
 def test_both_themes_can_be_read(panel: Panel, theme: str, shoot: Shoot) -> None:
     panel.page.evaluate(

@@ -6,6 +6,9 @@ import contextlib
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -230,6 +233,18 @@ def test_no_secret_of_a_url_is_in_any_answer(lab: Lab, tmp_path: Path) -> None:
         for secret in ("hunter2", "5ec2e7"):
             assert secret not in text
             assert urllib.parse.quote(secret) not in text
+
+
+def test_a_job_of_another_build_is_seen_and_can_be_cancelled(lab: Lab, tmp_path: Path) -> None:
+    shutil.copytree(Path(nbdata.__file__).parent, tmp_path / "nbdata")
+    say = "from nbdata.verbs.probe import Probe; print(Probe(items=1000, delay=20, tag='other').start().id)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", say]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    job_id = done.stdout.strip()
+    wait_until(lambda: lab.jobs().get(job_id, {}).get("state") == "RUNNING")
+    assert lab.ask(f"nbdata/api/jobs/{job_id}/cancel", "POST").status == 200
+    wait_until(lambda: lab.jobs()[job_id]["state"] == "CANCELLED")
 
 
 # -- disks ----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
   font-family: var(--jp-ui-font-family);
   font-size: var(--jp-ui-font-size1);
   line-height: 1.4;
-  min-width: 200px;
   outline: none;
   overflow: hidden auto;
 }
@@ -81,7 +80,8 @@
   font-weight: 600;
 }
 
-.nbd-State {
+.nbd-State,
+.nbd-Summary > time {
   flex: none;
 }
 
