@@ -257,23 +257,24 @@ def test_disks_name_limit_source_and_what_is_used_reserved_and_free(
     (lab.root / "used.bin").write_bytes(bytes(1_000_000))
     try:
         job = nbdata.Pull(put({"a.bin": os.urandom(20_000_000)}), str(lab.root / "data")).start()
-        limit = wait_until(lambda: found if (found := gauge(lab, lab.root))["reserved"] else None)
+        limit, disk = wait_until(lambda: reserved(lab))
         job.cancel()
         assert limit["source"] == "%quota --limit"
         assert limit["limit"] == 50_000_000
-        assert limit["here"]
+        assert limit["path"] == os.path.realpath(lab.root)
         assert limit["reserved"] <= 20_100_000
         assert limit["free"] == 50_000_000 - limit["used"] - limit["reserved"]
-        disks = [disk for disk in lab.ask("nbdata/api/disks").json()["disks"] if disk["source"] == "the disk"]
-        assert disks[0]["here"]
-        assert all(disk["limit"] >= disk["free"] >= 0 for disk in disks)
+        assert disk["source"] == "the disk"
+        assert disk["limit"] >= disk["used"]
+        assert disk["free"] <= disk["limit"] - disk["used"] - limit["reserved"]
     finally:
         nbdata.quota(str(lab.root), limit="none", quiet=True)
 
 
-def gauge(lab: Lab, root: Path) -> dict[str, Any]:
-    disks = lab.ask("nbdata/api/disks").json()["disks"]
-    return next(disk for disk in disks if disk["path"] == os.path.realpath(root))
+def reserved(lab: Lab) -> list[dict[str, Any]] | None:
+    """The limit and the disk of Lab's root, when something is reserved in both."""
+    here = [disk for disk in lab.ask("nbdata/api/disks").json()["disks"] if disk["here"]]
+    return here[:2] if all(disk["reserved"] for disk in here[:2]) else None
 
 
 # -- what the server thinks of idleness --------------------------------------------------------------
