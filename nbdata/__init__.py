@@ -123,3 +123,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from nbdata.notebook import unload
 
     unload(shell)
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    """Where Jupyter finds the server's part of the JupyterLab panel."""
+    return [{"module": "nbdata.server"}]

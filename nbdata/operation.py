@@ -15,6 +15,7 @@ import hashlib
 import inspect
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -151,6 +152,28 @@ class Operation:
         """Source and target, as far as the verb has them."""
         return getattr(self, "source", "") or "", getattr(self, "target", "") or ""
 
+    def line(self, show: Callable[[str], str] = str) -> str:
+        """The words that say this operation again: ``pull s3://b/data /w/data --include '*.mp4'``.
+
+        Options that have their default are left out, and so are bindings, which may be secret. Empty if no line can say
+        it (a list of places).
+
+        Parameters
+        ----------
+        show : callable
+            How a place is written, for example without its password.
+        """
+        places, options = [self.verb], list[str]()
+        for name, (declared_field, declared) in options_of(type(self)).items():
+            value = getattr(self, name)
+            if declared.positional:
+                if isinstance(value, tuple):
+                    return ""
+                places += [] if value is None else [show(value)]
+            elif not declared.binding and value != declared_field.default:
+                options += _said(f"--{name.replace('_', '-')}", value, declared, show)
+        return shlex.join([*places, *options])
+
     def local_target(self) -> str | None:
         """The local folder that this would write to, or None: what the space check looks at."""
         return None
@@ -206,6 +229,18 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
             f"--{name}: {value!r} is not a choice", remedy=suggest(str(value), list(declared.choices))
         )
     return value
+
+
+def _said(flag: str, value: Any, declared: Option, show: Callable[[str], str]) -> list[str]:
+    """One option as words of a command line."""
+    if declared.kind == "flag":
+        return [flag]
+    words = []
+    for one in value if isinstance(value, tuple) else (value,):
+        text = show(one) if declared.kind in ("place", "path") else str(one)
+        # A value that looks like an option must be one word with its name.
+        words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+    return words
 
 
 def _count(name: str, value: Any) -> int:

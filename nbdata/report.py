@@ -93,7 +93,8 @@ class Snapshot(_Record):
     """What a job looked like at one moment; faces only render these.
 
     `bytes_total` and `files_total` are None while unknown. `rate` is bytes per second over the last
-    seconds; `eta` is in seconds, None when nobody can say.
+    seconds; `eta` is in seconds, None when nobody can say. `command` is the line that says the operation again,
+    without ``%``; empty if no line can.
     """
 
     id: str
@@ -115,6 +116,7 @@ class Snapshot(_Record):
     seconds: float = 0.0
     background: bool = False
     owner: str = ""
+    command: str = ""
     error: dict[str, Any] | None = None
     version: int = 0
 

@@ -26,11 +26,15 @@ from tests.slow import SlowProxy
 # Set before anything is imported from a client's environment; short, since socket paths are.
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
 _OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_")
+# What is said to the tests, not to nbdata.
+_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS")
 
 
 def pytest_configure() -> None:
     """Nothing of the user's own settings reaches a test."""
     for name in list(os.environ):
+        if name in _TOLD:
+            continue
         if name.startswith(_OUTSIDE) or name.lower().endswith("_proxy"):
             del os.environ[name]
     os.environ["NBDATA_RUNTIME_DIR"] = f"{_PRIVATE}/run"

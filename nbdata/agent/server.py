@@ -68,7 +68,6 @@ class Server:
                             os.utime(path)  # cleaners of temporary folders look at this
                 continue
             sock.settimeout(None)
-            self._busy_at = time.monotonic()
             session = Session(self, sock)
             with self._lock:
                 self._sessions[id(session)] = session
@@ -86,7 +85,10 @@ class Server:
             with self._lock:
                 self._sessions.pop(id(session), None)
             self._clients.release()
-            self._busy_at = time.monotonic()
+
+    def wanted(self) -> None:
+        """Somebody has a use for this agent, so it is not idle; to look at its jobs is none."""
+        self._busy_at = time.monotonic()
 
     def _may_end(self) -> bool:
         unfinished = self.jobs.unfinished()
@@ -98,6 +100,9 @@ class Server:
         if self.jobs.planning:
             self._busy_at = time.monotonic()
             return False
+        with self._lock:
+            if any(session.silent for session in self._sessions.values()):
+                return False
         if self.draining:
             return True
         idle = time.monotonic() - self._busy_at

@@ -48,6 +48,7 @@ class Session:
         self._sending = threading.Lock()
         self.id = secrets.token_hex(8)
         self.open = True
+        self.silent = True  # until its first message: nobody knows yet whether it brings work
         self._foreground: set[EngineJob] = set()
 
     def run(self) -> None:
@@ -79,6 +80,9 @@ class Session:
 
     def _answer(self, message: dict[str, Any]) -> None:
         handler = _HANDLERS.get(str(message.get("do")))
+        if message.get("do") != "list":  # a panel that looks by itself must not keep the agent alive
+            self._server.wanted()
+        self.silent = False
         try:
             if handler is None:
                 raise BadOption(f"the agent knows no message {message.get('do')!r}")

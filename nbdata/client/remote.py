@@ -26,6 +26,8 @@ __all__ = ["AgentHost", "AgentJob", "agent_host"]
 _LINGER = 3.0
 # Seconds to wait until a stream that was left has deleted what it had on the disk.
 _RELEASED = 10.0
+# Seconds for an answer that needs no work.
+_ANSWER = 10.0
 
 
 class AgentJob:
@@ -96,13 +98,18 @@ class AgentJob:
         return report
 
     def pause(self) -> None:
-        self._ask("pause")
+        self._tell("pause")
 
     def resume(self) -> None:
-        self._ask("resume")
+        self._tell("resume")
 
     def cancel(self) -> None:
-        self._ask("cancel")
+        self._tell("cancel")
+
+    def _tell(self, do: str) -> None:
+        """What the agent answers at once; an agent that hangs must not hang who asks."""
+        with _reach(self._where) as connection:
+            connection.ask({"do": do, "job": self._id}, timeout=_ANSWER)
 
     def interrupt(self) -> bool:
         # Outside a kernel nobody restarts us, and Ctrl-C means what it says.

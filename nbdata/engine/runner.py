@@ -100,6 +100,7 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             target=target,
             background=background,
             owner=context.owner,
+            command=operation.line(redacted),
         )
     )
 

@@ -1,0 +1,115 @@
+/** The server's routes: the live feed, the disks, and what can be asked of a job. */
+
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import {
+  Action,
+  Disk,
+  EMPTY,
+  Event,
+  Job,
+  Model,
+  parseDisks,
+  parseUpdate,
+  reduce
+} from './model.js';
+
+const FIRST_WAIT = 1_000;
+const LONGEST_WAIT = 30_000;
+
+/** Ask a route; the answer's JSON, or an error in the server's words. */
+async function ask(path: string, method: 'GET' | 'POST'): Promise<unknown> {
+  const settings = ServerConnection.makeSettings();
+  const url = URLExt.join(settings.baseUrl, 'nbdata/api', path);
+  const response = await ServerConnection.makeRequest(url, { method }, settings);
+  const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
+  if (!response.ok) {
+    const said = typeof answer?.message === 'string' ? answer.message : response.statusText;
+    throw new Error(said || `the server answered ${response.status}`);
+  }
+  return answer;
+}
+
+/** Pause, resume or cancel a job. */
+export async function act(job: Job, action: Action): Promise<void> {
+  await ask(`jobs/${encodeURIComponent(job.id)}/${action}`, 'POST');
+}
+
+/** Limits and disks as they are now. */
+export async function disks(): Promise<Disk[]> {
+  return parseDisks(await ask('disks', 'GET'));
+}
+
+/** Keeps a websocket to the server open, and the model true; waits longer after each failure, at most 30 s. */
+export class Feed {
+  /** Emitted when the model is another one. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get model(): Model {
+    return this._model;
+  }
+
+  /** Connect now; again if the server could not be reached. */
+  connect(): void {
+    window.clearTimeout(this._timer);
+    this._close();
+    if (this._disposed) {
+      return;
+    }
+    const settings = ServerConnection.makeSettings();
+    let url = URLExt.join(settings.wsUrl, 'nbdata/api/live');
+    if (settings.appendToken && settings.token !== '') {
+      url += `?token=${encodeURIComponent(settings.token)}`;
+    }
+    const socket = new settings.WebSocket(url);
+    this._socket = socket;
+    let first = true;
+    socket.onmessage = (message: MessageEvent): void => {
+      this._failures = 0;
+      this._apply({ type: 'update', first, update: parseUpdate(JSON.parse(String(message.data))) });
+      first = false;
+    };
+    socket.onclose = (): void => {
+      this._apply({ type: 'lost' });
+      const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this._failures);
+      this._failures = Math.min(this._failures + 1, 10);
+      // Browsers that lost the same server should not all come back at once.
+      this._timer = window.setTimeout(() => this.connect(), wait * (0.75 + Math.random() / 2));
+    };
+  }
+
+  dispose(): void {
+    this._disposed = true;
+    window.clearTimeout(this._timer);
+    this._close();
+    Signal.clearData(this);
+  }
+
+  private _close(): void {
+    const socket = this._socket;
+    this._socket = null;
+    if (socket) {
+      socket.onmessage = socket.onclose = null;
+      socket.close();
+    }
+  }
+
+  private _apply(event: Event): void {
+    const model = reduce(this._model, event);
+    if (model !== this._model) {
+      this._model = model;
+      this._changed.emit();
+    }
+  }
+
+  private _model = EMPTY;
+  private _socket: WebSocket | null = null;
+  private _timer = 0;
+  private _failures = 0;
+  private _disposed = false;
+  private readonly _changed = new Signal<this, void>(this);
+}

@@ -1,0 +1,51 @@
+/** Numbers for people, as the Python side writes them. */
+
+/** `999 B`, `1.5 kB`, `20.0 GB`: decimal units. */
+export function size(bytes: number): string {
+  if (bytes < 1000) {
+    return `${Math.trunc(bytes)} B`;
+  }
+  let value = bytes;
+  for (const unit of ['kB', 'MB', 'GB', 'TB']) {
+    value /= 1000;
+    if (value < 999.95) {
+      return `${value.toFixed(1)} ${unit}`;
+    }
+  }
+  return `${(value / 1000).toFixed(1)} PB`;
+}
+
+/** `0.3 s`, `42 s`, `3 min 20 s`, `2 h 5 min`. */
+export function duration(seconds: number): string {
+  if (seconds < 10) {
+    return `${seconds.toFixed(1)} s`;
+  }
+  const whole = Math.round(seconds);
+  if (whole < 60) {
+    return `${whole} s`;
+  }
+  if (whole < 3600) {
+    return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  }
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
+/** `12 of 20 files`, `12 files` while nobody knows how many there are. */
+export function files(done: number, total: number | null): string {
+  const noun = (total ?? done) === 1 ? 'file' : 'files';
+  const count = (value: number): string => value.toLocaleString('en');
+  return total === null ? `${count(done)} ${noun}` : `${count(done)} of ${count(total)} ${noun}`;
+}
+
+/** `1.2 GB of 2.3 GB`, `1.2 GB` while nobody knows how much there is. */
+export function share(done: number, total: number | null): string {
+  return total === null ? size(done) : `${size(done)} of ${size(total)}`;
+}
+
+/** A whole percentage that is 100 only when nothing is missing; null while nobody knows. */
+export function percent(done: number, total: number | null): number | null {
+  if (total === null || total <= 0) {
+    return null;
+  }
+  return done >= total ? 100 : Math.max(0, Math.min(99, Math.floor((100 * done) / total)));
+}

@@ -1,0 +1,207 @@
+/** What the panel knows, and how it changes with what the server says; pure, so that it can be tested alone. */
+
+const ACTIVE = ['QUEUED', 'PLANNING', 'RUNNING', 'PAUSED', 'CANCELLING'] as const;
+const FINISHED = ['DONE', 'FAILED', 'CANCELLED', 'INTERRUPTED'] as const;
+
+export type JobState = (typeof ACTIVE)[number] | (typeof FINISHED)[number];
+
+export type Action = 'pause' | 'resume' | 'cancel';
+
+/** A job as the server sends it; `nbdata/server/shown.py` says what the fields mean. */
+export interface Job {
+  key: string;
+  id: string;
+  verb: string;
+  source: string;
+  target: string;
+  state: JobState;
+  reason: string;
+  phase: string;
+  files: number;
+  filesTotal: number | null;
+  bytes: number;
+  bytesTotal: number | null;
+  rate: number;
+  eta: number | null;
+  retries: number;
+  failures: number;
+  created: number;
+  seconds: number;
+  owner: string;
+  command: string;
+  error: string;
+  folder: string | null;
+}
+
+/** What may be used at a place, and who says so. */
+export interface Disk {
+  path: string;
+  source: string;
+  limit: number;
+  used: number;
+  reserved: number;
+  free: number;
+  here: boolean;
+}
+
+/** A message of the live feed. */
+export interface Update {
+  jobs: Job[];
+  gone: string[];
+  problem: string;
+}
+
+/** `live` when the feed says what is; `lost` while the server cannot be reached. */
+export type Link = 'connecting' | 'live' | 'lost';
+
+export interface Model {
+  link: Link;
+  problem: string;
+  jobs: ReadonlyMap<string, Job>;
+}
+
+export type Event = { type: 'lost' } | { type: 'update'; first: boolean; update: Update };
+
+export const EMPTY: Model = { link: 'connecting', problem: '', jobs: new Map() };
+
+/** The state after an event; what was known stays while the server cannot be reached. */
+export function reduce(model: Model, event: Event): Model {
+  switch (event.type) {
+    case 'lost':
+      return model.link === 'lost' ? model : { ...model, link: 'lost' };
+    case 'update': {
+      const jobs = new Map(event.first ? [] : model.jobs);
+      event.update.gone.forEach(key => jobs.delete(key));
+      event.update.jobs.forEach(job => jobs.set(job.key, job));
+      return { link: 'live', problem: event.update.problem, jobs };
+    }
+  }
+}
+
+export function isFinished(job: Job): boolean {
+  return (FINISHED as readonly string[]).includes(job.state);
+}
+
+/** Which buttons make sense. */
+export function actions(job: Job): Action[] {
+  switch (job.state) {
+    case 'QUEUED':
+    case 'PLANNING':
+    case 'RUNNING':
+      return ['pause', 'cancel'];
+    case 'PAUSED':
+      return ['resume', 'cancel'];
+    default:
+      return [];
+  }
+}
+
+/** Unfinished jobs in the order they were started, so that none moves under a hand; finished ones newest first. */
+export function sections(model: Model): { running: Job[]; finished: Job[] } {
+  const all = [...model.jobs.values()];
+  const order = (a: Job, b: Job): number => a.created - b.created || a.key.localeCompare(b.key);
+  const ended = (job: Job): number => job.created + job.seconds;
+  return {
+    running: all.filter(job => !isFinished(job)).sort(order),
+    finished: all.filter(isFinished).sort((a, b) => ended(b) - ended(a) || order(b, a))
+  };
+}
+
+/** How full a disk is, with what is reserved, and what that means in words. */
+export function fullness(disk: Disk): {
+  percent: number;
+  level: 'ok' | 'warn' | 'full';
+  word: string;
+} {
+  const taken = disk.limit - disk.free;
+  const percent = disk.limit > 0 ? Math.max(0, Math.min(100, (100 * taken) / disk.limit)) : 100;
+  if (percent >= 95) {
+    return { percent, level: 'full', word: 'almost full' };
+  }
+  return percent >= 80
+    ? { percent, level: 'warn', word: 'filling up' }
+    : { percent, level: 'ok', word: '' };
+}
+
+// -- from JSON ----------------------------------------------------------------------------------
+
+type Raw = Record<string, unknown>;
+
+function raw(value: unknown): Raw {
+  return typeof value === 'object' && value !== null ? (value as Raw) : {};
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+function count(value: unknown): number {
+  return typeof value === 'number' && Number.isFinite(value) ? value : 0;
+}
+
+function maybe(value: unknown): number | null {
+  return typeof value === 'number' && Number.isFinite(value) ? value : null;
+}
+
+function list(value: unknown): unknown[] {
+  return Array.isArray(value) ? (value as unknown[]) : [];
+}
+
+function stateOf(value: unknown): JobState {
+  return [...ACTIVE, ...FINISHED].find(state => state === value) ?? 'INTERRUPTED';
+}
+
+/** A job from JSON; what an agent of another version leaves out is empty. */
+export function parseJob(value: unknown): Job {
+  const job = raw(value);
+  return {
+    key: text(job.key),
+    id: text(job.id),
+    verb: text(job.verb),
+    source: text(job.source),
+    target: text(job.target),
+    state: stateOf(job.state),
+    reason: text(job.reason),
+    phase: text(job.phase),
+    files: count(job.files),
+    filesTotal: maybe(job.files_total),
+    bytes: count(job.bytes),
+    bytesTotal: maybe(job.bytes_total),
+    rate: count(job.rate),
+    eta: maybe(job.eta),
+    retries: count(job.retries),
+    failures: count(job.failures),
+    created: count(job.created),
+    seconds: count(job.seconds),
+    owner: text(job.owner),
+    command: text(job.command),
+    error: text(job.error),
+    folder: typeof job.folder === 'string' ? job.folder : null
+  };
+}
+
+/** A message of the live feed from JSON. */
+export function parseUpdate(value: unknown): Update {
+  const update = raw(value);
+  return {
+    jobs: list(update.jobs).map(parseJob),
+    gone: list(update.gone).map(text),
+    problem: text(update.problem)
+  };
+}
+
+/** The answer of `disks` from JSON. */
+export function parseDisks(value: unknown): Disk[] {
+  return list(raw(value).disks).map(item => {
+    const disk = raw(item);
+    return {
+      path: text(disk.path),
+      source: text(disk.source),
+      limit: count(disk.limit),
+      used: count(disk.used),
+      reserved: count(disk.reserved),
+      free: count(disk.free),
+      here: disk.here === true
+    };
+  });
+}

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+
+import { Job, parseJob } from '../model.js';
+import { amount, magic, pace, title, why } from '../words.js';
+
+function job(fields: Record<string, unknown>): Job {
+  return parseJob({ verb: 'pull', state: 'RUNNING', ...fields });
+}
+
+test('an amount leaves out what nobody knows', () => {
+  assert.deepEqual(amount(job({})), []);
+  assert.deepEqual(amount(job({ bytes: 5000 })), ['5.0 kB']);
+  assert.deepEqual(amount(job({ bytes: 5000, bytes_total: 10000, files: 1, files_total: 2 })), [
+    '50 %',
+    '5.0 kB of 10.0 kB',
+    '1 of 2 files'
+  ]);
+});
+
+test('rate and time left are only of a job that runs', () => {
+  const fields = { rate: 4e6, eta: 42, retries: 1, failures: 2 };
+  assert.deepEqual(pace(job(fields)), ['4.0 MB/s', '42 s left', '1 retry', '2 failed']);
+  assert.deepEqual(pace(job({ ...fields, state: 'PAUSED' })), ['1 retry', '2 failed']);
+});
+
+test('a reason is given where the state does not say it all', () => {
+  assert.equal(why(job({ state: 'PAUSED', reason: 'user' })), '');
+  assert.equal(why(job({ state: 'PAUSED', reason: 'credentials' })), 'credentials');
+  assert.equal(why(job({ state: 'FAILED', error: 'no such bucket' })), 'no such bucket');
+  assert.equal(why(job({ state: 'CANCELLED', error: 'pull was cancelled' })), '');
+});
+
+test('a title names the verb and where the bytes go', () => {
+  assert.equal(title(job({ source: 's3://b/x/', target: '/w/data/' })), 'pull data');
+  assert.equal(title(job({ verb: 'md5check', source: '/w/volumes' })), 'md5check volumes');
+});
+
+test('the line is said as a magic', () => {
+  assert.equal(magic(job({ command: 'pull s3://b/x /w/x' })), '%pull s3://b/x /w/x');
+});

@@ -1,0 +1,67 @@
+/** What a job looks like in words; pure. */
+
+import { duration, files, percent, share, size } from './format.js';
+import type { Job, JobState } from './model.js';
+
+const STATES: Record<JobState, string> = {
+  QUEUED: 'Waiting',
+  PLANNING: 'Planning',
+  RUNNING: 'Running',
+  PAUSED: 'Paused',
+  CANCELLING: 'Cancelling',
+  DONE: 'Done',
+  FAILED: 'Failed',
+  CANCELLED: 'Cancelled',
+  INTERRUPTED: 'Interrupted'
+};
+
+/** `Running`, `Failed`. */
+export function state(job: Job): string {
+  return STATES[job.state];
+}
+
+/** Why it is in its state; empty if the state says it all. */
+export function why(job: Job): string {
+  if (job.error && job.state !== 'CANCELLED') {
+    return job.error;
+  }
+  if (job.state === 'PAUSED' && job.reason === 'user') {
+    return '';
+  }
+  return job.reason;
+}
+
+/** How much is done: `52 %`, `1.2 GB of 2.3 GB`, `12 of 20 files`. */
+export function amount(job: Job): string[] {
+  const done = percent(job.bytes, job.bytesTotal);
+  const parts = [
+    done === null ? '' : `${done} %`,
+    job.bytes || job.bytesTotal ? share(job.bytes, job.bytesTotal) : '',
+    job.files || job.filesTotal ? files(job.files, job.filesTotal) : ''
+  ];
+  return parts.filter(Boolean);
+}
+
+/** How fast it goes and what went wrong: `4.0 MB/s`, `42 s left`, `2 retries`. */
+export function pace(job: Job): string[] {
+  const running = job.state === 'RUNNING';
+  const parts = [
+    running && job.rate > 0 ? `${size(job.rate)}/s` : '',
+    running && job.eta !== null ? `${duration(job.eta)} left` : '',
+    job.retries ? `${job.retries} ${job.retries === 1 ? 'retry' : 'retries'}` : '',
+    job.failures ? `${job.failures} failed` : '',
+    running ? job.phase : ''
+  ];
+  return parts.filter(Boolean);
+}
+
+/** `pull data`, for labels: the verb and the last part of where the bytes go. */
+export function title(job: Job): string {
+  const name = (job.target || job.source).replace(/\/+$/, '').split('/').pop() ?? '';
+  return `${job.verb} ${name}`.trim();
+}
+
+/** The line as a notebook takes it. */
+export function magic(job: Job): string {
+  return `%${job.command}`;
+}

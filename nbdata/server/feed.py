@@ -1,0 +1,141 @@
+"""What the jobs of all agents look like, asked for once for all browsers.
+
+While somebody watches, the agents are asked up to four times a second if a job runs, else once a second; while nobody
+does, twice a minute, to keep the server awake during transfers. Asking starts no agent and keeps none alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from nbdata.client.hosts import ChoosingHost
+from nbdata.errors import NbdataError
+from nbdata.report import Snapshot
+from nbdata.server.shown import key_of, shown
+from nbdata.server.workers import Workers
+
+__all__ = ["Feed"]
+
+_LIVE, _QUIET, _ALONE = 0.25, 1.0, 30.0
+# Finished jobs that are remembered when their agent has ended.
+_KEPT = 200
+# A job that vanished is called interrupted only if it was seen this recently, in seconds.
+_RECENT = 10.0
+# Agents' jobs that go to the browsers at most.
+_MOST = 1000
+
+_LOST = NbdataError("the agent that carried it ended", remedy="The same line continues")
+
+_log = logging.getLogger("nbdata.server")
+
+Jobs = dict[str, "dict[str, Any]"]
+
+
+class Feed:
+    """The newest state; `newer` waits for the next one. Used by the event loop's thread only."""
+
+    def __init__(self, workers: Workers, root: str, settings: dict[str, Any]) -> None:
+        self._workers, self._root, self._settings = workers, root, settings
+        self._over: dict[str, Snapshot] = {}
+        self._unfinished: dict[str, Snapshot] = {}
+        self._seen_at = 0.0
+        self._wake = asyncio.Event()
+        self._tick = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.jobs: Jobs = {}
+        self.problem = ""
+        self.version = 0
+        self.polls = 0
+        self.watchers = 0
+
+    def start(self) -> None:
+        """Begin to ask; called once, in the event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def poke(self) -> None:
+        """Look soon: something was asked of a job."""
+        self._wake.set()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """While somebody wants to know."""
+        self.watchers += 1
+        self.poke()
+        try:
+            yield
+        finally:
+            self.watchers -= 1
+
+    async def fresh(self) -> int:
+        """Wait for the next answer of the agents, whether anything changed or not; its version."""
+        polls = self.polls
+        self.poke()
+        while self.polls == polls:
+            await self._tick.wait()
+        return self.version
+
+    async def newer(self, version: int) -> int:
+        """Wait until the state is another than that of `version`; the new version."""
+        while self.version == version:
+            await self._tick.wait()
+        return self.version
+
+    async def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            self._wake.clear()
+            try:
+                seen = await self._workers.run(ChoosingHost().jobs)
+            except (NbdataError, OSError) as error:
+                self._publish(self.jobs, str(error))
+            except Exception:
+                _log.exception("nbdata: the jobs could not be listed")
+                self._publish(self.jobs, "internal error; the server's log says more")
+            else:
+                self._take(seen)
+            # Not sooner than this, however often somebody pokes.
+            await asyncio.sleep(max(0.0, began + _LIVE - time.monotonic()))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), began + self._pause() - time.monotonic())
+
+    def _pause(self) -> float:
+        if not self.watchers:
+            return _ALONE
+        return _LIVE if self._unfinished else _QUIET
+
+    def _take(self, seen: list[Snapshot]) -> None:
+        """Make the state of what the agents said, and of what is known of jobs whose agent is gone."""
+        now = time.monotonic()
+        found = {key_of(snapshot): snapshot for snapshot in seen}
+        if now - self._seen_at < _RECENT:
+            for key, lost in self._unfinished.items():
+                if key not in found:
+                    lost.state, lost.reason, lost.rate, lost.eta = "INTERRUPTED", "", 0.0, None
+                    lost.error = _LOST.to_dict()
+                    self._over[key] = lost
+        self._seen_at = now
+        self._unfinished = {key: s for key, s in found.items() if not s.finished}
+        over = {**self._over, **{key: s for key, s in found.items() if s.finished}}
+        over = {key: s for key, s in over.items() if key not in self._unfinished}
+        self._over = dict(sorted(over.items(), key=lambda item: item[1].created)[-_KEPT:])
+        if any(s.state != "PAUSED" for s in self._unfinished.values()):
+            # Cullers of idle servers look at every setting of such a name.
+            self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
+        newest = sorted(self._unfinished.items(), key=lambda item: item[1].created)[-_MOST:]
+        self._publish({key: shown(s, self._root) for key, s in [*self._over.items(), *newest]}, "")
+
+    def _publish(self, jobs: Jobs, problem: str) -> None:
+        # What has not changed stays the same object: that is how watchers know.
+        same = {key: self.jobs[key] if self.jobs.get(key) == job else job for key, job in jobs.items()}
+        if problem != self.problem or same != self.jobs:
+            self.jobs, self.problem = same, problem
+            self.version += 1
+        self.polls += 1
+        tick, self._tick = self._tick, asyncio.Event()
+        tick.set()

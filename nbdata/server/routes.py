@@ -1,0 +1,153 @@
+"""The routes below ``nbdata/api/``.
+
+``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel``, and the websocket ``live``, which sends what changed:
+``{"jobs": [job, …], "gone": [key, …], "problem": text}``, the first time all jobs. All ask for the server's token or
+cookie; what changes something asks for the XSRF token too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from jupyter_server.utils import url_path_join
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from nbdata.client.hosts import ChoosingHost
+from nbdata.errors import AgentUnavailable, NbdataError, NotFound
+from nbdata.server.disks import Disks
+from nbdata.server.feed import Feed, Jobs
+from nbdata.server.workers import Workers
+
+__all__ = ["routes"]
+
+# Browsers that may watch at a time.
+_WATCHERS = 100
+
+
+class _Handler(APIHandler):
+    """What all plain routes share."""
+
+    auth_resource = "nbdata"
+    # A panel that looks by itself is no sign of a user; nbdata_last_activity says when jobs run.
+    _track_activity = False
+
+    def initialize(self, feed: Feed, disks: Disks, workers: Workers) -> None:
+        self.feed, self.disks, self.workers = feed, disks, workers
+
+    def refuse(self, error: NbdataError) -> None:
+        """Answer with the error in words."""
+        self.set_status(
+            404 if isinstance(error, NotFound) else 503 if isinstance(error, AgentUnavailable) else 409
+        )
+        self.finish(json.dumps({"message": error.message, "remedy": error.remedy}))
+
+
+class _Jobs(_Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        await self.feed.fresh()
+        self.finish(json.dumps({"jobs": list(self.feed.jobs.values()), "problem": self.feed.problem}))
+
+
+class _Action(_Handler):
+    _track_activity = True
+
+    @web.authenticated
+    @authorized
+    async def post(self, job_id: str, action: str) -> None:
+        try:
+            await self.workers.run(lambda: _act(job_id, action))
+        except NbdataError as error:
+            self.refuse(error)
+            return
+        self.feed.poke()
+        self.finish(json.dumps({"done": True}))
+
+
+def _act(job_id: str, action: str) -> None:
+    job = ChoosingHost().job(job_id)
+    if job.id != job_id:  # hosts also take the beginning of an id; a button means one job
+        raise NotFound(f"there is no job {job_id!r}", remedy="It may have ended with its agent")
+    {"pause": job.pause, "resume": job.resume, "cancel": job.cancel}[action]()
+
+
+class _Disks(_Handler):
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        try:
+            gauges = await self.workers.run(self.disks.gauges)
+        except NbdataError as error:
+            self.refuse(error)
+            return
+        self.finish(json.dumps({"disks": gauges}))
+
+
+class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """One browser's view: at most four messages a second, and no next one before the last is sent."""
+
+    auth_resource = "nbdata"
+
+    def initialize(self, feed: Feed) -> None:
+        self.feed = feed
+        self._sender: asyncio.Task[None] | None = None
+
+    @ws_authenticated
+    @authorized
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        if self.feed.watchers >= _WATCHERS:
+            raise web.HTTPError(503, "too many browsers watch")
+        await super().get(*args, **kwargs)
+
+    def open(self, *args: Any, **kwargs: Any) -> None:
+        super().open(*args, **kwargs)
+        self._sender = asyncio.get_running_loop().create_task(self._send())
+
+    def on_message(self, message: str | bytes) -> None:
+        """Browsers have nothing to say here."""
+
+    def on_close(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+
+    async def _send(self) -> None:
+        sent: Jobs = {}
+        with self.feed.watching():
+            version = await self.feed.fresh()
+            while True:
+                jobs = self.feed.jobs
+                message = {
+                    "jobs": [job for key, job in jobs.items() if sent.get(key) is not job],
+                    "gone": [key for key in sent if key not in jobs],
+                    "problem": self.feed.problem,
+                }
+                sent = jobs
+                try:
+                    await self.write_message(message)
+                except WebSocketClosedError:
+                    return
+                version = await self.feed.newer(version)
+
+
+def routes(
+    base_url: str, feed: Feed, disks: Disks, workers: Workers
+) -> list[tuple[str, type[Any], dict[str, Any]]]:
+    """The handlers with their paths, for a tornado application."""
+
+    def at(path: str) -> str:
+        return str(url_path_join(base_url, "nbdata/api", path))
+
+    shared = {"feed": feed, "disks": disks, "workers": workers}
+    return [
+        (at("jobs"), _Jobs, shared),
+        (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel)"), _Action, shared),
+        (at("disks"), _Disks, shared),
+        (at("live"), _Live, {"feed": feed}),
+    ]

@@ -1,0 +1,68 @@
+"""A job's snapshot as the panel gets it: the fields that it shows, and no other."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from nbdata.errors import error_from_dict
+from nbdata.paths import is_inside, is_url
+from nbdata.report import Snapshot
+
+__all__ = ["key_of", "shown"]
+
+_FIELDS = (
+    "id",
+    "verb",
+    "source",
+    "target",
+    "state",
+    "reason",
+    "phase",
+    "files",
+    "files_total",
+    "bytes",
+    "bytes_total",
+    "rate",
+    "eta",
+    "retries",
+    "failures",
+    "created",
+    "seconds",
+    "owner",
+    "command",
+)
+
+
+def key_of(snapshot: Snapshot) -> str:
+    """What tells a job from all others; ids alone are only unique in one agent."""
+    return f"{snapshot.id}-{snapshot.created:.3f}"
+
+
+def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
+    """The snapshot as JSON-able data.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    root : str
+        The server's root folder; ``folder`` is the job's local place relative to it, or None if the file browser
+        cannot go there.
+    """
+    data = {name: getattr(snapshot, name) for name in _FIELDS}
+    data["key"] = key_of(snapshot)
+    data["error"] = str(error_from_dict(snapshot.error)) if snapshot.error else ""
+    data["folder"] = _below(snapshot.target, root) if snapshot.target else None
+    if data["folder"] is None:
+        data["folder"] = _below(snapshot.source, root)
+    return data
+
+
+def _below(place: str, root: str) -> str | None:
+    """A local place relative to `root`; None if it is elsewhere, or hidden as the file browser sees it."""
+    if not root or is_url(place) or not is_inside(place, root):
+        return None
+    relative = os.path.relpath(place, root)
+    if relative == ".":
+        return ""
+    return None if any(part.startswith(".") for part in relative.split("/")) else relative

@@ -1,0 +1,44 @@
+"""A few threads for what blocks, so that the server's event loop never does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from nbdata.errors import AgentUnavailable
+
+__all__ = ["Workers"]
+
+_THREADS = 4
+# Calls that may run or wait at a time; more are refused.
+_WAITING = 64
+
+_T = TypeVar("_T")
+
+
+class Workers:
+    """Runs callables in threads; `run` is for the event loop."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, "nbdata")
+        self._pending = 0
+
+    async def run(self, ask: Callable[[], _T]) -> _T:
+        """The callable's result.
+
+        Raises
+        ------
+        AgentUnavailable
+            If too many calls wait already.
+        """
+        if self._pending >= _WAITING:
+            raise AgentUnavailable(
+                "the server has too many questions for the agent open", remedy="Try again in a moment"
+            )
+        self._pending += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        finally:
+            self._pending -= 1

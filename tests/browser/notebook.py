@@ -1,0 +1,67 @@
+"""A notebook that is open in Lab, and its kernel."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext
+
+from tests.browser.panel import Panel
+from tests.lab import Lab
+
+__all__ = ["Notebook"]
+
+
+class Notebook:
+    """Runs `cells` one after the other in a new notebook; ends its kernel at the end. A context manager.
+
+    Attributes
+    ----------
+    panel : Panel
+        Of the tab that shows the notebook.
+    """
+
+    def __init__(self, context: BrowserContext, lab: Lab, name: str, *cells: str) -> None:
+        self._lab, self._path = lab, f"{name}.ipynb"
+        document = {
+            "nbformat": 4,
+            "nbformat_minor": 5,
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            "cells": [
+                {
+                    "cell_type": "code",
+                    "id": f"cell-{n}",
+                    "metadata": {},
+                    "source": source,
+                    "outputs": [],
+                    "execution_count": None,
+                }
+                for n, source in enumerate(cells)
+            ],
+        }
+        (lab.root / self._path).write_text(json.dumps(document))
+        self.panel = Panel.open(context, lab, f"lab/tree/{self._path}")
+
+    def __enter__(self) -> Notebook:
+        page = self.panel.page
+        page.wait_for_function(
+            "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+        )
+        page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for session in self._lab.ask("api/sessions").json():
+            if session["path"] == self._path:
+                self._lab.ask(f"api/sessions/{session['id']}", "DELETE")
+
+    def said(self, file: str, timeout: float = 60) -> str:
+        """What a cell has written to a file beside the notebook."""
+        path = Path(self._lab.root, file)
+        end = time.monotonic() + timeout
+        while not (path.exists() and (text := path.read_text()).endswith("\n")):
+            assert time.monotonic() < end, f"no cell wrote {file}: {self._lab.log.read_text()[-2000:]}"
+            time.sleep(0.02)
+        return text.strip()

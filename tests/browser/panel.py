@@ -1,0 +1,84 @@
+"""The panel in a browser tab, as a user meets it."""
+
+from __future__ import annotations
+
+import time
+
+from playwright.sync_api import BrowserContext, FloatRect, Locator, Page, expect
+
+from tests.lab import Lab
+
+# Everything that the tests wait for comes within a second on an idle machine.
+PATIENCE = 30_000
+
+expect.set_options(timeout=PATIENCE)
+
+
+class Panel:
+    """The nbdata panel of one tab; `errors` are what the page put on its console."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.root = page.locator("#nbdata-panel")
+
+    @classmethod
+    def open(cls, context: BrowserContext, lab: Lab, path: str = "lab") -> Panel:
+        """A new tab with Lab and the panel in it."""
+        panel = cls(context.new_page())
+        panel.page.goto(f"{lab.url}/{path}?token={lab.token}&reset")
+        panel.show()
+        return panel
+
+    def show(self) -> None:
+        """Wait for Lab, and bring the panel to the front."""
+        self.page.wait_for_function("() => window.jupyterapp?.commands?.hasCommand('nbdata:show')")
+        self.page.evaluate("() => jupyterapp.restored.then(() => jupyterapp.commands.execute('nbdata:show'))")
+        expect(self.root).to_be_visible()
+
+    def job(self, job_id: str) -> Locator:
+        """The card of a job."""
+        return self.root.locator(f"[data-job='{job_id}']")
+
+    def button(self, job_id: str, label: str) -> Locator:
+        """One of a job's buttons."""
+        return self.job(job_id).get_by_role("button", name=label)
+
+    def running(self, job_id: str) -> Locator:
+        """The progress bar of a job that is not over."""
+        return self.job(job_id).get_by_role("progressbar")
+
+    def wait_for_growth(self, job_id: str) -> None:
+        """Wait until the progress bar says more than now."""
+        now = int(self.running(job_id).get_attribute("aria-valuenow") or 0)
+        self.page.wait_for_function(
+            """([id, now]) => {
+                const job = document.querySelector(`#nbdata-panel [data-job="${id}"]`);
+                const bar = job?.querySelector('[role=progressbar]');
+                return job && (!bar || Number(bar.getAttribute('aria-valuenow')) > now);
+            }""",
+            arg=[job_id, now],
+        )
+
+    def width(self, pixels: int) -> None:
+        """Make the sidebar that wide, by its handle; the panel alone, if Lab has it no narrower."""
+        if pixels < 250:
+            narrow = f"width: {pixels}px !important; min-width: 0 !important"
+            self.page.add_style_tag(content=f"#nbdata-panel {{ {narrow} }}")
+        end = time.monotonic() + PATIENCE / 1000
+        while abs(self._box()["width"] - pixels) > 8:
+            assert time.monotonic() < end, f"the sidebar stays {self._box()['width']} wide"
+            box = self._box()
+            left, middle = box["x"] - 3, box["y"] + box["height"] / 2
+            self.page.mouse.move(left, middle)
+            self.page.mouse.down()
+            self.page.mouse.move(left + box["width"] - pixels, middle, steps=4)
+            self.page.mouse.up()
+            self.page.wait_for_timeout(100)
+
+    def _box(self) -> FloatRect:
+        box = self.root.bounding_box()
+        assert box is not None
+        return box

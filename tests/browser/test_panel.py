@@ -1,0 +1,229 @@
+"""The panel in a real JupyterLab, in a real browser: what it shows, and what its buttons do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
+
+import nbdata
+from nbdata.client.agents import stop_all
+from nbdata.verbs.parsing import parse
+from nbdata.verbs.probe import Probe
+from tests.browser.panel import Panel
+from tests.lab import Lab
+from tests.slow import SlowProxy
+
+Shoot = Callable[[Page, str], None]
+Put = Callable[[dict[str, bytes]], str]
+
+
+def big(count: int = 30) -> dict[str, bytes]:
+    """Objects that take a quarter of a second each over the slow line."""
+    return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
+
+
+def test_without_an_agent_it_says_kindly_that_there_is_nothing(
+    context: BrowserContext, tmp_path: Path, shoot: Shoot
+) -> None:
+    stop_all(now=True)
+    with Lab(tmp_path) as lab:
+        panel = Panel.open(context, lab)
+        expect(panel.root).to_contain_text("No transfers yet")
+        expect(panel.root.get_by_role("meter").first).to_be_visible()
+        shoot(panel.page, "nothing-yet")
+        assert panel.errors == []
+        context.close()
+
+
+def test_a_transfer_is_shown_live_from_its_start_to_its_end(
+    panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    job = nbdata.Pull(put(big(12)), str(tmp_path / "data")).start()
+    expect(panel.running(job.id)).to_be_visible()
+    expect(panel.job(job.id)).to_contain_text("MB/s")
+    expect(panel.job(job.id)).to_contain_text("left")
+    panel.wait_for_growth(job.id)
+    expect(panel.job(job.id)).to_contain_text("of 12 files")
+    shoot(panel.page, "running")
+    panel.wait_for_growth(job.id)
+    expect(panel.job(job.id)).to_contain_text("Done")
+    panel.job(job.id).locator("summary").click()
+    expect(panel.job(job.id)).to_contain_text("100 %")
+    expect(panel.job(job.id)).to_contain_text("12 of 12 files")
+    shoot(panel.page, "done")
+    assert panel.errors == []
+
+
+def test_a_transfer_can_be_paused_and_resumed(
+    panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    job = nbdata.Pull(put(big()), str(tmp_path / "data")).start()
+    panel.button(job.id, "Pause").click()
+    expect(panel.job(job.id)).to_contain_text("Paused")
+    shoot(panel.page, "paused")
+    panel.button(job.id, "Resume").click()
+    expect(panel.job(job.id)).to_contain_text("Running")
+    panel.wait_for_growth(job.id)
+    job.cancel()
+    expect(panel.job(job.id)).to_contain_text("Cancelled")
+
+
+def test_two_tabs_are_both_live_and_cancel_in_one_shows_in_the_other(
+    context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path
+) -> None:
+    one, other = Panel.open(context, lab), Panel.open(context, lab, "lab/workspaces/other")
+    job = nbdata.Pull(put(big()), str(tmp_path / "data")).start()
+    for panel in (one, other):
+        expect(panel.running(job.id)).to_be_visible()
+        panel.wait_for_growth(job.id)
+    one.button(job.id, "Cancel").click()
+    for panel in (other, one):
+        expect(panel.job(job.id)).to_contain_text("Cancelled")
+
+
+def test_after_a_reload_the_state_is_back(
+    panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    job = nbdata.Pull(put(big(60)), str(tmp_path / "data")).start()
+    expect(panel.running(job.id)).to_be_visible()
+    # Lab keeps the layout on the server a moment after it has changed.
+    panel.page.wait_for_function(
+        """async () => {
+            const { dataConnector: saved } = jupyterapp.serviceManager.workspaces
+                ? { dataConnector: jupyterapp.serviceManager.workspaces } : {};
+            const workspace = await saved.fetch('default').catch(() => null);
+            return workspace?.data['layout-restorer:data']?.right?.current === 'nbdata-panel';
+        }"""
+    )
+    began = time.monotonic()
+    panel.page.goto(panel.page.url.partition("?")[0], wait_until="commit")
+    expect(panel.root).to_be_visible()
+    there = time.monotonic()
+    expect(panel.running(job.id)).to_be_visible()
+    took = time.monotonic() - there
+    print(f"Lab's panel back {there - began:.2f} s after the reload, and the state {took:.2f} s later")
+    shoot(panel.page, "reloaded")
+    job.cancel()
+    assert took < 5
+
+
+def test_names_of_objects_are_shown_as_text(
+    panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    evil = "<img src=x onerror=window.harmed=1>"
+    url = put({f"{evil}/{name}": data for name, data in big().items()})
+    job = nbdata.Pull(f"{url}{evil}/", str(tmp_path / evil)).start()
+    failed = nbdata.Pull(str(tmp_path / "none" / evil), str(tmp_path / "data")).start()
+    expect(panel.job(job.id)).to_contain_text(f"from{url}{evil}/")
+    panel.job(failed.id).locator("summary").click()
+    expect(panel.job(failed.id)).to_contain_text("Failed")
+    expect(panel.job(failed.id).locator(".nbd-Reason")).to_contain_text(evil)
+    shoot(panel.page, "html-in-names")
+    assert panel.root.locator("img").count() == 0
+    assert panel.page.evaluate("() => window.harmed") is None
+    job.cancel()
+
+
+def test_keys_alone_are_enough_to_cancel(
+    panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    job = nbdata.Pull(put(big()), str(tmp_path / "data")).start()
+    expect(panel.running(job.id)).to_be_visible()
+    keys = panel.page.keyboard
+    keys.press("Control+Shift+C")
+    expect(panel.page.locator("#modal-command-palette input")).to_be_focused()
+    keys.type("Show nbdata")
+    expect(panel.page.locator("#modal-command-palette .lm-mod-active")).to_contain_text("Show nbdata")
+    keys.press("Enter")
+    expect(panel.root).to_be_focused()
+    cancel = panel.button(job.id, "Cancel")
+    for _ in range(30):
+        keys.press("Tab")
+        if cancel.evaluate("button => button === document.activeElement"):
+            break
+    expect(cancel).to_be_focused()
+    assert cancel.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
+    shoot(panel.page, "focus")
+    keys.press("Enter")
+    expect(panel.job(job.id)).to_contain_text("Cancelled")
+
+
+def test_the_line_can_be_copied(panel: Panel, tmp_path: Path, tree: Path) -> None:
+    operation = nbdata.Pull(str(tree), str(tmp_path / "with space"), include="*.txt", verify="none")
+    job = operation.start()
+    expect(panel.job(job.id)).to_contain_text("Done")
+    panel.job(job.id).locator("summary").click()
+    panel.button(job.id, "Copy line").click()
+    expect(panel.button(job.id, "Copied")).to_be_visible()
+    line = panel.page.evaluate("() => navigator.clipboard.readText()")
+    assert line.startswith("%pull ")
+    assert parse(nbdata.Pull, shlex.split(line)[1:], prog="pull", extra={})[0] == operation
+
+
+def test_the_target_folder_opens_in_the_file_browser(panel: Panel, lab: Lab, tree: Path) -> None:
+    job = nbdata.Pull(str(tree), str(lab.root / "unpacked here")).start()
+    expect(panel.job(job.id)).to_contain_text("Done")
+    panel.job(job.id).locator("summary").click()
+    panel.button(job.id, "Open folder").click()
+    expect(panel.page.locator(".jp-BreadCrumbs")).to_contain_text("unpacked here")
+    expect(panel.page.locator(".jp-DirListing-item", has_text="a.txt")).to_be_visible()
+
+
+def test_a_folder_outside_of_labs_root_cannot_be_opened(panel: Panel, tree: Path, tmp_path: Path) -> None:
+    job = nbdata.Pull(str(tree), str(tmp_path / "data")).start()
+    expect(panel.job(job.id)).to_contain_text("Done")
+    panel.job(job.id).locator("summary").click()
+    expect(panel.button(job.id, "Copy line")).to_be_visible()
+    expect(panel.button(job.id, "Open folder")).to_have_count(0)
+
+
+def test_finished_transfers_are_folded_and_only_the_newest_are_shown(panel: Panel) -> None:
+    jobs = [Probe(items=1, tag=f"more {n}").start() for n in range(13)]
+    for job in jobs:
+        job.wait()
+    finished = panel.root.get_by_role("list", name="Finished").get_by_role("listitem")
+    more = panel.root.get_by_role("button", name="more", exact=False)
+    expect(more).to_be_visible()
+    expect(finished).to_have_count(10)
+    expect(panel.job(jobs[-1].id)).to_be_visible()
+    assert panel.job(jobs[-1].id).locator("details").get_attribute("open") is None
+    expect(panel.job(jobs[0].id)).to_have_count(0)
+    more.click()
+    expect(panel.job(jobs[0].id)).to_be_visible()
+
+
+def test_a_server_that_cannot_be_reached_is_said_and_tried_again_ever_more_slowly(
+    context: BrowserContext, lab: Lab, shoot: Shoot
+) -> None:
+    reachable, tries, open_now = True, list[float](), list[WebSocketRoute]()
+
+    def answer(route: WebSocketRoute) -> None:
+        tries.append(time.monotonic())
+        if reachable:
+            route.connect_to_server()
+            open_now.append(route)
+        else:
+            route.close()
+
+    job = Probe(items=1, tag="known").start()
+    job.wait()
+    context.route_web_socket("**/nbdata/api/live*", answer)
+    panel = Panel.open(context, lab)
+    expect(panel.job(job.id)).to_be_visible()
+    reachable = False
+    open_now[-1].close()
+    notice = panel.root.get_by_text("cannot be reached")
+    expect(notice).to_be_visible()
+    expect(panel.job(job.id)).to_be_visible()  # what was known stays
+    panel.page.wait_for_timeout(4000)
+    shoot(panel.page, "unreachable")
+    assert len(tries) <= 1 + 4
+    assert panel.errors == []
+    reachable = True
+    panel.root.get_by_role("button", name="Try now").click()
+    expect(notice).to_be_hidden()

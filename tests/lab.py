@@ -1,0 +1,123 @@
+"""A real JupyterLab server with nbdata, in folders of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import nbdata
+
+_SOURCE = Path(__file__).parents[1]
+
+
+@dataclass
+class Answer:
+    """What the server said."""
+
+    status: int
+    body: str
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Lab:
+    """A server in `folder`; a context manager. `root` is what its file browser shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.root = folder / "root"
+        self.token = secrets.token_hex(16)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "lab.log"
+
+    def __enter__(self) -> Lab:
+        self.root.mkdir()
+        environment = self._environment()
+        settings = Path(environment["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension")
+        settings.mkdir(parents=True)
+        quiet = {"fetchNews": "false", "checkForUpdates": False}
+        (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+        command = [
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+            f"--ServerApp.port={self.port}",
+            "--ServerApp.port_retries=0",
+            "--ServerApp.ip=127.0.0.1",
+            f"--ServerApp.root_dir={self.root}",
+            f"--IdentityProvider.token={self.token}",
+            "--LabApp.expose_app_in_browser=True",
+            "--LabApp.news_url=None",
+        ]
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, cwd=self._folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        end = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError):
+                if self.ask("api").status == 200:
+                    return self
+            if self._process.poll() is not None or time.monotonic() > end:
+                self._process.kill()
+                raise AssertionError(f"JupyterLab did not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of the user's own Jupyter; the source tree's extension, if that is what is tested."""
+        environment = {n: v for n, v in os.environ.items() if not n.startswith(("JUPYTER", "JPY_"))}
+        for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
+            environment[f"JUPYTER_{name}"] = str(self._folder / name.lower())
+        environment["JUPYTERLAB_SETTINGS_DIR"] = str(self._folder / "settings")
+        environment["JUPYTERLAB_WORKSPACES_DIR"] = str(self._folder / "workspaces")
+        environment["IPYTHONDIR"] = str(self._folder / "ipython")
+        if "site-packages" not in nbdata.__file__:
+            extensions = self._folder / "share" / "labextensions"
+            extensions.mkdir(parents=True)
+            (extensions / "nbdata").symlink_to(_SOURCE / "nbdata" / "labextension")
+            config = self._folder / "etc" / "jupyter_server_config.d"
+            config.mkdir(parents=True)
+            (config / "nbdata.json").symlink_to(_SOURCE / "jupyter-config" / "nbdata.json")
+            environment["JUPYTER_PATH"] = str(extensions.parent)
+            environment["JUPYTER_CONFIG_PATH"] = str(config.parent)
+            environment["PYTHONPATH"] = str(_SOURCE)
+        return environment
+
+    def ask(
+        self, path: str, method: str = "GET", *, token: bool = True, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request."""
+        request = urllib.request.Request(f"{self.url}/{path}", method=method, headers=headers or {})
+        if token:
+            request.add_header("Authorization", f"token {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                return Answer(reply.status, reply.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read().decode())
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """The jobs as the panel gets them, by id."""
+        return {job["id"]: job for job in self.ask("nbdata/api/jobs").json()["jobs"]}

@@ -1,0 +1,16 @@
+"""A Jupyter server for the tests of its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import Lab
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A JupyterLab server for all tests of this folder."""
+    with Lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running

@@ -1,0 +1,308 @@
+"""The routes of the Jupyter server: what they say, and to whom."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websocket
+
+import nbdata
+from nbdata.client.agents import stop_all
+from nbdata.client.connection import Connection
+from nbdata.runtime import endpoint, endpoints
+from nbdata.server.routes import routes
+from nbdata.verbs.probe import Probe
+from tests.lab import Lab
+from tests.slow import SlowProxy
+
+ROUTES = {
+    "nbdata/api/jobs": ["GET"],
+    "nbdata/api/jobs/([0-9a-f]{1,32})/(pause|resume|cancel)": ["POST"],
+    "nbdata/api/disks": ["GET"],
+    "nbdata/api/live": ["GET"],
+}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+Put = Callable[[dict[str, bytes]], str]
+
+
+def wait_until(condition: Callable[[], Any], timeout: float = 30.0) -> Any:
+    """What the condition gives, when it gives something."""
+    end = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.05)
+    return found
+
+
+@contextlib.contextmanager
+def live(lab: Lab) -> Iterator[Callable[[], dict[str, Any]]]:
+    """The live feed; what is called gives its next message."""
+    where = f"{lab.url.replace('http', 'ws')}/nbdata/api/live?token={lab.token}"
+    connection = websocket.create_connection(where, timeout=30)
+    try:
+        yield lambda: json.loads(connection.recv())
+    finally:
+        connection.close()
+
+
+def probe(tag: str, items: int = 1000) -> Any:
+    return Probe(items=items, delay=20, tag=tag).start()
+
+
+# -- who may ask ----------------------------------------------------------------------------------
+
+
+def test_the_routes_are_these() -> None:
+    known: Any = None
+    assert [path for path, _, _ in routes("/", known, known, known)] == [f"/{path}" for path in ROUTES]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_route_refuses_who_has_no_token(lab: Lab, path: str, method: str) -> None:
+    said = path.replace("([0-9a-f]{1,32})", "abcd").replace("(pause|resume|cancel)", "cancel")
+    upgrade = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    answer = lab.ask(said, method, token=False, headers=upgrade if path.endswith("live") else None)
+    assert answer.status in ((401, 403) if method in ROUTES[path] else (401, 403, 405))
+    assert '"jobs"' not in answer.body
+    assert '"disks"' not in answer.body
+
+
+def test_who_comes_with_a_cookie_alone_changes_nothing(lab: Lab) -> None:
+    job = probe("no xsrf")
+    wait_until(lambda: job.id in lab.jobs())
+    cookie = login(lab)
+    assert (
+        lab.ask("nbdata/api/jobs", token=False, headers={"Cookie": cookie, "Referer": lab.url}).status == 200
+    )
+    refused = lab.ask(f"nbdata/api/jobs/{job.id}/cancel", "POST", token=False, headers={"Cookie": cookie})
+    assert refused.status == 403
+    assert "_xsrf" in refused.body
+    assert not job.snapshot().finished
+    token = re.search("_xsrf=([^;]+)", cookie)
+    assert token is not None
+    headers = {"Cookie": cookie, "X-XSRFToken": token[1]}
+    assert lab.ask(f"nbdata/api/jobs/{job.id}/cancel", "POST", token=False, headers=headers).status == 200
+    wait_until(lambda: job.snapshot().finished)
+
+
+def login(lab: Lab) -> str:
+    """The cookies of a browser that has opened Lab."""
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", lab.port, timeout=30)
+    jar: dict[str, str] = {}
+    for path in (f"/lab?token={lab.token}", "/lab"):
+        connection.request("GET", path, headers={"Cookie": "; ".join(f"{n}={v}" for n, v in jar.items())})
+        reply = connection.getresponse()
+        reply.read()
+        for name, value in reply.getheaders():
+            if name.lower() == "set-cookie":
+                key, _, rest = value.partition("=")
+                jar[key] = rest.split(";")[0]
+    connection.close()
+    return "; ".join(f"{n}={v}" for n, v in jar.items())
+
+
+def test_the_feed_refuses_a_page_of_another_origin(lab: Lab) -> None:
+    where = f"{lab.url.replace('http', 'ws')}/nbdata/api/live"
+    with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+        websocket.create_connection(where, timeout=30, origin="http://evil.example", cookie=login(lab))
+    assert refused.value.status_code == 403
+
+
+# -- what they say --------------------------------------------------------------------------------
+
+
+def test_without_an_agent_there_are_no_jobs_and_none_is_started(lab: Lab) -> None:
+    stop_all(now=True)
+    with live(lab) as message:
+        assert message()["problem"] == ""
+        answer = lab.ask("nbdata/api/jobs").json()
+        assert answer["problem"] == ""
+        assert not any(job["state"] == "RUNNING" for job in answer["jobs"])
+        assert lab.ask("nbdata/api/disks").status == 200
+    assert endpoints() == []
+
+
+def test_a_job_can_be_paused_resumed_and_cancelled(lab: Lab) -> None:
+    job = probe("buttons")
+    wait_until(lambda: lab.jobs().get(job.id, {}).get("state") == "RUNNING")
+    for action, state in (("pause", "PAUSED"), ("resume", "RUNNING"), ("cancel", "CANCELLED")):
+        assert lab.ask(f"nbdata/api/jobs/{job.id}/{action}", "POST").status == 200
+        wait_until(lambda state=state: lab.jobs()[job.id]["state"] == state)
+    assert job.snapshot().state == "CANCELLED"
+
+
+def test_a_job_that_is_not_there_is_told_in_words(lab: Lab) -> None:
+    answer = lab.ask("nbdata/api/jobs/ffffffff/cancel", "POST")
+    assert answer.status == 404
+    assert "no job 'ffffffff'" in answer.json()["message"]
+
+
+def test_the_beginning_of_an_id_is_not_enough(lab: Lab) -> None:
+    job = probe("prefix")
+    assert lab.ask(f"nbdata/api/jobs/{job.id[:3]}/cancel", "POST").status == 404
+    assert not job.snapshot().finished
+    job.cancel()
+
+
+def test_the_feed_says_first_everything_then_what_changed_at_most_four_times_a_second(lab: Lab) -> None:
+    over = probe("over", items=1)
+    over.wait()
+    job = probe("feed")
+    with live(lab) as message:
+        assert {over.id, job.id} <= {shown["id"] for shown in message()["jobs"]}
+        began, times = time.monotonic(), []
+        while time.monotonic() - began < 3:
+            update = message()
+            times.append(time.monotonic())
+            assert [shown["id"] for shown in update["jobs"]] == [job.id]
+        assert 2 <= len(times) <= 3 * 4 + 2
+        job.cancel()
+        wait_until(lambda: any(shown["state"] == "CANCELLED" for shown in message()["jobs"]))
+
+
+def test_browsers_that_leave_make_room_for_others(lab: Lab) -> None:
+    job = probe("leave")
+    for _ in range(3):  # together more than may watch at a time
+        with contextlib.ExitStack() as stack:
+            watchers = [wait_until(lambda: admitted(lab, stack)) for _ in range(60)]
+            for message in watchers:
+                message()
+    job.cancel()
+
+
+def admitted(lab: Lab, stack: contextlib.ExitStack) -> Callable[[], dict[str, Any]] | None:
+    """A watcher until the end of `stack`; None if there are too many."""
+    try:
+        return stack.enter_context(live(lab))
+    except websocket.WebSocketBadStatusException:
+        return None
+
+
+def test_the_jobs_of_a_killed_agent_are_shown_as_interrupted(lab: Lab) -> None:
+    job = probe("killed")
+    with live(lab) as message:
+        assert job.id in {shown["id"] for shown in message()["jobs"]}
+        with Connection(endpoint()) as connection:
+            pid = connection.ask({"do": "hello"})["pid"]
+        os.kill(pid, 9)
+        wait_until(lambda: any(shown["state"] == "INTERRUPTED" for shown in message()["jobs"]))
+    shown = lab.jobs()[job.id]
+    assert "the agent that carried it ended" in shown["error"]
+    assert lab.ask(f"nbdata/api/jobs/{job.id}/cancel", "POST").status in (404, 503)
+
+
+def test_what_an_agent_did_is_still_shown_when_it_has_ended(lab: Lab) -> None:
+    job = probe("remembered", items=1)
+    job.wait()
+    wait_until(lambda: lab.jobs().get(job.id, {}).get("state") == "DONE")
+    stop_all(now=True)
+    assert lab.jobs()[job.id]["state"] == "DONE"
+
+
+def test_no_secret_of_a_url_is_in_any_answer(lab: Lab, tmp_path: Path) -> None:
+    source = "http://user:hunter2@127.0.0.1:9/data.bin?X-Amz-Signature=5ec2e7"
+    job = nbdata.Pull(source, str(tmp_path / "data")).start()
+    with live(lab) as message:
+        texts = [json.dumps(message())]
+    wait_until(lambda: lab.jobs().get(job.id, {}).get("state") == "FAILED", timeout=60)
+    texts += [lab.ask("nbdata/api/jobs").body, lab.log.read_text()]
+    assert job.id in texts[1]
+    assert "127.0.0.1:9/data.bin" in texts[1]
+    for text in texts:
+        for secret in ("hunter2", "5ec2e7"):
+            assert secret not in text
+            assert urllib.parse.quote(secret) not in text
+
+
+def test_a_job_of_another_build_is_seen_and_can_be_cancelled(lab: Lab, tmp_path: Path) -> None:
+    shutil.copytree(Path(nbdata.__file__).parent, tmp_path / "nbdata")
+    say = "from nbdata.verbs.probe import Probe; print(Probe(items=1000, delay=20, tag='other').start().id)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", say]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    job_id = done.stdout.strip()
+    wait_until(lambda: lab.jobs().get(job_id, {}).get("state") == "RUNNING")
+    assert lab.ask(f"nbdata/api/jobs/{job_id}/cancel", "POST").status == 200
+    wait_until(lambda: lab.jobs()[job_id]["state"] == "CANCELLED")
+
+
+# -- disks ----------------------------------------------------------------------------------------
+
+
+def test_disks_name_limit_source_and_what_is_used_reserved_and_free(
+    lab: Lab, slow: SlowProxy, put: Put
+) -> None:
+    nbdata.quota(str(lab.root), limit="50MB", quiet=True)
+    (lab.root / "used.bin").write_bytes(bytes(1_000_000))
+    try:
+        job = nbdata.Pull(put({"a.bin": os.urandom(20_000_000)}), str(lab.root / "data")).start()
+        limit, disk = wait_until(lambda: reserved(lab))
+        job.cancel()
+        assert limit["source"] == "%quota --limit"
+        assert limit["limit"] == 50_000_000
+        assert limit["path"] == os.path.realpath(lab.root)
+        assert limit["reserved"] <= 20_100_000
+        assert limit["free"] == 50_000_000 - limit["used"] - limit["reserved"]
+        assert disk["source"] == "the disk"
+        assert disk["limit"] >= disk["used"]
+        assert disk["free"] <= disk["limit"] - disk["used"] - limit["reserved"]
+    finally:
+        nbdata.quota(str(lab.root), limit="none", quiet=True)
+
+
+def reserved(lab: Lab) -> list[dict[str, Any]] | None:
+    """The limit and the disk of Lab's root, when something is reserved in both."""
+    here = [disk for disk in lab.ask("nbdata/api/disks").json()["disks"] if disk["here"]]
+    return here[:2] if all(disk["reserved"] for disk in here[:2]) else None
+
+
+# -- what the server thinks of idleness --------------------------------------------------------------
+
+
+def test_a_running_job_keeps_the_server_awake_and_looking_does_not(lab: Lab) -> None:
+    def last_activity() -> str:
+        return str(lab.ask("api/status?no_track_activity=1").json()["last_activity"])
+
+    with live(lab) as message:
+        message()
+        wait_until(lambda: not any(j["state"] == "RUNNING" for j in lab.jobs().values()))
+        before = last_activity()
+        lab.jobs()
+        lab.ask("nbdata/api/disks")
+        assert last_activity() == before
+        job = probe("awake")
+        wait_until(lambda: last_activity() > before)
+        job.pause()
+        wait_until(lambda: lab.jobs()[job.id]["state"] == "PAUSED")
+        job.cancel()
+        wait_until(lambda: lab.jobs()[job.id]["state"] == "CANCELLED")
+
+
+def test_looking_does_not_keep_an_agent_alive(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_all(now=True)
+    monkeypatch.setenv("NBDATA_AGENT_IDLE", "2")
+    probe("idle", items=1).wait()
+    with live(lab) as message:
+        message()
+        wait_until(lambda: endpoints() == [])

@@ -1,0 +1,86 @@
+"""The line that says an operation again."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbdata.operation import Operation
+from nbdata.stores.redaction import redacted
+from nbdata.verbs import VERBS
+from nbdata.verbs.md5check import Md5check
+from nbdata.verbs.parsing import parse
+from nbdata.verbs.pull import Pull
+from nbdata.verbs.untar_volumes import UntarVolumes
+
+LINES = {
+    "pull": (
+        "s3://bucket/data/ /w/data",
+        "s3://bucket/data/ '/w/with space' --include '*.mp4' --include=-x --exclude \"it's\" --max-bytes 4000000",
+        "s3://bucket/{000..099}.tar /w/data --sample 5% --seed 7 --verify none --overwrite always",
+        "s3://bucket/data/ /w/data --delete --force --concurrency 4 --on-error report --ignore-space",
+        "s3://bucket/data/ /w/data --files-from /w/list --size-only",
+    ),
+    "push": ("/w/data s3://bucket/data/ --part-size 8388608 --delete-source",),
+    "md5check": ("/w/data --against s3://bucket/data/ --algorithm md5", "/w/data --write"),
+    "untar_volumes": (
+        "/w/volumes /w/data --members '**/*.json' --strip-components 1 --max-expansion 1000",
+        "s3://bucket/volumes/ --list",
+    ),
+    "quota": ("/w --limit 5GB", "/w"),
+    "transfers": ("3f2a --cancel", ""),
+    "cleanup": ("/w/data --all", "s3://bucket/results/"),
+}
+
+
+def said(verb: str, line: str) -> Operation:
+    operation, _ = parse(VERBS[verb], shlex.split(line), prog=verb, extra={})
+    assert operation is not None
+    return operation
+
+
+@pytest.mark.parametrize(("verb", "line"), [(verb, line) for verb in VERBS for line in LINES[verb]])
+def test_a_line_says_the_same_operation_again(verb: str, line: str) -> None:
+    operation = said(verb, line)
+    words = shlex.split(operation.line())
+    assert words[0] == verb
+    again = said(verb, shlex.join(words[1:]))
+    assert again == operation
+    assert again.identity() == operation.identity()
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1)
+
+
+@given(
+    name=TEXT, include=st.lists(TEXT, max_size=3), count=st.none() | st.integers(0, 10**9), flag=st.booleans()
+)
+def test_odd_names_and_patterns_survive(name: str, include: list[str], count: int | None, flag: bool) -> None:
+    operation = Pull(
+        f"s3://bucket/{name}", f"/w/{name}", include=include, max_files=count, size_only=flag, verify="none"
+    )
+    assert said("pull", shlex.join(shlex.split(operation.line())[1:])) == operation
+
+
+def test_defaults_are_left_out() -> None:
+    assert Pull("s3://bucket/data/", "/w/data").line() == "pull s3://bucket/data/ /w/data"
+
+
+def test_storage_options_are_not_in_it() -> None:
+    operation = Pull("s3://bucket/data/", "/w/data", storage_options={"secret": "hunter2"})
+    assert "hunter2" not in operation.line()
+
+
+def test_passwords_and_signatures_are_not_in_it() -> None:
+    operation = Pull("https://user:hunter2@host/data.bin?sig=5ec2e7", "/w/data")
+    against = Md5check("/w/data", against="https://user:hunter2@host/MD5SUMS?sig=5ec2e7")
+    for line in (operation.line(redacted), against.line(redacted)):
+        assert "hunter2" not in line
+        assert "5ec2e7" not in line
+
+
+def test_a_list_of_places_has_no_line() -> None:
+    assert UntarVolumes(["/w/b", "/w/a"], "/w/data").line() == ""
