@@ -53,7 +53,7 @@ class Follower:
             self.end(report.line if told else "", report if told else None)
         return job.wait()
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: Job, *, bound: bool = False) -> None:
         """Before the first snapshot."""
 
     def update(self, snapshot: Snapshot) -> None:
@@ -83,7 +83,7 @@ class TextDisplay(Follower):
         self._result = result
         self._bar: _Bar | None = None
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: Job, *, bound: bool = False) -> None:  # noqa: ARG002
         if getattr(job, "attached", False):
             self._stream.write(f"attached to job {job.id}, which was running already\n")
         self._bar = _Bar(self._stream)

@@ -432,8 +432,8 @@ class Display(Protocol):
     def follow(self, job: Job, *, quiet: bool = False) -> Report:
         """Show a foreground job until it ends; returns its Report or raises."""
 
-    def begin(self, job: Job) -> None:
-        """Before the first snapshot of a job that its caller follows itself."""
+    def begin(self, job: Job, *, bound: bool = False) -> None:
+        """Before the first snapshot; `bound` says that the job ends with the loop over its items."""
 
     def update(self, snapshot: Snapshot) -> None:
         """At each change, at most four times a second."""

@@ -104,7 +104,7 @@ class _Pass:
         if job is None:
             return
         if self._display is not None:
-            self._display.begin(job)
+            self._display.begin(job, bound=True)
         self._began = time.monotonic()
         try:
             for item in job.items(_CREDIT, self._waits):
@@ -124,6 +124,9 @@ class _Pass:
 
     def _snapshot(self) -> Snapshot:
         now = self._planned
+        seconds = time.monotonic() - self._began
+        rate = self._bytes / seconds if seconds > 0 else 0.0
+        left = (now.bytes_total or 0) - self._bytes
         return Snapshot(
             id=now.id,
             verb=now.verb,
@@ -133,7 +136,9 @@ class _Pass:
             files_total=now.files_total,
             bytes=self._bytes,
             bytes_total=now.bytes_total,
-            seconds=time.monotonic() - self._began,
+            rate=rate,
+            eta=left / rate if rate and now.bytes_total else None,
+            seconds=seconds,
             created=now.created,
             owner=now.owner,
             phase=f"waited {format_duration(self._waits.seconds)}",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display
 
 from nbdata.display import Follower
-from nbdata.notebook.views import Bundle, foreground_note, message, view
+from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, view
 from nbdata.operation import Job
 from nbdata.report import Report, Snapshot
 
@@ -39,8 +39,8 @@ class NotebookDisplay(Follower):
         self._note = ""
         self._last: Snapshot | None = None
 
-    def begin(self, job: Job) -> None:
-        self._note = foreground_note(job.id)
+    def begin(self, job: Job, *, bound: bool = False) -> None:
+        self._note = loop_note(job.id) if bound else foreground_note(job.id)
         if getattr(job, "attached", False):
             attached = f"attached to job {job.id}, which was running already"
             self._note = f"{attached}. {self._note}"

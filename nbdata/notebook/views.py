@@ -26,6 +26,11 @@ def foreground_note(job_id: str) -> str:
     return f"job {job_id}: the stop button stops it; the same line continues, also if this no longer moves"
 
 
+def loop_note(job_id: str) -> str:
+    """The same for a stream."""
+    return f"job {job_id} ends with this loop, and deletes what it has on the disk"
+
+
 def background_note(job_id: str, *, carried: bool) -> str:
     """The same for a job in the background; `carried` by the agent, or by this kernel."""
     if carried:
