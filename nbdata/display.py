@@ -83,7 +83,7 @@ class TextDisplay(Follower):
         self._result = result
         self._bar: _Bar | None = None
 
-    def begin(self, job: Job, *, bound: bool = False) -> None:  # noqa: ARG002
+    def begin(self, job: Job, *, bound: bool = False) -> None:
         if getattr(job, "attached", False):
             self._stream.write(f"attached to job {job.id}, which was running already\n")
         self._bar = _Bar(self._stream)

@@ -199,7 +199,8 @@ def told(files: int, size: int, seconds: float, waits: Waits) -> str:
         (waits.room, "because the cache was full of what it held itself (a larger --max-size would help)"),
     ]
     share = f" ({waits.seconds / seconds:.0%})" if seconds > 0 else ""
-    what = ", ".join(f"{format_duration(s)} {why}" for s, why in parts if s >= 0.05)
+    told_of = [part for part in parts if part[0] >= 0.05] or [max(parts)]
+    what = ", ".join(f"{format_duration(s)} {why}" for s, why in told_of)
     return f"{text}{format_duration(waits.seconds)}{share}: {what}"
 
 
