@@ -198,12 +198,8 @@ class _Copying:
                     done=partial(self._done, row),
                     failed=partial(self.outcome.fail, row.path),
                 )
-            elif row.action == "unchanged":
-                self.outcome.add(row.path, "unchanged", row.size)
-            elif row.action != "delete":
-                self.outcome.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
-                if row.action != "skip":
-                    self.run.control.advance(failures=1)
+            else:
+                self.outcome.left(row)
 
     def _done(self, row: Row, made: Copied) -> None:
         self.index.put({row.path: copied(info_of(row), made.info)})
