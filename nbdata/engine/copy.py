@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from nbdata.engine.begun_uploads import BegunUploads
-from nbdata.engine.copying import Copied, Copier
+from nbdata.engine.copy_ends import Copied, Ends
+from nbdata.engine.copying import Copier
 from nbdata.engine.datasets import detail_of, info_of, is_ours
 from nbdata.engine.decide import copied, decide_copy
 from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
@@ -166,7 +167,8 @@ class _Copying:
         self.target = at_target.open(self.op.target)
         self.uploads = BegunUploads(at_target, self.op.target)
         source = at_source.open(glob_base(self.op.source)).store
-        self.copier = Copier(run.control, self.op, source, self.target.store, self.uploads)
+        self.ends = Ends(run.control, self.op, source, self.target.store, self.uploads)
+        self.copier = Copier(self.ends)
         self.lock = threading.Lock()
         self.by_store = 0
         self.unproven: dict[str, int] = {}
@@ -180,7 +182,7 @@ class _Copying:
         finally:
             self.uploads.close()
             self.index.close()
-        self.outcome.notes += self.copier.notes
+        self.outcome.notes += self.ends.notes
         if self.op.verify != "none":
             self.outcome.notes += [
                 f"{count:,} could not be verified: {why}" for why, count in self.unproven.items()
@@ -196,12 +198,8 @@ class _Copying:
                     done=partial(self._done, row),
                     failed=partial(self.outcome.fail, row.path),
                 )
-            elif row.action == "unchanged":
-                self.outcome.add(row.path, "unchanged", row.size)
-            elif row.action != "delete":
-                self.outcome.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
-                if row.action != "skip":
-                    self.run.control.advance(failures=1)
+            else:
+                self.outcome.left(row)
 
     def _done(self, row: Row, made: Copied) -> None:
         self.index.put({row.path: copied(info_of(row), made.info)})

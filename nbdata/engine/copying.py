@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
-from nbdata.engine.begun_uploads import BegunUploads
+from nbdata.engine.copy_ends import WHOLE, Copied, Ends, Job
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.engine.verify import check_for, plain_md5, vouched
 from nbdata.errors import (
     BadOption,
-    Cancelled,
     ChecksumMismatch,
     NbdataError,
-    NotFound,
-    SourceChanged,
-    StoreUnavailable,
 )
 from nbdata.integrity.digests import new_digest
 from nbdata.integrity.etags import combine, parse_etag, part_size_candidates
-from nbdata.stores.base import ObjectInfo, Store, Upload
-from nbdata.transfer.control import Control
+from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.fetch import RangesIgnored
-from nbdata.transfer.partials import validator
 from nbdata.transfer.relay import Relay
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import (
@@ -36,59 +28,28 @@ from nbdata.transfer.send import (
     send_whole,
     upload_part_size,
 )
-from nbdata.verbs.copy import Copy
 
-__all__ = ["WHOLE", "Copied", "Copier"]
+__all__ = ["Copier"]
 
-#: Up to this size a store is asked to copy an object in one request, in bytes. S3 allows 5 GiB, but a connection
-#: that is silent for as long as that takes looks dead.
-WHOLE = 1 << 30
-# Bytes of the parts of larger ones.
+# Bytes of the parts that a store copies of larger ones.
 _STORE_PART = 128 << 20
-# What another way of copying would not mend.
-_LASTING = (SourceChanged, NotFound, Cancelled, StoreUnavailable, ChecksumMismatch)
 
 _NO_SOURCE = "the source vouches for no checksum of them"
 _NO_TARGET = "the target answered no checksum for them"
 _NO_PROOF = "the store copied them itself and answered no checksum to compare"
 
 
-class Copied(NamedTuple):
-    """A finished object: what the target says of it, why it is not proven ('' if it is), and who copied it."""
-
-    info: ObjectInfo
-    unproven: str
-    by_store: bool
-
-
 class _NothingProved(NbdataError):
     """The store's answers for parts are no digests of them."""
 
 
-class _Job(NamedTuple):
-    """One object to be copied."""
-
-    info: ObjectInfo
-    key: str
-    done: Callable[[Copied], None]
-    failed: Callable[[Exception], None]
-
-
 class Copier:
-    """Copies objects between two stores; `units` may be run by many threads.
+    """Copies objects between two stores; `units` may be run by many threads."""
 
-    `notes` says what the user should know in the end.
-    """
-
-    def __init__(
-        self, control: Control, op: Copy, source: Store, target: Store, uploads: BegunUploads
-    ) -> None:
-        self._control, self._op = control, op
-        self._source, self._target, self._uploads = source, target, uploads
-        self._by_store = target.can_copy(source)
+    def __init__(self, ends: Ends) -> None:
+        self._ends, self._control, self._op = ends, ends.control, ends.op
+        self._source, self._target = ends.source, ends.target
         self._parts_prove = True
-        self._lock = threading.Lock()
-        self.notes: list[str] = []
 
     def units(
         self,
@@ -99,14 +60,16 @@ class Copier:
         failed: Callable[[Exception], None],
     ) -> Iterator[Callable[[], None]]:
         """The work for one object; `done` or `failed` is called once, by who finishes it."""
-        job = _Job(info, key, done, failed)
+        job = Job(info, key, done, failed)
         if info.size < BIG or not self._target.multipart:
             yield partial(self._whole, job)
             return
         try:
-            told = self._head(info)  # listings tell neither checksums nor metadata
+            told = self._ends.head(info)  # listings tell neither checksums nor metadata
             parts = (
-                self._parts_by_store(job, told) if self._store_may(info) else self._streamed_parts(job, told)
+                self._parts_by_store(job, told)
+                if self._ends.store_may(info)
+                else self._streamed_parts(job, told)
             )
         except NbdataError as error:
             failed(error)
@@ -116,38 +79,9 @@ class Copier:
         else:
             yield from parts.units()
 
-    def _head(self, info: ObjectInfo) -> ObjectInfo:
-        """What the source says of an object now; SourceChanged if it is another one."""
-        told = retrying(self._control, lambda: self._source.head(info.key))
-        if told.size != info.size or validator(told) != validator(info):
-            raise SourceChanged(
-                "the object changed after it was listed",
-                path=info.key,
-                expected=info.etag or f"{info.size} bytes",
-                got=told.etag or f"{told.size} bytes",
-                remedy="Run the same line again: it takes the new version",
-            )
-        return told
-
-    def _store_may(self, info: ObjectInfo) -> bool:
-        """Whether the store is to copy this one itself; whoever insists on MD5 wants proof by it."""
-        provable = plain_md5(info) is not None and info.size <= WHOLE
-        return self._by_store and (self._op.verify != "md5" or provable)
-
-    def _refused(self, error: NbdataError) -> None:
-        """Raises `error`, unless it only means that the store does not copy by itself."""
-        if isinstance(error, _LASTING):
-            raise error
-        with self._lock:
-            if self._by_store:
-                self._by_store = False
-                self.notes.append(
-                    f"the store does not copy by itself ({error.message}), so the bytes went through this machine"
-                )
-
     # -- in one piece -------------------------------------------------------------------------
 
-    def _whole(self, job: _Job) -> None:
+    def _whole(self, job: Job) -> None:
         try:
             if job.info.size < 0:
                 raise BadOption(
@@ -155,11 +89,11 @@ class Copier:
                     path=job.info.key,
                     remedy="Pull it, then push it",
                 )
-            if self._store_may(job.info):
+            if self._ends.store_may(job.info):
                 try:
                     made = self._whole_by_store(job)
                 except NbdataError as error:
-                    self._refused(error)
+                    self._ends.refused(error)
                 else:
                     job.done(made)
                     return
@@ -169,13 +103,13 @@ class Copier:
         else:
             job.done(made)
 
-    def _whole_by_store(self, job: _Job) -> Copied:
+    def _whole_by_store(self, job: Job) -> Copied:
         info, key = job.info, job.key
         made = retrying(self._control, lambda: self._target.copy(self._source, info, key))
         ours, theirs = parse_etag(info.etag), parse_etag(made.etag)
         unproven = ""
         if ours != theirs or ours.kind not in ("md5", "multipart"):
-            told = self._head(info)  # not all stores look whether it changed
+            told = self._ends.head(info)  # not all stores look whether it changed
             there = retrying(self._control, lambda: self._target.head(key))
             sent, got = plain_md5(told), plain_md5(there)
             if there.size != info.size or (sent and got and sent != got):
@@ -189,7 +123,7 @@ class Copier:
         self._control.advance(bytes=info.size)
         return Copied(made, unproven, by_store=True)
 
-    def _streamed(self, job: _Job) -> Copied:
+    def _streamed(self, job: Job) -> Copied:
         info, verify = job.info, self._op.verify
         part_size = None
         if verify == "auto" and "-" in info.etag:
@@ -215,7 +149,7 @@ class Copier:
 
     # -- in parts -----------------------------------------------------------------------------
 
-    def _parts_by_store(self, job: _Job, told: ObjectInfo, *, prove: bool = True) -> PartedSend | None:
+    def _parts_by_store(self, job: Job, told: ObjectInfo, *, prove: bool = True) -> PartedSend | None:
         """Parts that the store copies; None where one request is better.
 
         If they are the parts that the source was uploaded in, their answers prove that its bytes arrived.
@@ -223,7 +157,7 @@ class Copier:
         info, etag = job.info, parse_etag(told.etag)
         size = None
         if prove and self._parts_prove and etag.kind == "multipart" and not told.encrypted:
-            size = self._fitting(self._source.part_size(info), info.size)
+            size = self._ends.fitting(self._source.part_size(info), info.size)
         prove = size is not None
         if size is None:
             if info.size <= WHOLE:
@@ -242,7 +176,7 @@ class Copier:
             return SentPart(answer, md5, prove)
 
         def before(digests: list[str]) -> None:
-            self._head(info)  # not all stores look whether it changed
+            self._ends.head(info)  # not all stores look whether it changed
             if prove and combine(digests) != etag.value:
                 raise _mismatch(info, etag.value, combine(digests))
 
@@ -255,7 +189,7 @@ class Copier:
                     self._parts_prove = False
                     again = self._parts_by_store(job, told, prove=False)
                 else:
-                    self._refused(error)
+                    self._ends.refused(error)
                     again = self._streamed_parts(job, told)
             except Exception as lasting:
                 job.failed(lasting)
@@ -265,7 +199,7 @@ class Copier:
             else:
                 again.run()
 
-        return self._parted(
+        return self._ends.parted(
             job,
             told,
             size,
@@ -276,7 +210,7 @@ class Copier:
             failed=failed,
         )
 
-    def _streamed_parts(self, job: _Job, told: ObjectInfo) -> PartedSend:
+    def _streamed_parts(self, job: Job, told: ObjectInfo) -> PartedSend:
         """Parts that go through this machine.
 
         A digest of the whole object wants its bytes in order, so then one part goes after the other; else parts like
@@ -292,7 +226,7 @@ class Copier:
         if verify == "auto" and expected is None and etag.kind == "multipart" and not told.encrypted:
             known = self._source.part_size(info)
             parts = [known] if known else part_size_candidates(info.size, etag.parts)[:1]
-        like = self._fitting(parts[0], info.size) if parts else None
+        like = self._ends.fitting(parts[0], info.size) if parts else None
         size = like or upload_part_size(info.size, self._op.part_size, self._target)
         whole = _InOrder(expected[0]) if expected else None
         source_proven = False
@@ -332,7 +266,7 @@ class Copier:
             else:
                 job.failed(error)
 
-        return self._parted(
+        return self._ends.parted(
             job,
             told,
             size,
@@ -343,53 +277,6 @@ class Copier:
             failed=failed,
             in_order=whole is not None,
         )
-
-    def _fitting(self, size: int | None, total: int) -> int | None:
-        """A part size of the source, if the target allows it and the user wants no other."""
-        if size is None or self._op.part_size not in (None, size):
-            return None
-        return size if size >= self._target.min_part and -(-total // size) <= self._target.max_parts else None
-
-    def _parted(
-        self,
-        job: _Job,
-        told: ObjectInfo,
-        part_size: int,
-        send: Callable[[Upload, int, int, int], SentPart],
-        *,
-        before: Callable[[list[str]], None],
-        whole: Callable[[ObjectInfo, list[str]], bool],
-        done: Callable[[ObjectInfo, bool], None],
-        failed: Callable[[Exception], None],
-        in_order: bool = False,
-    ) -> PartedSend:
-        """A send in parts that is given up should the run end before it does."""
-        key = job.key
-
-        def finished(made: ObjectInfo, proven: bool) -> None:
-            del self._uploads.unfinished[key]
-            self._uploads.finished(key)
-            done(made, proven)
-
-        def broken(error: Exception) -> None:
-            del self._uploads.unfinished[key]
-            failed(error)
-
-        sending = PartedSend(
-            self._control,
-            job.info.size,
-            part_size,
-            send,
-            begin=lambda: self._uploads.begin(self._target, key, job.info.size, told.headers),
-            abandon=partial(self._uploads.abandon, key),
-            before=before,
-            whole=whole,
-            done=finished,
-            failed=broken,
-            in_order=in_order,
-        )
-        self._uploads.unfinished[key] = sending.give_up
-        return sending
 
 
 class _InOrder:

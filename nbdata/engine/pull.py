@@ -186,12 +186,8 @@ class _Pulling:
                     yield from self._big(row, info)
                 else:
                     yield partial(self._small, row, info)
-            elif row.action == "unchanged":
-                self.outcome.add(row.path, "unchanged", row.size)
-            elif row.action != "delete":
-                self.outcome.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
-                if row.action != "skip":
-                    self.run.control.advance(failures=1)
+            else:
+                self.outcome.left(row)
 
     # -- one object ---------------------------------------------------------------------------
 

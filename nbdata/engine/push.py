@@ -147,12 +147,8 @@ class _Pushing:
                     yield from self._big(row)
                 else:
                     yield partial(self._small, row)
-            elif row.action == "unchanged":
-                self.outcome.add(row.path, "unchanged", row.size)
-            elif row.action != "delete":
-                self.outcome.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
-                if row.action != "skip":
-                    self.run.control.advance(failures=1)
+            else:
+                self.outcome.left(row)
 
     # -- one file -----------------------------------------------------------------------------
 

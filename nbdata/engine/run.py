@@ -103,6 +103,15 @@ class Outcome:
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
         self._rows.add(Row(path, outcome, size, detail))
 
+    def left(self, row: Row) -> None:
+        """Record a row of the plan whose bytes are not to be moved; deletions are recorded when they are done."""
+        if row.action == "unchanged":
+            self.add(row.path, "unchanged", row.size)
+        elif row.action != "delete":
+            self.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
+            if row.action != "skip":
+                self._run.control.advance(failures=1)
+
     def fail(
         self,
         path: str,

@@ -146,6 +146,18 @@ def attempts(control: Control, attempt: Callable[[], _T]) -> _T:
             control.advance(retries=1)
 
 
+@contextlib.contextmanager
+def _reading(control: Control, source: Outgoing) -> Iterator[Outgoing]:
+    """Lets go of a source at the end; what it gave does not count if that failed."""
+    try:
+        yield source
+    except BaseException:
+        control.advance(bytes=-source.sent)
+        raise
+    finally:
+        source.close()
+
+
 def send_whole(
     control: Control, store: Store, key: str, reader: Reader, size: int, hashers: Callable[[], Hasher]
 ) -> tuple[ObjectInfo, bool]:
@@ -156,8 +168,7 @@ def send_whole(
 
     def attempt() -> tuple[ObjectInfo, bool]:
         hasher = hashers()
-        source = reader(0, size, hasher)
-        try:
+        with _reading(control, reader(0, size, hasher)) as source:
             info = store.write(key, source, size, headers=source.headers)
             if not info.etag:
                 info = store.head(key)
@@ -166,11 +177,6 @@ def send_whole(
                     "the store has another size", path=key, expected=str(size), got=str(info.size)
                 )
             return info, hasher.verify("" if info.encrypted else info.etag)
-        except BaseException:
-            control.advance(bytes=-source.sent)
-            raise
-        finally:
-            source.close()
 
     return attempts(control, attempt)
 
@@ -181,16 +187,10 @@ def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]
     def send(upload: Upload, number: int, start: int, size: int) -> SentPart:
         def attempt() -> SentPart:
             hasher = hashers()
-            source = reader(start, size, hasher)
-            try:
+            with _reading(control, reader(start, size, hasher)) as source:
                 answer = upload.part(number, source, size)
                 verified = hasher.verify("" if upload.encrypted else answer)
                 return SentPart(answer, hasher.hexdigest(), verified)
-            except BaseException:
-                control.advance(bytes=-source.sent)
-                raise
-            finally:
-                source.close()
 
         return attempts(control, attempt)
 
