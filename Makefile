@@ -54,9 +54,9 @@ labextension: $(VENV)/.lab
 	cd labextension && $(WITH_NODE) jlpm build
 
 check-lab: $(VENV)/.lab
-	cd labextension && $(WITH_NODE) jlpm lint && $(WITH_NODE) jlpm test
+	cd labextension && rm -rf lib && $(WITH_NODE) jlpm lint && $(WITH_NODE) jlpm test
 	rm -rf build/labextension && mkdir -p build && cp -r nbdata/labextension build/labextension
-	cd labextension && $(WITH_NODE) jlpm build
+	cd labextension && $(WITH_NODE) jlpm bundle
 	diff -r build/labextension nbdata/labextension \
 	    || { echo "nbdata/labextension was not built from labextension/; it is now: commit it" >&2; exit 1; }
 

@@ -3,7 +3,7 @@ import hooks from 'eslint-plugin-react-hooks';
 import typescript from 'typescript-eslint';
 
 export default typescript.config(
-  { ignores: ['lib/', 'node_modules/', 'style/', 'eslint.config.mjs'] },
+  { ignores: ['lib/', 'node_modules/', 'style/', '*.config.*js'] },
   js.configs.recommended,
   typescript.configs.strictTypeChecked,
   {
