@@ -40,8 +40,9 @@ open("{said}", "w").write(f"{{job.id}} {{os.getpid()}}\\n")
 """
 
 
-def objects() -> dict[str, bytes]:
-    return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(40)}
+def objects(count: int) -> dict[str, bytes]:
+    """Objects that take a quarter of a second each over the slow line."""
+    return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
 
 
 def test_cancel_works_at_once_while_a_cell_spins_in_plain_python(
@@ -49,7 +50,7 @@ def test_cancel_works_at_once_while_a_cell_spins_in_plain_python(
 ) -> None:
     (lab.root / "spinning").unlink(missing_ok=True)
     with Notebook(
-        context, lab, "busy", begin(put(objects()), tmp_path / "data", "busy.txt"), SPIN
+        context, lab, "busy", begin(put(objects(80)), tmp_path / "data", "busy.txt"), SPIN
     ) as notebook:
         panel, job_id = notebook.panel, notebook.said("busy.txt").split()[0]
         notebook.said("spinning")
@@ -69,11 +70,13 @@ def test_cancel_works_at_once_while_a_cell_spins_in_plain_python(
 def test_a_transfer_goes_on_and_is_shown_when_its_kernel_is_killed(
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
-    with Notebook(context, lab, "killed", begin(put(objects()), tmp_path / "data", "killed.txt")) as notebook:
+    with Notebook(
+        context, lab, "killed", begin(put(objects(24)), tmp_path / "data", "killed.txt")
+    ) as notebook:
         panel, (job_id, pid) = notebook.panel, notebook.said("killed.txt").split()
         expect(panel.running(job_id)).to_be_visible()
         os.kill(int(pid), signal.SIGKILL)
         panel.wait_for_growth(job_id)
         shoot(panel.page, "kernel-killed")
         expect(panel.job(job_id)).to_contain_text("Done")
-    assert len(list((tmp_path / "data").iterdir())) == 40
+    assert len(list((tmp_path / "data").iterdir())) == 24
