@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -235,16 +236,22 @@ def test_no_secret_of_a_url_is_in_any_answer(lab: Lab, tmp_path: Path) -> None:
             assert urllib.parse.quote(secret) not in text
 
 
-def test_a_job_of_another_build_is_seen_and_can_be_cancelled(lab: Lab, tmp_path: Path) -> None:
+def test_a_job_of_another_environment_and_build_is_seen_and_can_be_cancelled(
+    lab: Lab, tmp_path: Path
+) -> None:
     shutil.copytree(Path(nbdata.__file__).parent, tmp_path / "nbdata")
+    venv.create(tmp_path / "other", symlinks=True)
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *libraries])}
     say = "from nbdata.verbs.probe import Probe; print(Probe(items=1000, delay=20, tag='other').start().id)"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", say]
+    command = [str(tmp_path / "other" / "bin" / "python"), "-c", say]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     job_id = done.stdout.strip()
     wait_until(lambda: lab.jobs().get(job_id, {}).get("state") == "RUNNING")
     assert lab.ask(f"nbdata/api/jobs/{job_id}/cancel", "POST").status == 200
     wait_until(lambda: lab.jobs()[job_id]["state"] == "CANCELLED")
+    environments = {where.name.partition("-")[0] for where in endpoints()}
+    assert environments - {endpoint().name.partition("-")[0]}
 
 
 # -- disks ----------------------------------------------------------------------------------------
