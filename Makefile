@@ -2,7 +2,7 @@
 #   make demo    the whole job once, on an embedded S3 server
 #   make test    everything that can be checked by running it, against the installed wheel
 #   make check   ruff, mypy, the floors
-#   make bench   rough figures beside s5cmd and tar (minutes)
+#   make bench   rough figures beside s5cmd and tar (minutes); make bench-stream: cache_stream beside a home-made pipeline
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
@@ -10,7 +10,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS   ?= tests notebooks
 SOURCES := $(shell find nbdata -name '*.py') pyproject.toml README.md
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-stream clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,9 @@ test: $(VENV)/.nbdata
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/rough.py $(ARGS)
+
+bench-stream: $(VENV)/.nbdata $(VENV)/.bench
+	$(BIN)/python benchmarks/cache_stream.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
