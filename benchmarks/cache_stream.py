@@ -121,9 +121,10 @@ class Bench:
     def put(self, name: str, count: int, files: list[str], size: int) -> str:
         """Make `count` items, each of these files, and put them into the bucket; the digest of all."""
         seen = []
-        for begin in range(0, count, 512):  # not all at once: the disk holds the server's copy too
+        step = max(1, (256 << 20) // (size * len(files)))
+        for begin in range(0, count, step):  # not all at once: the disk holds the server's copy too
             source = self.folder / "source"
-            for number in range(begin, min(begin + 512, count)):
+            for number in range(begin, min(begin + step, count)):
                 for file in files:
                     path = source / file.format(number)
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -273,6 +274,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     folders, file = max(4, parse_size(options.size) // (64 << 20)), 8 << 20
+    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
     with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
         folder = Path(name)
         for variable in ("RUNTIME", "STATE"):
