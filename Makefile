@@ -5,6 +5,7 @@
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
 #   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make bench   rough figures beside s5cmd and tar (minutes)
+#   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
@@ -14,7 +15,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test check check-lab labextension bench clean
+.PHONY: demo test check check-lab labextension bench bench-stream clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -75,6 +76,9 @@ test: $(VENV)/.nbdata $(VENV)/.chromium
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/rough.py $(ARGS)
+
+bench-stream: $(VENV)/.nbdata $(VENV)/.bench
+	$(BIN)/python benchmarks/cache_stream.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) labextension/node_modules labextension/lib build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

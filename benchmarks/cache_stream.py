@@ -1,0 +1,312 @@
+"""``cache_stream`` beside the pipeline that people write themselves (benchmarks/consumers.py), on one server.
+
+Run with ``make bench-stream``; ``ARGS="--size 1GB"`` for less. Whole processes in turn, medians. What the consumer
+gets is compared with what was put, outside the timed runs. Client and server share the machine's cores, so how
+fast the server is read by clients that do nothing else is measured too, and how much of the cores others took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore.session import Session
+from rough import BIN, agent_cpu
+
+from nbdata.client.agents import stop_all
+from nbdata.demo.server import EmbeddedServer
+from nbdata.sizes import parse_size
+
+CONSUMERS = Path(__file__).with_name("consumers.py")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Run:
+    """What one run took: seconds, of the clock and of processors; bytes of disk; cores that others used."""
+
+    items: int
+    wall: float
+    waited: float
+    cpu: float
+    server: float
+    peak: int
+    others: float
+    digest: str
+
+    @property
+    def rate(self) -> float:
+        """Items a second."""
+        return self.items / self.wall
+
+
+@dataclass
+class Work:
+    """What is streamed, and what the consumer does with it."""
+
+    name: str
+    url: str
+    by: str
+    limit: int
+    kind: str
+    each: float
+    digest: str
+
+
+def process_cpu(pid: int) -> float:
+    """Processor seconds that a process has used so far."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS
+
+
+def machine_cpu() -> float:
+    """Processor seconds that the machine has spent on anything so far; what other machines stole counts."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS
+
+
+def disk_use(folder: str) -> int:
+    """Bytes of disk below a folder, now; what vanishes meanwhile is not there."""
+    total = 0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    total += disk_use(entry.path)
+    return total
+
+
+class Watcher(threading.Thread):
+    """Looks at a folder again and again, from outside, and keeps the most that it saw."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.peak, self.over = str(folder), 0, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Look until it is over; less often where looking takes long."""
+        pause = 0.0
+        while not self.over.wait(pause):
+            began = time.thread_time()
+            self.peak = max(self.peak, disk_use(self.folder))
+            pause = max(0.05, 50 * (time.thread_time() - began))
+
+
+class Bench:
+    """A server with data in it, and a folder to work in."""
+
+    def __init__(self, folder: Path, server: EmbeddedServer, rounds: int, calm: float) -> None:
+        self.folder, self.server, self.rounds, self.calm = folder, server, rounds, calm
+        server.create_bucket("bench")
+
+    def put(self, name: str, count: int, files: list[str], size: int) -> str:
+        """Make `count` items, each of these files, and put them into the bucket; the digest of all."""
+        seen = []
+        step = max(1, (256 << 20) // (size * len(files)))
+        for begin in range(0, count, step):  # not all at once: the disk holds the server's copy too
+            source = self.folder / "source"
+            for number in range(begin, min(begin + step, count)):
+                for file in files:
+                    path = source / file.format(number)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    content = random.randbytes(size)
+                    seen.append(f"{path.name} {hashlib.md5(content).hexdigest()}")
+                    path.write_bytes(content)
+            command = [str(BIN / "s5cmd"), "cp", f"{source}/*", f"s3://bench/{name}/"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            shutil.rmtree(source)
+        return hashlib.sha256("\n".join(sorted(seen)).encode()).hexdigest()
+
+    def consume(self, side: str, work: Work, *options: str) -> Run:
+        """One run of a consumer; again, a few times, while others keep the machine busy."""
+        tries = [self._consume(side, work, *options)]
+        while tries[-1].others > self.calm and len(tries) < 4:
+            tries.append(self._consume(side, work, *options))
+        return min(tries, key=lambda run: run.others)
+
+    def _consume(self, side: str, work: Work, *options: str) -> Run:
+        cache = Path(tempfile.mkdtemp(dir=self.folder))
+        command = [
+            sys.executable,
+            str(CONSUMERS),
+            side,
+            "--url",
+            work.url,
+            "--cache",
+            str(cache),
+            "--by",
+            work.by,
+        ]
+        command += ["--limit", str(work.limit), "--work", work.kind, "--each", str(work.each), *options]
+        watcher = Watcher(cache)
+        mine = os.times()
+        server, agent, machine, began = (
+            process_cpu(self.server.pid),
+            agent_cpu(),
+            machine_cpu(),
+            time.monotonic(),
+        )
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        seconds = time.monotonic() - began
+        server, agent = process_cpu(self.server.pid) - server, agent_cpu() - agent
+        machine, now = machine_cpu() - machine, os.times()
+        watcher.over.set()
+        watcher.join()
+        told: dict[str, Any] = json.loads(out)
+        own = server + agent + sum(now[:4]) - sum(mine[:4])
+        if left := disk_use(str(cache)):
+            assert side == "homemade", f"{left} bytes left behind"
+        shutil.rmtree(cache)
+        return Run(
+            told["items"],
+            told["wall"],
+            told["waited"],
+            told["cpu"] + (agent if side == "ours" else 0.0),
+            server,
+            watcher.peak,
+            max(0.0, machine - own) / seconds,
+            told["digest"],
+        )
+
+    def compare(self, work: Work) -> None:
+        """Print a line for each way of doing this work, measured in turn."""
+        ways = {
+            "home-made": ("homemade",),
+            "cache_stream": ("ours",),
+            "cache_stream, verify none": ("ours", "--verify", "none"),
+        }
+        for side, *options in ways.values():
+            assert self.consume(side, work, "--digest", *options).digest == work.digest, (
+                side,
+                "saw other bytes",
+            )
+        rounds = [
+            {way: self.consume(side, work, *options) for way, (side, *options) in ways.items()}
+            for _ in range(self.rounds)
+        ]
+        for way in ways:
+            runs = [found[way] for found in rounds]
+            ratio = statistics.median(found[way].rate / found["home-made"].rate for found in rounds)
+            middle = {
+                name: statistics.median(getattr(run, name) for run in runs)
+                for name in ("rate", "wall", "waited", "cpu", "server", "others")
+            }
+            print(
+                f"| {work.name} | {way} | {middle['rate']:.1f} | {ratio:.2f} | {middle['wall']:.2f} s "
+                f"| {middle['waited']:.2f} s | {middle['cpu']:.2f} s | {middle['server']:.2f} s "
+                f"| {max(run.peak for run in runs) / 1e6:,.0f} MB | {middle['others']:.2f} |",
+                flush=True,
+            )
+
+    def ceiling(self, name: str, size: int, readers: int = 4) -> None:
+        """Print how fast plain sockets of some processes read all objects, and throw them away."""
+        client = Session().create_client("s3")
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix=f"{name}/")
+        urls = [
+            client.generate_presigned_url("get_object", Params={"Bucket": "bench", "Key": found["Key"]})
+            for page in pages
+            for found in page["Contents"]
+        ]
+        took = []
+        for _ in range(self.rounds):
+            server, began = process_cpu(self.server.pid), time.monotonic()
+            with multiprocessing.get_context("fork").Pool(readers) as pool:
+                read = sum(pool.map(read_all, [urls[n::readers] for n in range(readers)]))
+            assert read == size, f"{read} bytes of {size}"
+            took.append((time.monotonic() - began, process_cpu(self.server.pid) - server))
+        wall, cpu = (statistics.median(side) for side in zip(*took, strict=True))
+        print(
+            f"\n{name}: {readers} processes that read to nowhere take {wall:.2f} s ({size / wall / 1e6:,.0f} MB/s, "
+            f"{len(urls) / wall:,.0f} objects/s), the server meanwhile {cpu:.2f} CPU seconds.",
+            flush=True,
+        )
+
+
+def read_all(urls: list[str]) -> int:
+    """Read objects one after the other on one connection; the bytes of their bodies."""
+    where = urlsplit(urls[0])
+    view, total = memoryview(bytearray(1 << 20)), 0
+    with socket.create_connection((where.hostname, where.port)) as connection:
+        for url in urls:
+            parts = urlsplit(url)
+            request = f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n"
+            connection.sendall(request.encode())
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += connection.recv(4096)
+            fields, _, body = head.partition(b"\r\n\r\n")
+            assert fields.startswith(b"HTTP/1.1 200"), fields
+            length = int(fields.lower().partition(b"content-length:")[2].split()[0])
+            left = length - len(body)
+            while left:
+                left -= connection.recv_into(view[: min(left, len(view))])
+            total += length
+    return total
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", default="4GB", help="of the big data set; its cache is a quarter of it")
+    parser.add_argument("--samples", type=int, default=5000, help="of the small data set")
+    parser.add_argument(
+        "--calm", type=float, default=0.4, help="cores that others may use; else a run is repeated"
+    )
+    options = parser.parse_args()
+    folders, file = max(4, parse_size(options.size) // (64 << 20)), 8 << 20
+    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
+        folder = Path(name)
+        for variable in ("RUNTIME", "STATE"):
+            os.environ[f"NBDATA_{variable}_DIR"] = f"{folder}/{variable.lower()}"
+        try:
+            with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+                os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
+                bench = Bench(folder, server, options.rounds, options.calm)
+                big = bench.put("big", folders, [f"{{0:04d}}/{{0:04d}}-{n}" for n in range(8)], file)
+                samples = bench.put("small", options.samples, ["{0:05d}.jpg", "{0:05d}.json"], 50_000)
+                print(
+                    "| work | way | items/s | × home-made | wall | of it waiting | CPU, client and agent "
+                    "| CPU, server | peak on disk | cores that others used |\n" + "|---" * 10 + "|",
+                    flush=True,
+                )
+                size = folders * 8 * file
+                for kind in ("sleep", "compute"):
+                    work = Work(
+                        f"folders, {kind} 20 ms", "s3://bench/big/", "folder", size // 4, kind, 0.02, big
+                    )
+                    bench.compare(work)
+                limit = options.samples * 100_000 // 4
+                for kind in ("sleep", "compute"):
+                    work = Work(
+                        f"samples, {kind} 1 ms", "s3://bench/small/", "sample", limit, kind, 0.001, samples
+                    )
+                    bench.compare(work)
+                bench.ceiling("big", size)
+                bench.ceiling("small", options.samples * 100_000)
+        finally:
+            stop_all(now=True)
+
+
+if __name__ == "__main__":
+    main()
