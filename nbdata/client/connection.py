@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import weakref
 from typing import Any
@@ -81,6 +82,12 @@ class Connection:
         if message is None:
             raise _gone(None)
         return message
+
+    def ready(self) -> bool:
+        """Whether `receive` would not wait: a message has begun to come, or the agent is gone."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Close it; what the agent held for it is released."""

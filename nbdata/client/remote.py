@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,11 +139,17 @@ class AgentJob:
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         with _reach(self._where) as connection:
             connection.ask({"do": "items", "job": self._id, "credit": credit})
+            messages = deque[dict[str, Any]]()  # at most `credit` items and the end
             while True:
                 asked = time.monotonic()
-                message = connection.receive()
+                # All that has come: an error is told before items that were sent ahead of it.
+                while not messages or ("item" in messages[-1] and connection.ready()):
+                    messages.append(connection.receive())
+                    if messages[-1].get("error"):
+                        raise error_from_dict(messages[-1]["error"])
+                message = messages.popleft()
                 if "item" not in message:
-                    break
+                    return
                 item = Item(*message["item"])
                 if waits is not None:
                     waits.add(asked, time.monotonic(), item)
@@ -150,8 +157,6 @@ class AgentJob:
                     yield item
                 finally:  # also when the consumer leaves its loop: this one it has had
                     connection.send({"done": item.number})
-        if message.get("error"):
-            raise error_from_dict(message["error"])
 
     def release(self) -> None:
         # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.

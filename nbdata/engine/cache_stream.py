@@ -23,7 +23,7 @@ from nbdata.engine.items import Group, ItemFile, grouped
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import find, folder_part
 from nbdata.engine.verify import check_for
-from nbdata.errors import BadOption, NbdataError, NotEnoughSpace, NotFound, SourceChanged
+from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound, SourceChanged
 from nbdata.operation import Item
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
@@ -156,9 +156,9 @@ class _Delivery:
 class _Filling:
     """The files of a slot while they are fetched."""
 
-    def __init__(self, slot: Slot, group: Group) -> None:
-        self.slot, self.group = slot, group
-        self.left = len(group.entries)
+    def __init__(self, slot: Slot, files: int) -> None:
+        self.slot = slot
+        self.files = self.left = files
         self.ready = self.failed = False
 
 
@@ -189,8 +189,15 @@ class _Streaming:
         try:
             with self.folder:
                 self.leases.opened(self._done, bound=2 * _AHEAD)
-                run_units(self.run.control, self._units(), workers=self.op.concurrency)
-                self.leases.close()
+                try:
+                    run_units(self.run.control, self._fatal_units(), workers=self.op.concurrency)
+                    self.leases.close()
+                except Exception:
+                    if (
+                        self.leases.error is not None
+                    ):  # the consumer is to meet that, and not a file that vanished
+                        self.leases.drain()
+                    raise
         finally:
             self.items.close()
             for fd in self.open_files:  # a stop left them with parts that nobody fetches
@@ -198,6 +205,26 @@ class _Streaming:
         counts = {"items": self.handed, "from the cache": self.hits}
         self.outcome.counts = {**{n: c for n, c in counts.items() if c}, **self.outcome.counts}
         return self.outcome.report()
+
+    @contextlib.contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """What is raised here ends the stream: nobody waits for room or an item that will never come."""
+        try:
+            yield
+        except Cancelled:
+            raise
+        except Exception as error:
+            told = error
+            if not isinstance(told, NbdataError):
+                told = NbdataError(f"internal error: {type(error).__name__}: {error}")
+            self.leases.end(told)
+            self.run.control.fail(told)
+            raise
+
+    def _fatal_units(self) -> Iterator[Callable[[], None]]:
+        with self._fatal():
+            for unit in self._units():
+                yield self._fatal()(unit)
 
     # -- in order: one thread at a time ---------------------------------------------------------
 
@@ -219,25 +246,25 @@ class _Streaming:
                 control.checkpoint()
             slot, new = self.room.take(turn.item, group.room(self.block), turn.position, control.checkpoint)
             with self.lock:
-                filling = self.slots.setdefault(slot.number, _Filling(slot, group))
+                filling = self.slots.setdefault(slot.number, _Filling(slot, len(group.entries)))
                 self.queue.append(_Delivery(turn, group.key, group.size, filling, time.monotonic()))
             self._show()
             if new:
-                yield from self._fill(filling)
+                yield from self._fill(filling, group)
             else:
                 self.hits += 1
                 control.advance(bytes=group.size)
                 self._hand_out()
 
-    def _fill(self, filling: _Filling) -> Iterator[Callable[[], None]]:
+    def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:
         folder = self.folder.slot(filling.slot.number)
         try:
             os.mkdir(folder, 0o700)
-            for path in {os.path.dirname(entry.path) for entry in filling.group.entries} - {""}:
+            for path in {os.path.dirname(entry.path) for entry in group.entries} - {""}:
                 os.makedirs(os.path.join(folder, path), 0o700, exist_ok=True)
         except OSError as error:
             raise disk_error(error, folder) from error
-        for entry in filling.group.entries:
+        for entry in group.entries:
             if self.store.ranges and entry.info.size >= BIG:
                 yield from self._big(filling, entry, f"{folder}/{entry.path}")
             else:
@@ -249,7 +276,13 @@ class _Streaming:
         with self._file(filling, entry):
             fd = _new_file(path)
             try:
-                fetch_whole(self.run.control, self.store, entry.info, fd, partial(self._check, entry.info))
+                fetch_whole(
+                    self.run.control,
+                    self.store,
+                    entry.info,
+                    fd,
+                    lambda told: self._checks(entry.info, told)(),
+                )
             finally:
                 os.close(fd)
 
@@ -258,7 +291,7 @@ class _Streaming:
         try:
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
-            check = partial(self._check, info, told)
+            checks = self._checks(info, told)
             fd = _new_file(path)
         except NbdataError as error:
             self._failed(entry.path, error)
@@ -286,12 +319,12 @@ class _Streaming:
                 raise error
 
         fetch = PartedFetch(
-            self.run.control, self.store, info, parts, lambda _: check(), done=done, failed=failed
+            self.run.control, self.store, info, parts, lambda _: checks(), done=done, failed=failed
         )
         yield from fetch.units()
 
-    def _check(self, listed: ObjectInfo, info: ObjectInfo) -> Check:
-        """The check of an object, of which the store says `info` now."""
+    def _checks(self, listed: ObjectInfo, info: ObjectInfo) -> Callable[[], Check]:
+        """What makes the check of an object, of which the store says `info` now; each try needs a new one."""
         if info.size not in (-1, listed.size):  # room was taken for what was listed
             raise SourceChanged(
                 "the object changed since it was listed",
@@ -302,7 +335,7 @@ class _Streaming:
         part_size = None
         if self.op.verify == "auto" and "-" in info.etag:
             part_size = self.store.part_size(info)
-        return check_for(info, self.op.verify, part_size)
+        return partial(check_for, info, self.op.verify, part_size)
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:
@@ -319,22 +352,21 @@ class _Streaming:
         self.run.control.checkpoint()  # what failed because of a stop is no failure
         if error.path is None:
             error.path = path
-        if self.op.on_error != "report" or isinstance(error, NotEnoughSpace):
-            self.leases.end(error)
-            self.run.control.fail(error)
+        if self.op.on_error != "report":
             raise error
         self.outcome.fail(path, error, outcome=outcome)
 
     def _one_less(self, filling: _Filling, *, failed: bool) -> None:
+        if not failed:
+            self.outcome.answered()
         with self.lock:
             filling.left -= 1
             filling.failed |= failed
             if filling.left:
                 return
             filling.ready = True
-            slot, files = filling.slot, len(filling.group.entries)
         if self.run.reservation is not None:
-            self.run.reservation.landed(slot.room, files)
+            self.run.reservation.landed(filling.slot.room, filling.files)
         self._hand_out()
 
     def _hand_out(self) -> None:
@@ -374,7 +406,7 @@ class _Streaming:
         with self.lock:
             filling = self.slots.pop(slot.number)
         if self.run.reservation is not None and filling.ready:
-            self.run.reservation.landed(-slot.room, -len(filling.group.entries))
+            self.run.reservation.landed(-slot.room, -filling.files)
 
     def _show(self) -> None:
         now = time.monotonic()

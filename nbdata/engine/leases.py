@@ -11,9 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from nbdata.engine.task import Task
 from nbdata.errors import NbdataError
 from nbdata.operation import Item
-from nbdata.transfer.control import Control
 
 __all__ = ["Leases"]
 
@@ -21,7 +21,7 @@ __all__ = ["Leases"]
 class Leases:
     """The items of one job; safe to use from many threads."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Task) -> None:
         self._control = control
         self._done: Callable[[Item], None] = lambda _item: None
         self._bound = 1
@@ -40,8 +40,9 @@ class Leases:
         with self._changed:
             while len(self._ready) >= self._bound:
                 self._changed.wait(0.1)
-                self._control.checkpoint()
-            self._ready.append(item)
+                self._end_if_told()
+            if not self._ended:  # else nobody is to get it any more
+                self._ready.append(item)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -51,8 +52,13 @@ class Leases:
             self._changed.notify_all()
             while self._ready or any(self._leased.values()):
                 self._changed.wait(0.1)
-                self._control.checkpoint()
+                self._end_if_told()
             self._complete = not self._ended
+
+    def _end_if_told(self) -> None:
+        """Raise Cancelled if the job is to end. Not held by a pause: consumers give back meanwhile, too."""
+        if self._control.is_set():
+            self._control.checkpoint()
 
     def end(self, error: NbdataError | None = None) -> None:
         """The job is over, whatever is left: consumers must not wait. Only the first `error` counts."""
@@ -61,6 +67,12 @@ class Leases:
             self._error = self._error or error
             self._ready.clear()
             self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Wait until consumers have given back what they hold, or the job is cancelled; after `end`."""
+        with self._changed:
+            while any(self._leased.values()) and not self._control.abandoned:
+                self._changed.wait(0.1)
 
     @property
     def ended(self) -> bool:
@@ -86,7 +98,7 @@ class Leases:
                 ),
                 timeout,
             )
-            if not self._ready or self._holds(consumer) >= credit:
+            if self._ended or not self._ready or self._holds(consumer) >= credit:
                 return None
             item = self._ready.popleft()
             # Looked up only now: while this waited, the consumer may have given everything back.

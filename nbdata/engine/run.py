@@ -103,6 +103,11 @@ class Outcome:
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
         self._rows.add(Row(path, outcome, size, detail))
 
+    def answered(self) -> None:
+        """The store has answered for an object of which nothing is recorded."""
+        with self._lock:
+            self._unanswered = 0
+
     def left(self, row: Row) -> None:
         """Record a row of the plan whose bytes are not to be moved; deletions are recorded when they are done."""
         if row.action == "unchanged":

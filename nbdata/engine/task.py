@@ -44,6 +44,7 @@ class Task:
         self._changed = threading.Condition(threading.RLock())
         self._aborts: dict[Callable[[], None], None] = {}
         self._stopping = False
+        self._abandoned = False
         self._fault: NbdataError | None = None
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
@@ -193,6 +194,7 @@ class Task:
         """End the work soon, resumable; False if it is over already."""
         with self._changed:
             if self._now.state in FINISHED or self._stopping:
+                self._abandoned = True
                 return False
             self._stopping = True
             self._move("CANCELLING")
@@ -200,6 +202,11 @@ class Task:
         for abort in aborts:
             abort()
         return True
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it was told to end although it ends already: nobody needs what it still holds."""
+        return self._abandoned
 
     def fail(self, error: NbdataError) -> None:
         """End the work soon, as failed: one of its threads has met what ends all."""
@@ -215,6 +222,7 @@ class Task:
     def interrupt(self) -> None:
         """Its host ends now: record that, whatever the work does."""
         with self._changed:
+            self._abandoned = True
             if self._now.state not in FINISHED:
                 self._stopping = True
                 self._now.error = Cancelled(

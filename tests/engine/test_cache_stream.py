@@ -241,7 +241,7 @@ def test_an_error_reaches_the_loop_at_once(put: Put, s3: EmbeddedServer, bucket:
     with pytest.raises(nbdata.SourceChanged, match="f50"):  # it was listed
         loop()
     assert len(seen) <= 50
-    assert nbdata.transfers()[-1].state == "FAILED"
+    assert nbdata.transfers()[0].state == "FAILED"  # the newest is the first
 
 
 def test_with_report_the_items_that_cannot_be_had_are_left_out_and_named(
