@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import shutil
@@ -105,11 +106,17 @@ def s3(seaweedfs: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedSe
     return seaweedfs
 
 
-def client_of(server: EmbeddedServer) -> Any:
-    """A botocore client for a server, whatever the environment says."""
+@functools.lru_cache(maxsize=1)
+def _session() -> Any:
+    """One for all: each reads botocore's models anew, a tenth of a second."""
     import botocore.session
 
-    return botocore.session.Session().create_client(
+    return botocore.session.Session()
+
+
+def client_of(server: EmbeddedServer) -> Any:
+    """A botocore client for a server, whatever the environment says."""
+    return _session().create_client(
         "s3",
         endpoint_url=server.url,
         region_name="us-east-1",

@@ -1,8 +1,8 @@
-"""The first code of an agent's process; run by path, with the import path and the endpoint's name as arguments.
+"""The first code of an agent's process; run by path, with the endpoint's name and the import path as arguments.
 
 It forks once before anything is imported and its first process ends, so that who launched it has nothing to wait
 for. The import path is the client's: ``python -m`` would begin with the working directory, where any ``queue.py`` would
-be taken for Python's own.
+be taken for Python's own. The package is the one that this file is of, whatever else the path has of that name.
 """
 
 import os
@@ -13,6 +13,16 @@ if __name__ == "__main__":
         os._exit(0)
     os.umask(0o077)
     sys.path[:] = sys.argv[2].split("\n")
+    from importlib import util
+
+    package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    spec = util.spec_from_file_location(
+        "nbdata", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["nbdata"] = util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["nbdata"])
     from nbdata.agent.main import main
 
     main(sys.argv[1])

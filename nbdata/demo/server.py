@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -322,12 +323,7 @@ class EmbeddedServer:
     def _client(self, *, attempts: int, patience: float) -> Any:
         """A botocore client for this server, whatever profile, proxy or endpoint the user has."""
         from botocore.config import Config
-        from botocore.session import Session
 
-        nowhere = (None, None, os.devnull, None)
-        session = Session({
-            "profile": (None, None, None, None), "config_file": nowhere, "credentials_file": nowhere,
-        })  # fmt: skip
         config = Config(
             connect_timeout=patience,
             read_timeout=patience,
@@ -335,7 +331,7 @@ class EmbeddedServer:
             proxies={},
             s3={"addressing_style": "path"},
         )
-        return session.create_client(
+        return _session().create_client(
             "s3",
             region_name=REGION,
             endpoint_url=self.url,
@@ -343,3 +339,12 @@ class EmbeddedServer:
             aws_secret_access_key=self.secret_key,
             config=config,
         )
+
+
+@functools.lru_cache(maxsize=1)
+def _session() -> Any:
+    """A botocore session that reads no settings; one for all, since each reads its models anew."""
+    from botocore.session import Session
+
+    nowhere = (None, None, os.devnull, None)
+    return Session({"profile": (None, None, None, None), "config_file": nowhere, "credentials_file": nowhere})

@@ -302,10 +302,11 @@ def _ask_botocore(profile: str | None, env: Mapping[str, str]) -> dict[str, Any]
         until, answer = _answers.get(name, (0.0, {}))
         if time.time() < until:
             return answer
-        code = "import json, sys; sys.path[:] = json.loads(sys.argv.pop());"
-        code += "from nbdata.stores.aws_session import main; main()"
+        code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
+        code += "runpy.run_path(sys.argv.pop())['main']()"  # by path: the import path may have another nbdata
+        module = os.path.join(os.path.dirname(__file__), "aws_session.py")
         run = subprocess.run(
-            [sys.executable, "-c", code, profile or "", json.dumps([p for p in sys.path if p])],
+            [sys.executable, "-c", code, profile or "", module, json.dumps([p for p in sys.path if p])],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
