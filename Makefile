@@ -11,6 +11,8 @@ VENV    ?= .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS   ?= tests notebooks
+# Processes that share the tests, a file at a time; each has servers of its own.
+WORKERS ?= 2
 SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
@@ -72,7 +74,8 @@ check: $(VENV)/.test check-lab
 	$(BIN)/lint-imports
 
 test: $(VENV)/.nbdata $(VENV)/.chromium
-	NBDATA_TESTED=wheel $(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(TESTS) $(ARGS)
+	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env \
+	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/rough.py $(ARGS)
