@@ -17,6 +17,9 @@ from nbdata.errors import NbdataError
 
 __all__ = ["CacheRoom", "Slot"]
 
+# Seconds after which who waits for room looks whether it is still wanted.
+_POLL = 0.1
+
 
 class Slot:
     """One item on the disk, or on its way there.
@@ -98,7 +101,7 @@ class CacheRoom:
                     return slot, True
                 victim = self._victim(position)
                 if victim is None:
-                    self._changed.wait(0.1)
+                    self._changed.wait(_POLL)
             if victim is None:
                 pause()
             else:
