@@ -3,6 +3,7 @@
 Run with ``make bench-stream``; ``ARGS="--size 1GB"`` for less. Whole processes in turn, medians. What the consumer
 gets is compared with what was put, outside the timed runs. Client and server share the machine's cores, so how
 fast the server is read by clients that do nothing else is measured too, and how much of the cores others took.
+Loopback is faster than any network; so the folders are also streamed over a line as a cloud's network has it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from botocore.session import Session
+from line import Line
 from rough import BIN, agent_cpu
 
 from nbdata.client.agents import stop_all
@@ -116,6 +119,7 @@ class Bench:
 
     def __init__(self, folder: Path, server: EmbeddedServer, rounds: int, calm: float) -> None:
         self.folder, self.server, self.rounds, self.calm = folder, server, rounds, calm
+        self.line: Line | None = None
         server.create_bucket("bench")
 
     def put(self, name: str, count: int, files: list[str], size: int) -> str:
@@ -159,15 +163,10 @@ class Bench:
         command += ["--limit", str(work.limit), "--work", work.kind, "--each", str(work.each), *options]
         watcher = Watcher(cache)
         mine = os.times()
-        server, agent, machine, began = (
-            process_cpu(self.server.pid),
-            agent_cpu(),
-            machine_cpu(),
-            time.monotonic(),
-        )
+        server, agent, machine, began = (self._serving(), agent_cpu(), machine_cpu(), time.monotonic())
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         seconds = time.monotonic() - began
-        server, agent = process_cpu(self.server.pid) - server, agent_cpu() - agent
+        server, agent = self._serving() - server, agent_cpu() - agent
         machine, now = machine_cpu() - machine, os.times()
         watcher.over.set()
         watcher.join()
@@ -186,6 +185,20 @@ class Bench:
             max(0.0, machine - own) / seconds,
             told["digest"],
         )
+
+    def _serving(self) -> float:
+        """Processor seconds of the server, and of the line to it."""
+        line = process_cpu(self.line.process.pid) if self.line is not None else 0.0
+        return process_cpu(self.server.pid) + line
+
+    @contextmanager
+    def over(self, delay: float, rate: float) -> Iterator[None]:
+        """Everything goes over such a line."""
+        with Line(self.server.url, delay, rate) as self.line:
+            os.environ.update(AWS_ENDPOINT_URL=self.line.url, S3_ENDPOINT_URL=self.line.url)
+            yield
+        self.line = None
+        os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
 
     def compare(self, work: Work) -> None:
         """Print a line for each way of doing this work, measured in turn."""
@@ -296,12 +309,21 @@ def main() -> None:
                         f"folders, {kind} 20 ms", "s3://bench/big/", "folder", size // 4, kind, 0.02, big
                     )
                     bench.compare(work)
+                for delay, rate in ((10, 40e6), (10, 20e6)):
+                    with bench.over(delay, rate):
+                        name = (
+                            f"folders, sleep 20 ms; {2 * delay} ms away, {rate / 1e6:.0f} MB/s a connection"
+                        )
+                        bench.compare(Work(name, "s3://bench/big/", "folder", size // 4, "sleep", 0.02, big))
                 limit = options.samples * 100_000 // 4
                 for kind in ("sleep", "compute"):
                     work = Work(
                         f"samples, {kind} 1 ms", "s3://bench/small/", "sample", limit, kind, 0.001, samples
                     )
                     bench.compare(work)
+                with bench.over(10, 40e6):
+                    name = "samples, sleep 1 ms; 20 ms away"
+                    bench.compare(Work(name, "s3://bench/small/", "sample", limit, "sleep", 0.001, samples))
                 bench.ceiling("big", size)
                 bench.ceiling("small", options.samples * 100_000)
         finally:
