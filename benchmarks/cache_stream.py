@@ -117,8 +117,9 @@ class Watcher(threading.Thread):
 class Bench:
     """A server with data in it, and a folder to work in."""
 
-    def __init__(self, folder: Path, server: EmbeddedServer, rounds: int, calm: float) -> None:
-        self.folder, self.server, self.rounds, self.calm = folder, server, rounds, calm
+    def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
+        self.folder, self.server, self.only = folder, server, options.only
+        self.rounds, self.calm = options.rounds, options.calm
         self.line: Line | None = None
         server.create_bucket("bench")
 
@@ -201,7 +202,9 @@ class Bench:
         os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
 
     def compare(self, work: Work) -> None:
-        """Print a line for each way of doing this work, measured in turn."""
+        """Print a line for each way of doing this work, measured in turn; nothing if it is not wanted."""
+        if self.only not in work.name:
+            return
         ways = {
             "home-made": ("homemade",),
             "cache_stream": ("ours",),
@@ -285,6 +288,7 @@ def main() -> None:
     parser.add_argument(
         "--calm", type=float, default=0.4, help="cores that others may use; else a run is repeated"
     )
+    parser.add_argument("--only", default="", help="only rows whose name has this in it")
     options = parser.parse_args()
     folders, file = max(4, parse_size(options.size) // (64 << 20)), 8 << 20
     os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
@@ -295,7 +299,7 @@ def main() -> None:
         try:
             with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
                 os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
-                bench = Bench(folder, server, options.rounds, options.calm)
+                bench = Bench(folder, server, options)
                 big = bench.put("big", folders, [f"{{0:04d}}/{{0:04d}}-{n}" for n in range(8)], file)
                 samples = bench.put("small", options.samples, ["{0:05d}.jpg", "{0:05d}.json"], 50_000)
                 print(

@@ -26,9 +26,9 @@ from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Store
 from nbdata.stores.local import LocalStore, disk_error
 from nbdata.stores.redaction import redacted
+from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.selection import unrepresentable
 from nbdata.verbs.md5check import Md5check
 
 __all__ = ["perform", "plan"]

@@ -23,10 +23,11 @@ from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.names import LocalNames, folds_case, unrepresentable
 from nbdata.transfer.partials import Partial, part_size_for, peek_present, validator
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.selection import Selection, unrepresentable
+from nbdata.transfer.selection import Selection
 from nbdata.verbs.pull import Pull
 
 __all__ = ["perform", "plan"]
@@ -51,13 +52,14 @@ def plan(run: Run) -> Plan:
     index = Index(run.context.state_dir, op.source, root, _identity(root))
     block = disk_of(root)[2]
     staging = os.path.join(root, OWN_FOLDER)
-    seen_files: list[str] = []
+    names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
     kept = set[str]() if op.delete else None
     for entry in Selection.of(op).apply(found.entries):
-        path = rename or entry.path
-        reason = unrepresentable(path) or _beside(path, seen_files)
+        path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
         if reason:
             action, needed = "unrepresentable", 0
+            if not (rename or op.encode_names):
+                reason += "; --encode-names fetches it under another name"
         else:
             local = _lstat(os.path.join(root, path))
             record = index.get(path)
@@ -119,19 +121,6 @@ def _lstat(path: str) -> os.stat_result | None:
         return None
     except OSError as error:
         raise disk_error(error, path) from error
-
-
-def _beside(path: str, seen: list[str]) -> str | None:
-    """Why a path below a name that is a file itself cannot be; `seen` are files that may be such.
-
-    Listings come in key order, so only files that are a text prefix of the current path need be kept.
-    """
-    while seen and not path.startswith(seen[-1]):
-        seen.pop()
-    if any(path.startswith(name + "/") for name in seen):
-        return "lies below a name that is an object itself"
-    seen.append(path)
-    return None
 
 
 def _in_parts(store: Store, info: ObjectInfo) -> bool:

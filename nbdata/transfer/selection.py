@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nbdata.errors import BadOption, NotFound
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "unrepresentable"]
+__all__ = ["Entry", "Selection", "glob_filter", "glob_regex"]
 
 
 @dataclass(frozen=True)
@@ -88,26 +88,6 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
         return not any(p.fullmatch(path) for p in unwanted)
 
     return passes
-
-
-def unrepresentable(path: str) -> str | None:
-    """Why a relative path cannot be a file below a target folder, or None if it can.
-
-    Beside what a POSIX disk cannot hold, a component ``.nbdata`` is refused at every depth and in any case:
-    a bucket could forge the records of partials there.
-    """
-    if "\0" in path:
-        return "holds a NUL"
-    for part in path.split("/"):
-        if part == "":
-            return "has an empty component ('//', or a slash at an end)"
-        if part in (".", ".."):
-            return f"has a component {part!r}"
-        if part.lower() == ".nbdata":
-            return "lies below .nbdata, which is nbdata's own"
-        if len(os.fsencode(part)) > 255:
-            return "has a component of more than 255 bytes"
-    return None
 
 
 def _draw(seed: int, path: str) -> int:
