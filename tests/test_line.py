@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbdata.operation import Operation
-from nbdata.stores.redaction import redacted
+from nbdata.redaction import redacted
 from nbdata.verbs import VERBS
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.parsing import parse
