@@ -57,7 +57,9 @@ def find(run: Run, place: str) -> Found:
     single = _head(run, location)
     name = location.key.rpartition("/")[2]
     if single is not None and not location.store.below_objects:
-        return Found(location, single, iter([Entry(name, single)]))  # to list below a file of http would read it
+        return Found(
+            location, single, iter([Entry(name, single)])
+        )  # to list below a file of http would read it
     folder = Location(location.store, location.key + "/", location.place + "/")
     below = _below(run, folder)
     first = next(below, None)
