@@ -63,8 +63,8 @@ _LOOKS = (
         rf"\1{_MARK}",
     ),
     (re.compile(r"\b(bearer|basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
-    # user:password@ of a URL
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
+    # user:password@ of a URL, but for these very words, which say how one is written
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _MARK),
 )
 

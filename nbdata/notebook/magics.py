@@ -95,7 +95,11 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
     if operation is None:
         print(help_text(cls, prog, _EXTRA))  # noqa: T201  what was asked for
         return None
-    quiet = bool(face["quiet"])
+    quiet, name = bool(face["quiet"]), face.get("output")
+    if name and not name.isidentifier():
+        raise BadOption(
+            f"{prog}: -o {name!r} is not a name", expected="the name of a variable", remedy="Write -o report"
+        )
     if face.get("dry_run"):
         result: Any = operation.plan()
     elif face.get("background"):
@@ -104,10 +108,7 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         result = operation.run(quiet=quiet)
         if isinstance(result, Report):
             shown(result)  # its display has just shown it; as the value of the cell it would come twice
-    name = face.get("output")
     if name:
-        if not name.isidentifier():
-            raise BadOption(f"{prog}: -o {name!r} is not a name", expected="the name of a variable")
         shell.user_ns[name] = result
     return result
 

@@ -228,10 +228,18 @@ class FsspecStore(Store):
                 details={"bucket": True},
             )
         if isinstance(error, (FileNotFoundError, KeyError, IsADirectoryError, NotADirectoryError)):
-            return NotFound("no such object or folder", path=path)
+            return NotFound("no such object or folder", path=path, remedy="Check the spelling")
         if isinstance(error, PermissionError):
             remedy = f"Check the credentials that the {self.name} file system was made with"
             return AccessDenied("the store denies access", path=path, remedy=remedy)
+        status = getattr(error, "status", None)
+        if status in (401, 403, 407):
+            return AccessDenied(
+                "the server denies access", path=path, got=f"status {status}",
+                remedy="Check user and password; a signed URL may have expired",
+            )  # fmt: skip
+        if status in (404, 410):
+            return NotFound("no such object or folder", path=path, remedy="Check the spelling")
         if kinds & _UNREACHED:
             details = {"retry": True, "unreached": True}
             return StoreUnavailable(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NoReturn
@@ -25,6 +26,15 @@ _FLAGS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        # argparse's words for it are those of programmers
+        without = re.fullmatch(r"argument (?:-\w/)?(-[\w-]+): expected one argument", message)
+        with_one = re.fullmatch(
+            r"argument (?:-\w/)?(-[\w-]+): ignored explicit argument .*", message, re.DOTALL
+        )
+        if without:
+            message = f"{without[1]} needs a value"
+        elif with_one:
+            message = f"{with_one[1]} takes no value"
         raise BadOption(f"{self.prog}: {message}", remedy=f"{self.prog} --help explains the options")
 
 
