@@ -39,7 +39,7 @@ _SHORTEST = 8
 # Of a query, whatever the parameter is called.
 _SHORTEST_UNNAMED = 16
 # Values that are remembered, the newest; tokens are renewed for as long as a process lives.
-_KEPT = 2048
+_KEPT = 512
 
 _SECRET_NAME = re.compile(
     r"secret|token|passw|passphrase|pwd|credential|signature|authorization|cookie|connection_string"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from nbdata.paths import expand_names
 from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verbs.parsing import help_text, parse
+from nbdata.verbs.parsing import help_text, parse, written_secrets
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -91,6 +92,10 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
     except ValueError as error:
         raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
     words = [expand_names(word, shell.user_ns) for word in words]
+    for written in written_secrets(words):
+        sys.stderr.write(
+            f"{written}=… is saved with this cell; {written}=env:NAME takes it from the environment\n"
+        )
     operation, face = parse(cls, words, prog=prog, extra=_EXTRA)
     if operation is None:
         print(help_text(cls, prog, _EXTRA))  # noqa: T201  what was asked for

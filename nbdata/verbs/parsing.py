@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, Option, options_of, suggest
+from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 
-__all__ = ["help_text", "parse"]
+__all__ = ["help_text", "parse", "written_secrets"]
 
 _FLAGS = {
     "storage_options": "option",
@@ -178,6 +179,18 @@ def parse(
         if name not in places and value is not None:
             values[name] = _pairs(value, env) if declared[name][1].kind == "pairs" else value
     return cls(**values), {name: getattr(found, name) for name in own}
+
+
+def written_secrets(words: Sequence[str]) -> list[str]:
+    """The storage options among `words` whose secret is written out, where ``KEY=env:NAME`` would name it."""
+    found = []
+    for before, word in zip(["", *words], words, strict=False):
+        flag, _, pair = word.partition("=") if word.startswith("--") else (before, "", word)
+        key, equals, value = pair.partition("=")
+        names = key not in ("key", "username") and is_secret_name(key)  # an access key is no secret by itself
+        if flag in ("--option", "--target-option") and equals and names and not value.startswith("env:"):
+            found.append(f"{flag} {key}")
+    return found
 
 
 def _pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
