@@ -141,7 +141,7 @@ class FsspecStore(Store):
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> Body:
         info = self.head(key)
-        if match is not None and _validators(info) != _validators(match):
+        if match is not None and _differs(info, match):
             raise SourceChanged("the object changed while it was read", path=self._said(key))
         try:
             file = self._fs.open(self._path(key), "rb", block_size=_BLOCK)
@@ -240,6 +240,10 @@ class FsspecStore(Store):
             )  # fmt: skip
         if status in (404, 410):
             return NotFound("no such object or folder", path=path, remedy="Check the spelling")
+        if isinstance(status, int) and (status in (408, 429) or status >= 500):
+            return StoreUnavailable(
+                f"the server is busy or broken (status {status})", path=path, details={"retry": True}
+            )
         if kinds & _UNREACHED:
             details = {"retry": True, "unreached": True}
             return StoreUnavailable(
@@ -275,8 +279,14 @@ def _code(error: BaseException) -> str:
     return str(found.get("Code", "")) if isinstance(found, dict) else ""
 
 
-def _validators(info: ObjectInfo) -> tuple[object, ...]:
-    return (info.size, info.etag or info.modified, info.version)
+def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
+    """Whether an object is another than the one that was listed, by what the listing told (of http: nothing)."""
+    told = match.etag or match.modified
+    return (
+        (match.size >= 0 and info.size != match.size)
+        or (told is not None and (info.etag or info.modified) != told)
+        or (match.version != "" and info.version != match.version)
+    )
 
 
 class _FsspecBody:
