@@ -113,7 +113,7 @@ def notebook(cells: list[str], scene: Scene) -> tuple[list[list[str]], str]:
     return errors, text + html
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_no_secret_is_in_a_saved_notebook(scene: Scene) -> None:
     lines = [*LINES, *STREAMS]
     names = "import private\nfrom private import names\nglobals().update(names)"
@@ -130,7 +130,7 @@ def test_no_secret_is_in_a_saved_notebook(scene: Scene) -> None:
     nothing_is_left(scene)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_no_secret_is_in_a_terminal(scene: Scene) -> None:
     def run(line: Line) -> None:
         more = ["--run", "true"] if line.words.startswith("cache_stream") else []
@@ -150,7 +150,7 @@ def test_no_secret_is_in_a_terminal(scene: Scene) -> None:
     nothing_is_left(scene)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_no_secret_is_in_a_verbose_traceback(scene: Scene, host: str) -> None:
     cells = [f"%env NBDATA_HOST={host}", "%xmode Verbose", "import nbdata, private", *PYTHON]
