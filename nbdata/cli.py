@@ -37,6 +37,7 @@ _RUN = {
 _MORE = {
     "agent": "Look at or stop the process that does the work: status, stop, log.",
     "demo": "Run the whole job once on an embedded S3 server.",
+    "completion": 'Print what makes Tab complete options and paths: eval "$(nbdata completion bash)" (or zsh).',
 }
 
 
@@ -75,6 +76,11 @@ def _run(words: list[str]) -> int:
         from nbdata.demo.run import main as demo_main
 
         return demo_main(rest)
+    if verb == "completion":
+        from nbdata.shell_completion import answer
+
+        print(answer(rest, _extra, list(_MORE)))
+        return 0
     cls = VERBS.get(verb.replace("-", "_"))
     if cls is None:
         raise BadOption(f"there is no verb {verb!r}", remedy=suggest(verb, [*VERBS, *_MORE]))
@@ -92,9 +98,14 @@ def _overview() -> str:
     )
 
 
+def _extra(cls: type[Operation]) -> dict[str, Option]:
+    """The options that the command line adds to a verb."""
+    return {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
+
+
 def _verb(cls: type[Operation], words: list[str]) -> int:
     prog = f"nbdata {cls.verb}"
-    extra = {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
+    extra = _extra(cls)
     operation, face = parse(cls, words, prog=prog, extra=extra)
     if operation is None:
         print(help_text(cls, prog, extra))

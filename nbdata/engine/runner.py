@@ -28,7 +28,18 @@ from nbdata.transfer.locks import TargetLock
 __all__ = ["Planning", "load_all", "make_plan", "new_task", "perform"]
 
 # Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
-_VERBS = ("pull", "push", "copy", "md5check", "untar_volumes", "cache_stream", "quota", "cleanup", "probe")
+_VERBS = (
+    "pull",
+    "push",
+    "copy",
+    "md5check",
+    "untar_volumes",
+    "cache_stream",
+    "quota",
+    "cleanup",
+    "probe",
+    "complete",
+)
 
 
 class _Verb(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import no_var_expand
 
 from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.panels import shown
 from nbdata.operation import Operation, Option
@@ -33,6 +34,7 @@ def register(shell: InteractiveShell) -> None:
     for cls in VERBS.values():
         shell.register_magic_function(_magic(cls, shell), "line", cls.verb)  # type: ignore[arg-type]
     shell.register_magic_function(_loop(shell), "cell", CacheStream.verb)  # type: ignore[arg-type]
+    tab.register(shell, _EXTRA)
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -40,6 +42,7 @@ def unregister(shell: InteractiveShell) -> None:
     for verb in VERBS:
         shell.magics_manager.magics["line"].pop(verb, None)
     shell.magics_manager.magics["cell"].pop(CacheStream.verb, None)
+    tab.unregister(shell)
 
 
 def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any]:

@@ -8,6 +8,7 @@ One conformance suite (``tests/conformance``) runs over every implementation.
 from __future__ import annotations
 
 import abc
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ __all__ = [
     "retry_after",
     "worth_retrying",
 ]
+
+
+# Objects that `Store.children` looks at, if it has to look at all.
+_LOOKED_AT = 5000
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,20 @@ class Store(abc.ABC):
         and list ``a/1`` before ``a-b``. With `after`, a key that was listed, only those behind it, so that a
         listing that broke off goes on. Nothing below `prefix` is no error; a missing bucket is.
         """
+
+    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
+        """Some of what begins with `prefix`, no deeper than the next slash: keys, and folders that end in a slash.
+
+        For who types a name: at most `limit`, and those of the first few thousand objects where the store cannot
+        list without what lies below.
+        """
+        found: dict[str, None] = {}
+        for info in itertools.islice(self.list(prefix), _LOOKED_AT):
+            end = info.key.find("/", len(prefix))
+            found[info.key if end < 0 else info.key[: end + 1]] = None
+            if len(found) >= limit:
+                break
+        return tuple(found)
 
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:

@@ -78,13 +78,15 @@ class S3Config:
     requester_pays: bool = False
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
-        """Scheme, host, port and path prefix for a bucket."""
+        """Scheme, host, port and path prefix for a bucket; without one, of the service itself."""
         endpoint = self.endpoint or self._aws_endpoint()
         parts = urlsplit(endpoint)
         scheme = parts.scheme.lower()
         port = parts.port or (443 if scheme == "https" else 80)
         host = parts.hostname or ""
         prefix = parts.path.rstrip("/")
+        if not bucket:
+            return scheme, host, port, prefix
         virtual = self.addressing == "virtual" or (
             self.addressing == "auto" and not self.endpoint and "." not in bucket
         )

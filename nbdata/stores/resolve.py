@@ -10,7 +10,7 @@ from nbdata.paths import is_url
 from nbdata.stores.base import Location, Stop, Store
 from nbdata.stores.redaction import S3_SCHEMES, redacted
 
-__all__ = ["open_place"]
+__all__ = ["children", "open_place"]
 
 
 def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:
@@ -53,6 +53,21 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         key = key.rstrip("/") + "/"
     store = FsspecStore(fs)
     return Location(store, key, redacted(place))
+
+
+def children(place: str, context: Context, limit: int, *, stop: Stop | None = None) -> list[str]:
+    """Some places that begin with this URL, no deeper than the next slash; those that go on end in a slash."""
+    scheme, _, rest = place.partition("://")
+    if "/" not in rest and scheme in S3_SCHEMES:
+        from nbdata.stores.credentials import s3_config
+        from nbdata.stores.s3 import S3Store
+
+        service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        return [f"{scheme}://{name}" for name in service.children(rest, limit)]
+    folder = place[: place.rindex("/") + 1]
+    location = open_place(folder, context, stop=stop)
+    found = location.store.children(location.key + place[len(folder) :], limit)
+    return [folder + key[len(location.key) :] for key in found]
 
 
 def _filesystem(scheme: str, context: Context) -> Any:

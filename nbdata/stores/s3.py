@@ -73,6 +73,7 @@ class S3Store(Store):
     Parameters
     ----------
     bucket : str
+        Empty for the service itself, whose `children` are the buckets.
     config : S3Config
     stop : Stop, optional
         Ends blocking calls.
@@ -225,6 +226,17 @@ class S3Store(Store):
                 )
             query.pop("continuation-token", None)
             query |= {"start-after": last, "marker": last}
+
+    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
+        if not self._bucket:
+            names = (bucket.findtext("Name") or "" for bucket in self._xml("GET", "", {}).iter("Bucket"))
+            return tuple(f"{name}/" for name in names if name.startswith(prefix))[:limit]
+        query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
+        root = self._xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
+        decode = _decoded if root.findtext("EncodingType") == "url" else str
+        folders = [decode(item.findtext("Prefix") or "") for item in root.iterfind("CommonPrefixes")]
+        keys = [decode(item.findtext("Key") or "") for item in root.iterfind("Contents")]
+        return tuple(sorted([*folders, *(key for key in keys if not key.endswith("/"))]))[:limit]
 
     def head(self, key: str) -> ObjectInfo:
         response = self._send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})

@@ -15,7 +15,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation, Option, options_of, suggest
 from nbdata.verbs.options import FACE_OPTIONS
 
-__all__ = ["help_text", "parse"]
+__all__ = ["face_options", "flag_of", "help_text", "pairs", "parse"]
 
 _FLAGS = {
     "storage_options": "option",
@@ -28,12 +28,13 @@ class _Parser(argparse.ArgumentParser):
         raise BadOption(f"{self.prog}: {message}", remedy=f"{self.prog} --help explains the options")
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """How an option is spelt."""
     return "--" + _FLAGS.get(name, name).replace("_", "-")
 
 
 def _add(parser: argparse.ArgumentParser, name: str, declared: Option, default: object) -> None:
-    names = [f"-{declared.short}"] * bool(declared.short) + [_flag(name)]
+    names = [f"-{declared.short}"] * bool(declared.short) + [flag_of(name)]
     text = declared.help.replace("%", "%%")
     if declared.kind == "flag":
         parser.add_argument(*names, dest=name, action="store_true", default=None, help=text)
@@ -135,8 +136,8 @@ def parse(
     own = face_options(cls, extra)
     declared = options_of(cls)
     places = [name for name, (_, o) in declared.items() if o.positional]
-    flags = {_flag(n): n for n, (_, o) in declared.items() if not o.positional and o.kind != "object"}
-    flags |= {_flag(n): n for n in own}
+    flags = {flag_of(n): n for n, (_, o) in declared.items() if not o.positional and o.kind != "object"}
+    flags |= {flag_of(n): n for n in own}
     parser = _Parser(prog=prog, add_help=False, allow_abbrev=False)
     for name, (_, option) in declared.items():
         if not option.positional and option.kind != "object":
@@ -166,11 +167,11 @@ def parse(
     for name in declared:
         value = getattr(found, name, None)
         if name not in places and value is not None:
-            values[name] = _pairs(value, env) if declared[name][1].kind == "pairs" else value
+            values[name] = pairs(value, env) if declared[name][1].kind == "pairs" else value
     return cls(**values), {name: getattr(found, name) for name in own}
 
 
-def _pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
+def pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
     """``KEY=VALUE`` words as a dictionary; a dot in KEY makes nested ones, ``env:NAME`` reads the environment."""
     out: dict[str, Any] = {}
     for word in words:
