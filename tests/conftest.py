@@ -28,7 +28,7 @@ from tests.slow import SlowProxy
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
 _OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_")
 # What is said to the tests, not to nbdata.
-_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS")
+_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS", "NBDATA_PAGES")
 
 
 def pytest_configure() -> None:
