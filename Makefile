@@ -4,6 +4,7 @@
 #   make check   ruff, mypy, the floors; and what check-lab does
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
 #   make labextension   build the panel's bundle anew, after a change in labextension/
+#   make mutants  take away one guard after the other, and see that its test notices (minutes)
 #   make bench   rough figures beside s5cmd and tar (minutes)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 PYTHON  ?= python3
@@ -17,7 +18,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test check check-lab labextension bench bench-stream clean
+.PHONY: demo test check check-lab labextension mutants bench bench-stream clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -76,6 +77,9 @@ check: $(VENV)/.test check-lab
 test: $(VENV)/.nbdata $(VENV)/.chromium
 	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
+
+mutants: $(VENV)/.nbdata
+	$(BIN)/python tests/mutants/run.py $(ARGS)
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/rough.py $(ARGS)
