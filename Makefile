@@ -5,7 +5,7 @@
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
 #   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make mutants  take away one guard after the other, and see that its test notices (minutes)
-#   make bench   rough figures beside s5cmd and tar (minutes)
+#   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -82,7 +82,7 @@ mutants: $(VENV)/.nbdata
 	$(BIN)/python tests/mutants/run.py $(ARGS)
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
-	$(BIN)/python benchmarks/rough.py $(ARGS)
+	$(BIN)/python benchmarks/transfers.py $(ARGS)
 
 bench-stream: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/cache_stream.py $(ARGS)
