@@ -473,6 +473,8 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
         except TypeError as error:
             raise BadOption(f"{cls.verb}: {error}", remedy=f"See help(nbdata.{cls.verb})") from None
         operation = cls(*bound.args, **bound.kwargs)
+        if background and cls.bound:
+            raise BadOption(f"{cls.verb}: there is no background: it ends with the loop over it")
         if dry_run:
             return operation.plan()
         if background:
@@ -484,6 +486,7 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False)
         for name in ("dry_run", "background", "quiet")
+        if not (cls.bound and name == "background")
     ]
     functools.update_wrapper(run_verb, cls, assigned=("__module__",), updated=())
     run_verb.__name__ = run_verb.__qualname__ = cls.verb
@@ -503,8 +506,7 @@ def numpydoc(cls: type[Operation]) -> str:
     lines += [
         "dry_run : flag, default False",
         "    Return the Plan (objects, bytes, space) and move nothing.",
-        "background : flag, default False",
-        "    Return the Job at once.",
+        *([] if cls.bound else ["background : flag, default False", "    Return the Job at once."]),
         "quiet : flag, default False",
         "    Show no progress and no result.",
     ]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
-from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, text_table
+from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
 from nbdata.sizes import format_duration, format_size
 
 __all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
@@ -222,11 +222,11 @@ class Plan(_Record):
 
     def text(self) -> str:
         """The plan for people: the line, notes, and each deletion (the first twenty)."""
-        lines = [self.line, *(f"  {note}" for note in self.notes)]
+        lines = [printable(self.line), *(f"  {printable(note)}" for note in self.notes)]
         deletions = self.actions.get("delete", [0, 0])[0]
         if deletions:
             named = itertools.islice((row.path for row in self.rows if row.action == "delete"), _NAMED)
-            lines += [f"  delete {path}" for path in named]
+            lines += [f"  delete {printable(path)}" for path in named]
             if deletions > _NAMED:
                 lines.append(f"  … and {deletions - _NAMED:,} more")
         return "\n".join(lines)
@@ -306,7 +306,8 @@ class Report(_Record):
     def line(self) -> str:
         """The report in one true line."""
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
-        text += f": {self.headline or _words(self.counts) or 'nothing to do'}"
+        nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
+        text += f": {self.headline or _words(self.counts) or nothing}"
         if self.headline:
             pass
         elif self.bytes:
@@ -328,12 +329,13 @@ class Report(_Record):
     def body_lines(self) -> list[str]:
         """What comes below the line: gauges, tables and notes."""
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
-        return [*gauges, *self.table_lines, *self.notes]
+        return [*gauges, *self.table_lines, *map(printable, self.notes)]
 
     def text(self) -> str:
         """The report for people: the line, gauges, tables, notes, and the first failures."""
-        lines = [self.line, *(f"  {line}" for line in self.body_lines)]
-        lines += [f"  {path}: {reason}" if path else f"  {reason}" for path, reason in self._named()]
+        lines = [printable(self.line), *(f"  {line}" for line in self.body_lines)]
+        named = [f"{path}: {reason}" if path else reason for path, reason in self._named()]
+        lines += [f"  {printable(line)}" for line in named]
         return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])
 
     def _named(self) -> list[list[str]]:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.operation import Operation
+from nbdata.engine.runner import command_line
+from nbdata.operation import Context, Operation
 from nbdata.stores.redaction import redacted
 from nbdata.verbs import VERBS
+from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.parsing import parse
 from nbdata.verbs.pull import Pull
@@ -88,3 +90,20 @@ def test_passwords_and_signatures_are_not_in_it() -> None:
 
 def test_a_list_of_places_has_no_line() -> None:
     assert UntarVolumes(["/w/b", "/w/a"], "/w/data").line() == ""
+
+
+def test_the_line_that_a_panel_offers_names_the_server_and_no_secret() -> None:
+    context = Context(
+        cwd="/",
+        storage_options={
+            "endpoint_url": "https://user:hunter2@s3.example.com",
+            "secret": "hunter2",
+            "client_kwargs": {"region_name": "eu"},
+        },
+        target_options={"profile": "far", "token": "hunter2"},
+    )
+    line = command_line(Copy("s3://a/x/", "s3://b/y/"), context)
+    assert line == (
+        "copy s3://a/x/ s3://b/y/ --option endpoint_url=https://s3.example.com "
+        "--option client_kwargs.region_name=eu --target-option profile=far"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbdata
-from nbdata.cli import _extra
+from nbdata.cli import _EXAMPLES, _extra
 from nbdata.operation import options_of
 from nbdata.verbs import VERBS
 from nbdata.verbs.parsing import flag_of, help_text
@@ -22,7 +22,9 @@ def test_the_page_of_the_verbs_is_what_the_declarations_say(monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "100")
     parts = [HEAD]
     for verb, cls in VERBS.items():
-        parts.append(f"\n## {verb}\n\n```\n{help_text(cls, f'nbdata {verb}', _extra(cls))}```\n")
+        parts.append(
+            f"\n## {verb}\n\n```\n{help_text(cls, f'nbdata {verb}', _extra(cls), _EXAMPLES.get(verb))}```\n"
+        )
     same_page("verbs.md", "".join(parts))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from nbdata.operation import Option
+from nbdata.operation import Operation, Option
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, split_line
 
@@ -21,7 +21,7 @@ __all__ = ["register", "unregister"]
 _LINE = re.compile(rf"\s*(?:\w+\s*=\s*)?%%?({'|'.join(VERBS)})\s(.*)", re.DOTALL)
 
 
-def register(shell: InteractiveShell, extra: Mapping[str, Option]) -> None:
+def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping[str, Option]]) -> None:
     """Offer completions in a shell, in place of what Python's own completers would make of such a line."""
 
     @context_matcher(identifier="nbdata")  # type: ignore[untyped-decorator]
@@ -29,8 +29,9 @@ def register(shell: InteractiveShell, extra: Mapping[str, Option]) -> None:
         found = _LINE.fullmatch(context.text_until_cursor)
         if found is None:
             return _result([], None)
+        cls = VERBS[found[1]]
         words, current = split_line(found[2])
-        offered = completions(VERBS[found[1]], words, current, extra=extra)
+        offered = completions(cls, words, current, extra=extra(cls))
         if not found[2].endswith(
             current
         ):  # quotes or backslashes: what is replaced is only the last name in it

@@ -61,11 +61,13 @@ _METAVARS = {
 }
 
 
-def _parser(cls: type[Operation], prog: str, extra: Mapping[str, Option]) -> _Parser:
+def _parser(
+    cls: type[Operation], prog: str, extra: Mapping[str, Option], examples_of: Sequence[str]
+) -> _Parser:
     import inspect
 
     description = f"{cls.summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}"
-    examples = "\n".join(f"  {prog.removesuffix(cls.verb)}{example}" for example in cls.examples)
+    examples = "\n".join(f"  {prog.removesuffix(cls.verb)}{example}" for example in examples_of)
     parser = _Parser(
         prog=prog,
         description=description,
@@ -106,9 +108,11 @@ def face_options(cls: type[Operation], extra: Mapping[str, Option]) -> dict[str,
     return {**common, **extra}
 
 
-def help_text(cls: type[Operation], prog: str, extra: Mapping[str, Option]) -> str:
-    """The manual of a verb for one face."""
-    return _parser(cls, prog, face_options(cls, extra)).format_help()
+def help_text(
+    cls: type[Operation], prog: str, extra: Mapping[str, Option], examples: Sequence[str] | None = None
+) -> str:
+    """The manual of a verb for one face, which may have examples of its own."""
+    return _parser(cls, prog, face_options(cls, extra), examples or cls.examples).format_help()
 
 
 def parse(
