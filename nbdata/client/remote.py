@@ -82,13 +82,26 @@ class AgentJob:
                     return
 
     def wait(self, timeout: float | None = None) -> Report:
-        end = None if timeout is None else time.monotonic() + timeout
-        for _ in self.watch():
-            if end is not None and time.monotonic() > end and not _.finished:
-                raise TimeoutError(f"job {self._id} still runs")
+        if timeout is None:
+            for _ in self.watch():
+                pass
+        elif not self._ended_within(timeout):
+            raise TimeoutError(f"job {self._id} still runs")
         answer = self._ask("report")
         error = error_from_dict(answer["failure"]) if answer["failure"] else None
         return conclude(self._report(answer), error, answer["on_error"])
+
+    def _ended_within(self, seconds: float) -> bool:
+        """Wait for the end of the job, and no longer than that: a job that stands still says nothing."""
+        end = time.monotonic() + seconds
+        with _reach(self._where) as connection:
+            connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
+            while not Snapshot.from_dict(connection.receive()["snapshot"]).finished:
+                left = end - time.monotonic()
+                if left <= 0 or not connection.ready(left):
+                    return False
+        self._let_go()
+        return True
 
     def report(self) -> Report:
         return self._report(self._ask("report"))
@@ -156,16 +169,14 @@ class AgentJob:
                 try:
                     yield item
                 finally:  # also when the consumer leaves its loop: this one it has had
-                    connection.send({"done": item.number})
+                    with contextlib.suppress(AgentUnavailable):  # who goes on hears of it at the next
+                        connection.send({"done": item.number})
 
     def release(self) -> None:
         # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.
         with contextlib.suppress(AgentUnavailable, NotFound):
-            self._ask("cancel")
-            end = time.monotonic() + _RELEASED
-            for _ in self.watch():
-                if time.monotonic() > end:
-                    break
+            self._tell("cancel")
+            self._ended_within(_RELEASED)
         self._let_go()
 
 
