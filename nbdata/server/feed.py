@@ -91,14 +91,12 @@ class Feed:
             began = time.monotonic()
             self._wake.clear()
             try:
-                seen = await self._workers.run(ChoosingHost().jobs)
+                self._take(await self._workers.run(ChoosingHost().jobs))
             except (NbdataError, OSError) as error:
                 self._publish(self.jobs, str(error))
             except Exception:
                 _log.exception("nbdata: the jobs could not be listed")
                 self._publish(self.jobs, "internal error; the server's log says more")
-            else:
-                self._take(seen)
             # Not sooner than this, however often somebody pokes.
             await asyncio.sleep(max(0.0, began + _LIVE - time.monotonic()))
             with contextlib.suppress(asyncio.TimeoutError):
