@@ -181,7 +181,8 @@ class S3Store(Store):
         response = self._send(method, key, query, sent, body)
         data = response.read()
         try:
-            root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
+            # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
+            root = ET.fromstring(data.lstrip())  # noqa: S314  expat refuses entity bombs since 2.4.1
         except ET.ParseError:
             root = ET.Element("Unreadable")
         for element in root.iter():  # names without their namespace: servers differ in it
@@ -445,7 +446,9 @@ class _S3Upload(Upload):
             ET.SubElement(part, "PartNumber").text = str(number)
             ET.SubElement(part, "ETag").text = etag
         answer = self._store._xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
-        return ObjectInfo(self._key, self._size, etag=answer.findtext("ETag") or "", encrypted=self.encrypted)
+        return ObjectInfo(
+            self._key, self._size, etag=_quoted(answer.findtext("ETag")), encrypted=self.encrypted
+        )
 
     def abort(self) -> None:
         self._store.abort(self._key, self.id)
@@ -460,7 +463,7 @@ def _decoded(key: str) -> str:
 
 
 def _quoted(etag: str | None) -> str:
-    """An ETag as listings have it; SeaweedFS answers a copy without its quotes."""
+    """An ETag as listings have it; SeaweedFS answers a copy, and Ceph also a finished upload, without its quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 

@@ -84,3 +84,16 @@ def test_an_upload_without_an_id_is_refused() -> None:
     answer = ok(b"<InitiateMultipartUploadResult></InitiateMultipartUploadResult>")
     with serving(each(lambda head: answer)) as port, pytest.raises(StoreUnavailable):
         store(port).upload("key", 100 << 20)
+
+
+def test_an_upload_is_put_together_by_a_server_that_answers_blanks_first_and_no_quotes() -> None:
+    """The blanks keep the connection alive while it works; the ETag is to be the one that a listing has."""
+
+    def answer(head: str) -> bytes:
+        if "uploads=" in head:
+            return ok(b"<R><UploadId>7</UploadId></R>")
+        return ok(b"  \n<?xml version='1.0'?><R><ETag>0123456789abcdef0123456789abcdef-1</ETag></R>")
+
+    with serving(each(answer)) as port:
+        made = store(port).upload("key", 1).finish(['"x"'])
+    assert made.etag == '"0123456789abcdef0123456789abcdef-1"'
