@@ -18,7 +18,7 @@ from nbdata.client.launch import connect
 from nbdata.errors import AgentUnavailable, NotFound, error_from_dict
 from nbdata.operation import Item, Operation, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
-from nbdata.runtime import Endpoint, endpoint, endpoints
+from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
@@ -219,7 +219,12 @@ class AgentHost:
         )
 
     def jobs(self) -> list[Snapshot]:
-        return [snapshot for _, snapshot in self._everywhere()]
+        return self.look()[0]
+
+    def look(self) -> tuple[list[Snapshot], bool]:
+        """The jobs of all agents, and whether there is one that lives and did not answer."""
+        silent: list[Endpoint] = []
+        return [snapshot for _, snapshot in self._everywhere(silent)], any(held(w.alive) for w in silent)
 
     def job(self, job_id: str) -> AgentJob:
         found = [(where, s) for where, s in self._everywhere() if s.id == job_id] or [
@@ -233,11 +238,18 @@ class AgentHost:
         where, snapshot = found[0]
         return AgentJob(where, snapshot.id)
 
-    def _everywhere(self) -> Iterator[tuple[Endpoint, Snapshot]]:
+    def _everywhere(self, silent: list[Endpoint] | None = None) -> Iterator[tuple[Endpoint, Snapshot]]:
+        """All jobs, and where they are; agents that do not answer are added to `silent`."""
         for where in endpoints():
-            with contextlib.suppress(OSError, AgentUnavailable), Connection(where, timeout=2.0) as connection:
-                for data in connection.ask({"do": "list"}, timeout=5.0)["jobs"]:
-                    yield where, Snapshot.from_dict(data)
+            try:
+                with Connection(where, timeout=2.0) as connection:
+                    jobs = connection.ask({"do": "list"}, timeout=5.0)["jobs"]
+            except (OSError, AgentUnavailable):
+                if silent is not None:
+                    silent.append(where)
+                continue
+            for data in jobs:
+                yield where, Snapshot.from_dict(data)
 
 
 def _reach(where: Endpoint) -> Connection:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nbdata.client.agents import stop_all
 from nbdata.client.hosts import ChoosingHost
+from nbdata.client.launch import connect
 from nbdata.report import Snapshot
 from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed
 from nbdata.server.workers import Workers
+from nbdata.verbs.probe import Probe
 
 
 class SlowDisks(Disks):
@@ -48,7 +54,7 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Pa
 def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
     odd: Any = "yesterday"
     answers = [[Snapshot(id="1", verb="pull", created=odd)]]
-    monkeypatch.setattr(ChoosingHost, "jobs", lambda self: answers.pop() if answers else [])
+    monkeypatch.setattr(ChoosingHost, "look", lambda self: (answers.pop() if answers else [], False))
 
     async def follow() -> None:
         feed = Feed(Workers(), "/", {})
@@ -57,5 +63,37 @@ def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytes
         assert "internal error" in feed.problem
         await asyncio.wait_for(feed.fresh(), 10)
         assert feed.problem == ""
+
+    asyncio.run(follow())
+
+
+def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted() -> None:
+    job = Probe(items=1000, delay=50, tag="silent").start()
+    with connect() as connection:
+        agent = int(connection.ask({"do": "hello"})["pid"])
+
+    async def follow() -> None:
+        feed = Feed(Workers(), "/", {})
+        feed.start()
+
+        def state() -> str:
+            return next(str(shown["state"]) for shown in feed.jobs.values() if shown["id"] == job.id)
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                await feed.fresh()
+
+        with feed.watching():
+            await asyncio.wait_for(feed.fresh(), 30)
+            os.kill(agent, signal.SIGSTOP)
+            try:
+                await asyncio.wait_for(until(lambda: "does not answer" in feed.problem), 40)
+                assert state() in ("PLANNING", "RUNNING")
+            finally:
+                os.kill(agent, signal.SIGCONT)
+            await asyncio.wait_for(until(lambda: feed.problem == ""), 40)
+            assert state() == "RUNNING"
+            await asyncio.to_thread(stop_all, now=True)
+            await asyncio.wait_for(until(lambda: state() == "INTERRUPTED"), 40)
 
     asyncio.run(follow())
