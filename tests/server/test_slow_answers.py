@@ -68,7 +68,7 @@ def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytes
 
 
 def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted() -> None:
-    job = Probe(items=1000, delay=50, tag="silent").start()
+    job = Probe(items=100_000, delay=50, tag="silent").start()
     with connect() as connection:
         agent = int(connection.ask({"do": "hello"})["pid"])
 
@@ -88,11 +88,11 @@ def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted() 
             os.kill(agent, signal.SIGSTOP)
             try:
                 await asyncio.wait_for(until(lambda: "does not answer" in feed.problem), 40)
-                assert state() in ("PLANNING", "RUNNING")
+                assert state() in ("QUEUED", "PLANNING", "RUNNING")
             finally:
                 os.kill(agent, signal.SIGCONT)
             await asyncio.wait_for(until(lambda: feed.problem == ""), 40)
-            assert state() == "RUNNING"
+            assert state() != "INTERRUPTED"
             await asyncio.to_thread(stop_all, now=True)
             await asyncio.wait_for(until(lambda: state() == "INTERRUPTED"), 40)
 
