@@ -35,9 +35,13 @@ class BegunUploads:
         self._abandoning: list[threading.Thread] = []
 
     def begin(self, store: Store, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
-        """Begin one, and remember it."""
+        """Begin one, and remember it; what cannot be remembered is given up at once, as nobody would find it."""
         upload = store.upload(key, size, headers=headers)
-        remember(self._run.context.state_dir, self._place, key, upload.id)
+        try:
+            remember(self._run.context.state_dir, self._place, key, upload.id)
+        except NbdataError:
+            self.abandon(key, upload)
+            raise
         self._begun[key] = upload.id
         return upload
 

@@ -50,7 +50,7 @@ def plan(run: Run) -> Plan:
     out = Plan("push", *op.places())
     rows = run.row_file("plan")
     single = found.single is not None
-    name = name_at(target, single=single)
+    name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
     remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
     index = Index(run.context.state_dir, op.source, op.target, _identity(root))

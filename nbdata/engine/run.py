@@ -14,6 +14,7 @@ from nbdata.operation import Context, Operation
 from nbdata.report import Report, Row
 from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
+from nbdata.stores.redaction import redacted
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.control import Control
 
@@ -134,6 +135,8 @@ class Outcome:
         if not isinstance(error, NbdataError):
             raise error
         self._run.control.checkpoint()  # what failed because of a stop is no failure
+        if error.path is not None:  # a key of some stores is a URL with a password
+            error.path = redacted(error.path)
         told = {"reason": str(error), "error": type(error).__name__, **detail}
         self.add(path, outcome, size, moved=moved, **told)
         self._run.control.advance(failures=1)

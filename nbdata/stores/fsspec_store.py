@@ -252,6 +252,8 @@ class _FsspecBody:
         if end is None or info.size >= 0:
             end = info.size if end is None else min(end, info.size)
         self._left = self.length = max(0, end - start) if end >= 0 else -1
+        # What takes several requests may be of several versions, as file systems of fsspec ask for none of them.
+        self._pieces = start > 0 or not 0 <= self._left <= _BLOCK
 
     def readinto(self, buffer: memoryview, /) -> int:
         want = len(buffer) if self._left < 0 else min(len(buffer), self._left)
@@ -269,7 +271,23 @@ class _FsspecBody:
         buffer[:count] = data
         if self._left > 0:
             self._left -= count
+        if self._pieces and (self._left == 0 or not count):
+            self._still_the_same()
         return count
+
+    def _still_the_same(self) -> None:
+        """Raise SourceChanged if the object is another one than it was before it was opened."""
+        key = self.info.key
+        try:
+            same = _validators(self._store.head(key)) == _validators(self.info)
+        except NotFound:
+            same = False
+        if not same:
+            raise SourceChanged(
+                "the object changed while it was read",
+                path=self._store._said(key),
+                remedy="Run the same line again: it takes the new version",
+            )
 
     def close(self) -> None:
         self._file.close()

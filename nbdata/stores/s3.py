@@ -16,7 +16,7 @@ from email.utils import parsedate
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from nbdata.errors import NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Origin, Pool, Response
@@ -27,6 +27,7 @@ __all__ = ["S3Store"]
 
 # What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
 _NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
+_MD5 = re.compile("[0-9a-f]{32}")
 # Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
 _KEPT = {
     "cache-control",
@@ -182,7 +183,8 @@ class S3Store(Store):
         response = self._send(method, key, query, sent, body)
         data = response.read()
         try:
-            root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
+            # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
+            root = ET.fromstring(data.lstrip())  # noqa: S314  expat refuses entity bombs since 2.4.1
         except ET.ParseError:
             root = ET.Element("Unreadable")
         for element in root.iter():  # names without their namespace: servers differ in it
@@ -456,8 +458,30 @@ class _S3Upload(Upload):
             part = ET.SubElement(root, "Part")
             ET.SubElement(part, "PartNumber").text = str(number)
             ET.SubElement(part, "ETag").text = etag
-        answer = self._store._xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
-        return ObjectInfo(self._key, self._size, etag=answer.findtext("ETag") or "", encrypted=self.encrypted)
+        try:
+            answer = self._store._xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
+        except (StoreUnavailable, NotFound):
+            # Perhaps only the answer was lost, and with it the request asked again, of an upload that is an object now.
+            made = self._made_of(parts)
+            if made is None:
+                raise
+            return made
+        return ObjectInfo(
+            self._key, self._size, etag=_quoted(answer.findtext("ETag")), encrypted=self.encrypted
+        )
+
+    def _made_of(self, parts: _Keys) -> ObjectInfo | None:
+        """What stands at the key, if its ETag says that it was put together from just these parts."""
+        digests = [part.strip('"').lower() for part in parts]
+        if self.encrypted or not all(_MD5.fullmatch(digest) for digest in digests):
+            return None
+        whole = hashlib.md5(bytes.fromhex("".join(digests)), usedforsecurity=False).hexdigest()
+        try:
+            found = self._store.head(self._key)
+        except NbdataError:
+            return None
+        same = (found.size, found.etag.strip('"').lower()) == (self._size, f"{whole}-{len(parts)}")
+        return found if same else None
 
     def abort(self) -> None:
         self._store.abort(self._key, self.id)
@@ -472,7 +496,7 @@ def _decoded(key: str) -> str:
 
 
 def _quoted(etag: str | None) -> str:
-    """An ETag as listings have it; SeaweedFS answers a copy without its quotes."""
+    """An ETag as listings have it; SeaweedFS answers a copy, and Ceph also a finished upload, without its quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import socket
 import threading
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from nbdata.errors import StoreUnavailable
+from nbdata.errors import NotFound, StoreUnavailable
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.s3 import S3Store
 from nbdata.stores.sigv4 import Identity
@@ -84,3 +85,55 @@ def test_an_upload_without_an_id_is_refused() -> None:
     answer = ok(b"<InitiateMultipartUploadResult></InitiateMultipartUploadResult>")
     with serving(each(lambda head: answer)) as port, pytest.raises(StoreUnavailable):
         store(port).upload("key", 100 << 20)
+
+
+def test_an_upload_is_put_together_by_a_server_that_answers_blanks_first_and_no_quotes() -> None:
+    """The blanks keep the connection alive while it works; the ETag is to be the one that a listing has."""
+
+    def answer(head: str) -> bytes:
+        if "uploads=" in head:
+            return ok(b"<R><UploadId>7</UploadId></R>")
+        return ok(b"  \n<?xml version='1.0'?><R><ETag>0123456789abcdef0123456789abcdef-1</ETag></R>")
+
+    with serving(each(answer)) as port:
+        made = store(port).upload("key", 1).finish(['"x"'])
+    assert made.etag == '"0123456789abcdef0123456789abcdef-1"'
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("done", [True, False])
+def test_an_upload_whose_last_answer_is_lost_is_looked_for(kept: bool, done: bool) -> None:
+    """It may be an object by then; if the connection was a kept one, the store is asked again and knows it no more."""
+    digest = hashlib.md5(b"x").digest()
+    etag = f"{hashlib.md5(digest).hexdigest()}-1" if done else "0" * 32
+    asked: list[str] = []
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection).decode("latin-1"):
+            read_body(connection, head.encode("latin-1"))
+            line = head.split("\r\n")[0]
+            if "uploads=" in line:
+                connection.sendall(
+                    ok(b"<R><UploadId>7</UploadId></R>", *([] if kept else ["Connection: close"]))
+                )
+            elif line.startswith("POST"):
+                asked.append(line)
+                if len(asked) == 1:
+                    return
+                body = b"<Error><Code>NoSuchUpload</Code></Error>"
+                connection.sendall(
+                    b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+                )
+            else:
+                connection.sendall(ok(b"x", f'ETag: "{etag}"')[:-1])
+            if not kept:
+                return
+
+    with serving(handle) as port:
+        upload = store(port).upload("key", 1)
+        if done:
+            assert upload.finish([f'"{digest.hex()}"']).etag == f'"{etag}"'
+        else:
+            with pytest.raises(NotFound if kept else StoreUnavailable):
+                upload.finish([f'"{digest.hex()}"'])
+    assert len(asked) == (2 if kept else 1)
