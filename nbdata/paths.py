@@ -33,6 +33,8 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # What str(Path("s3://bucket/x")) gives; one letter would be a drive.
 _COLLAPSED = re.compile(r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL)
 _NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}|\{([A-Za-z_]\w*)\}")
+# Protocols of which a URL may have a query, which is no part of any name.
+_WITH_QUERY = ("http://", "https://")
 _GLOB = re.compile(r"[*?\[]|\{[^{}]*(?:,|\.\.)[^{}]*\}")
 
 
@@ -107,18 +109,24 @@ def expand_names(text: str, names: Mapping[str, object]) -> str:
 
 
 def has_glob(place: str) -> bool:
-    """Whether a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``."""
-    return _GLOB.search(place) is not None
+    """Whether a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``; in http a ``?`` begins the query."""
+    return _glob_in(place) is not None
+
+
+def _glob_in(place: str) -> re.Match[str] | None:
+    return _GLOB.search(place.partition("?")[0] if place.startswith(_WITH_QUERY) else place)
 
 
 def glob_base(place: str) -> str:
     """The fixed part of a place with a glob: everything up to the last slash before the pattern."""
-    match = _GLOB.search(place)
+    match = _glob_in(place)
     return place if match is None else place[: place.rfind("/", 0, match.start()) + 1]
 
 
 def last_component(place: str) -> str:
     """The last part of a path or of a URL's path; the bucket if there is nothing else."""
+    if place.startswith(_WITH_QUERY):
+        place = place.partition("?")[0]
     bare = place.rstrip("/")
     if is_url(bare):
         bare = bare[bare.index("://") + 3 :]

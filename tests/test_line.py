@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nbdata.engine.runner import command_line
 from nbdata.operation import Context, Operation
-from nbdata.stores.redaction import redacted
+from nbdata.redaction import redacted
 from nbdata.verbs import VERBS
 from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check

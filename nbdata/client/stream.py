@@ -12,6 +12,7 @@ from types import TracebackType
 from nbdata.client.waits import Waits
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Display, Item, Job, Operation, slots
+from nbdata.redaction import redacted
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size
 
@@ -52,7 +53,7 @@ class Stream:
         self.report: Report | None = None
 
     def __repr__(self) -> str:
-        return f"<{self._operation.verb} {self._operation.places()[0]}>"
+        return f"<{self._operation.verb} {redacted(self._operation.places()[0])}>"
 
     def __iter__(self) -> Iterator[Item]:
         if os.getpid() != self._process:
@@ -99,7 +100,7 @@ class _Pass:
 
     def __init__(self, operation: Operation, quiet: bool) -> None:
         self._on_error: str = getattr(operation, "on_error", "raise")
-        self._source = operation.places()[0]
+        self._source = redacted(operation.places()[0])
         self._waits = Waits()
         self._files = self._bytes = 0
         self._began = time.monotonic()

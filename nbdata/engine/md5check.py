@@ -18,9 +18,9 @@ from nbdata.integrity.digests import new_digest
 from nbdata.integrity.expectations import Expected
 from nbdata.integrity.verdicts import Verdict, judge
 from nbdata.paths import glob_base
+from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.local import LocalStore
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.md5check import Md5check

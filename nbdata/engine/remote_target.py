@@ -8,9 +8,9 @@ from collections.abc import Callable
 from nbdata.engine.datasets import is_ours
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.index import Index
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter

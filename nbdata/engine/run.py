@@ -11,10 +11,10 @@ from nbdata.engine.leases import Leases
 from nbdata.engine.spool import RowFile
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.operation import Context, Operation
+from nbdata.redaction import redacted
 from nbdata.report import Report, Row
 from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
-from nbdata.stores.redaction import redacted
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.control import Control
 

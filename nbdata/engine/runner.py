@@ -18,12 +18,13 @@ from typing import Protocol
 from nbdata.engine.leases import Leases
 from nbdata.engine.run import Run
 from nbdata.engine.task import Task
+from nbdata.errors import cleaned
 from nbdata.operation import Context, Operation
+from nbdata.redaction import redacted, scrub, scrub_data
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.locks import TargetLock
 
 __all__ = ["Planning", "command_line", "load_all", "make_plan", "new_task", "perform"]
@@ -86,6 +87,9 @@ def make_plan(
     run = Run(operation, context, control, folder, dict(bindings))
     try:
         return _planned(run)
+    except Exception as error:
+        cleaned(error)
+        raise
     finally:
         run.close()
 
@@ -103,6 +107,7 @@ def _planned(run: Run) -> Plan:
         if not planned.fits:
             error = not_enough(where, planned.needed, planned.inodes, room)
             planned.notes.append(str(error))
+    planned.notes = scrub_data(planned.notes)
     return planned
 
 
@@ -113,11 +118,11 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
         Snapshot(
             id=secrets.token_hex(2),
             verb=operation.verb,
-            source=source,
-            target=target,
+            source=scrub(source),
+            target=scrub(target),
             background=background,
             owner=context.owner,
-            command=command_line(operation, context),
+            command=scrub(command_line(operation, context)),
         )
     )
 

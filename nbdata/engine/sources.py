@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from nbdata.engine.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base, has_glob
+from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex
 
@@ -55,6 +55,11 @@ def find(run: Run, place: str) -> Found:
             return Found(location, None, iter(()))
         return Found(location, None, itertools.chain([found], inside))
     single = _head(run, location)
+    name = location.key.rpartition("/")[2]
+    if single is not None and not location.store.below_objects:
+        return Found(
+            location, single, iter([Entry(name, single)])
+        )  # to list below a file of http would read it
     folder = Location(location.store, location.key + "/", location.place + "/")
     below = _below(run, folder)
     first = next(below, None)
@@ -65,7 +70,6 @@ def find(run: Run, place: str) -> Found:
             remedy=f"Write {location.place}/ for those below; a glob such as {location.place}* takes both",
         )
     if single is not None:
-        name = location.key.rpartition("/")[2]
         return Found(location, single, iter([Entry(name, single)]))
     if first is None:
         _require_folder(folder)

@@ -19,7 +19,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from nbdata.errors import Cancelled, NbdataError, TransferFailed
+from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
+from nbdata.redaction import scrub, scrub_data
 from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
 
 __all__ = ["ALLOWED", "Task"]
@@ -76,9 +77,10 @@ class Task:
             else:
                 self._end("CANCELLED" if self._stopping or isinstance(error, Cancelled) else "FAILED", error)
         except BaseException as error:
+            import sys
             import traceback
 
-            traceback.print_exc()  # into the agent's log: this is a fault of ours
+            sys.stderr.write(scrub(traceback.format_exc()))  # into the agent's log: this is a fault of ours
             self._end("FAILED", NbdataError(f"internal error: {type(error).__name__}: {error}"))
         else:
             failed = report.state == "FAILED"
@@ -108,6 +110,10 @@ class Task:
                 )
             report.state = state
             now.seconds = report.seconds = time.monotonic() - self._began
+            for told in ("failures", "notes", "headline", "details", "tables"):
+                setattr(report, told, scrub_data(getattr(report, told)))
+            if error is not None:
+                cleaned(error)
             self.report, self.error = report, error
             now.error = error.to_dict() if error else None
             if state == "CANCELLED" and now.state != "CANCELLING":

@@ -145,6 +145,8 @@ class Store(abc.ABC):
     ranges: bool = True
     #: Whether a key is only a name: then ``a//b`` and ``..`` mean nothing, and every key can be.
     flat: bool = False
+    #: Whether there may be objects below the key of an object (``a`` and ``a/b``).
+    below_objects: bool = True
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 

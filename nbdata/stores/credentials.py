@@ -293,6 +293,13 @@ def _identity_of(asked: Mapping[str, Any], profile: str | None) -> Identity:
     return Identity(asked["key"], asked["secret"], asked.get("token") or "", whose, asked.get("expires"))
 
 
+def _of_aws(variable: str) -> bool:
+    """Whether botocore has to do with a variable; secrets of others are none of its business."""
+    return variable.startswith(("AWS_", "SSL_CERT_", "LD_LIBRARY_")) or (
+        variable in ("HOME", "PATH", "REQUESTS_CA_BUNDLE") or variable.lower().endswith("_proxy")
+    )
+
+
 _answers: dict[str, tuple[float, dict[str, Any]]] = {}
 _answers_lock = threading.Lock()
 
@@ -309,7 +316,7 @@ def _ask_botocore(profile: str | None, env: Mapping[str, str]) -> dict[str, Any]
         module = os.path.join(os.path.dirname(__file__), "aws_session.py")
         run = subprocess.run(
             [sys.executable, "-c", code, profile or "", module, json.dumps([p for p in sys.path if p])],
-            env=dict(env),
+            env={n: v for n, v in env.items() if _of_aws(n)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=60,

@@ -7,8 +7,8 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.paths import is_url
+from nbdata.redaction import S3_SCHEMES, redacted
 from nbdata.stores.base import Location, Stop, Store
-from nbdata.stores.redaction import S3_SCHEMES, redacted
 
 __all__ = ["children", "open_place"]
 
@@ -41,17 +41,23 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         bucket, slash, key = rest.partition("/")
         if not bucket:
             raise BadOption(f"{place} names no bucket", expected=f"{scheme}://bucket/key")
+        if "@" in bucket:
+            raise BadOption(
+                f"an {scheme}:// URL holds no keys", path=redacted(place),
+                remedy="Give them with --option key=env:NAME --option secret=env:NAME, or in a profile",
+            )  # fmt: skip
         store = S3Store(bucket, s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
         return Location(store, key, place if slash else place + "/")
     from nbdata.stores.fsspec_store import FsspecStore
 
     if fs is None:
         fs = _filesystem(scheme, context)
-    stripped = fs._strip_protocol(place)
-    key = str(stripped).lstrip("/")
+    store = FsspecStore(fs, place)
+    key = str(fs._strip_protocol(place)).lstrip("/")
+    if key.startswith(("http://", "https://")):
+        key = place = store.key_of(key)
     if place.endswith("/") and key:
         key = key.rstrip("/") + "/"
-    store = FsspecStore(fs)
     return Location(store, key, redacted(place))
 
 
