@@ -12,7 +12,7 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import check_for, plain_md5
+from nbdata.engine.verify import check_for, of_parts, plain_md5, vouched
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import OWN_FOLDER
@@ -274,7 +274,7 @@ class _Pulling:
 
     def _check(self, info: ObjectInfo) -> Check:
         part_size = None
-        if self.op.verify == "auto" and "-" in info.etag:
+        if vouched(info, self.op.verify) is None and of_parts(info, self.op.verify) is not None:
             part_size = self.store.part_size(info)
         return check_for(info, self.op.verify, part_size)
 

@@ -18,6 +18,7 @@ from nbdata.report import Report
 from nbdata.stores.s3 import S3Store, _S3Body
 
 from .test_md5check import check, flip, found, manifest, sidecars
+from .test_verify import BARE
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -340,6 +341,7 @@ def aws(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         region_name="us-east-1",
         aws_access_key_id=moto.access_key,
         aws_secret_access_key=moto.secret_key,
+        config=BARE,
     )
     yield made
     made.close()
@@ -371,6 +373,37 @@ def test_a_stored_sha256_refutes_where_the_etag_cannot(aws: Any, tree: Path) -> 
     assert found(report) == {"a.txt": "ok", "secret": "mismatch"}
     (row,) = [row for row in report.rows if row.path == "secret"]
     assert row.detail["algorithm"] == "sha256"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ("SHA256", "composite sha256"),
+        ("SHA1", "composite sha1"),
+        ("CRC32", "composite crc32"),
+        ("CRC64NVME", "crc64nvme"),  # S3 makes this one of the whole object alone
+    ],
+)
+def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot(
+    aws: Any, tree: Path, algorithm: str, said: str
+) -> None:
+    parts, prefix = [os.urandom(5 * MIB), os.urandom(5 * MIB), b"end"], f"parts-{algorithm}"
+    (tree / "parts").write_bytes(b"".join(parts))
+    options = {"ChecksumAlgorithm": algorithm, "ServerSideEncryption": "aws:kms"}
+    begun = aws.create_multipart_upload(Bucket="checks", Key=f"{prefix}/parts", **options)["UploadId"]
+    where = {"Bucket": "checks", "Key": f"{prefix}/parts", "UploadId": begun}
+    sent = [
+        {"PartNumber": n, "ETag": aws.upload_part(**where, PartNumber=n, Body=body)["ETag"]}
+        for n, body in enumerate(parts, 1)
+    ]
+    aws.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
+    (row,) = check(tree / "parts", against=f"s3://checks/{prefix}/").rows
+    assert (row.action, row.detail["algorithm"]) == ("ok", said)
+    flip(tree / "parts")
+    (row,) = check(tree / "parts", against=f"s3://checks/{prefix}/").rows
+    assert (row.action, row.detail["algorithm"]) == ("mismatch", said)
+    out = nbdata.pull(f"s3://checks/{prefix}/", tree / "out", quiet=True)
+    assert [row.detail["verified"] for row in out.rows] == [True]
 
 
 def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:
