@@ -1,4 +1,4 @@
-"""md5check: plan and perform. With ``--write`` see `nbdata.engine.manifest`."""
+"""md5check: plan and perform. With ``--write`` see `nbdata.engine.manifest` and `sidecars`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from nbdata.engine import manifest
+from nbdata.engine import manifest, sidecars
 from nbdata.engine.datasets import DataSet, detail_of, info_of, list_data
 from nbdata.engine.expected import Vouching, vouching
 from nbdata.engine.hashing import hash_object
@@ -40,7 +40,7 @@ def plan(run: Run) -> Plan:
     assert isinstance(op, Md5check)
     data = list_data(run, op.source)
     if op.write:
-        return manifest.plan(run, op, data)
+        return sidecars.plan(run, op, data) if op.write == "sidecars" else manifest.plan(run, op, data)
     if data.single and op.against is None and is_checksum_file(data.single):
         raise BadOption(
             "this is a checksum file, PATH is what is to be checked", path=redacted(op.source),
@@ -128,7 +128,11 @@ def perform(run: Run, planned: Plan) -> Report:
     """Hash what has an expectation, and judge."""
     op = run.operation
     assert isinstance(op, Md5check)
-    return manifest.perform(run, op, planned) if op.write else _Checking(run, op, planned).run_all()
+    if op.write == "sidecars":
+        return sidecars.perform(run, op, planned)
+    if op.write:
+        return manifest.perform(run, op, planned)
+    return _Checking(run, op, planned).run_all()
 
 
 class _Checking:

@@ -496,7 +496,8 @@ _STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, 
 def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
     whole, composite = dict[str, str](), dict[str, str]()
-    of_parts = headers.get("x-amz-checksum-type", "") == "COMPOSITE"
+    kind = headers.get("x-amz-checksum-type", "")
+    count = headers.get("etag", "").strip('"').partition("-")[2]
     for name, length in _STORED.items():
         value, _, parts = headers.get(f"x-amz-checksum-{name}", "").partition("-")
         try:
@@ -505,10 +506,11 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             continue
         if len(digest) != length:  # a store that answers another algorithm's, or none
             continue
-        if parts.isdigit():
-            composite[name] = f"{digest.hex()}-{parts}"
-        elif not of_parts:
+        if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
+            composite[name] = f"{digest.hex()}-{parts or count}"
+        elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
             whole[name] = digest.hex()
+        # Else it is of an object in parts, and nothing tells which of the two it is.
     return whole, composite
 
 

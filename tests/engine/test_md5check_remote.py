@@ -376,20 +376,21 @@ def test_a_stored_sha256_refutes_where_the_etag_cannot(aws: Any, tree: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "kind", "said"),
     [
-        ("SHA256", "composite sha256"),
-        ("SHA1", "composite sha1"),
-        ("CRC32", "composite crc32"),
-        ("CRC64NVME", "crc64nvme"),  # S3 makes this one of the whole object alone
+        ("SHA256", "COMPOSITE", "composite sha256"),
+        ("SHA1", "COMPOSITE", "composite sha1"),
+        ("CRC32", "COMPOSITE", "composite crc32"),
+        ("CRC32", "FULL_OBJECT", "crc32"),
+        ("CRC64NVME", "FULL_OBJECT", "crc64nvme"),
     ],
 )
 def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot(
-    aws: Any, tree: Path, algorithm: str, said: str
+    aws: Any, tree: Path, algorithm: str, kind: str, said: str
 ) -> None:
-    parts, prefix = [os.urandom(5 * MIB), os.urandom(5 * MIB), b"end"], f"parts-{algorithm}"
+    parts, prefix = [os.urandom(5 * MIB), os.urandom(5 * MIB), b"end"], f"parts-{algorithm}-{kind}"
     (tree / "parts").write_bytes(b"".join(parts))
-    options = {"ChecksumAlgorithm": algorithm, "ServerSideEncryption": "aws:kms"}
+    options = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind, "ServerSideEncryption": "aws:kms"}
     begun = aws.create_multipart_upload(Bucket="checks", Key=f"{prefix}/parts", **options)["UploadId"]
     where = {"Bucket": "checks", "Key": f"{prefix}/parts", "UploadId": begun}
     sent = [
@@ -404,6 +405,24 @@ def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot
     assert (row.action, row.detail["algorithm"]) == ("mismatch", said)
     out = nbdata.pull(f"s3://checks/{prefix}/", tree / "out", quiet=True)
     assert [row.detail["verified"] for row in out.rows] == [True]
+
+
+def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_nothing(
+    aws: Any, tree: Path
+) -> None:
+    # moto gives a composite checksum without its type and number of parts, if none was asked for.
+    parts = [os.urandom(5 * MIB), b"end"]
+    (tree / "parts").write_bytes(b"".join(parts))
+    options = {"ChecksumAlgorithm": "SHA256", "ServerSideEncryption": "aws:kms"}
+    where = {"Bucket": "checks", "Key": "untold/parts"}
+    where["UploadId"] = aws.create_multipart_upload(**where, **options)["UploadId"]
+    sent = [
+        {"PartNumber": n, "ETag": aws.upload_part(**where, PartNumber=n, Body=body)["ETag"]}
+        for n, body in enumerate(parts, 1)
+    ]
+    aws.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
+    with pytest.raises(nbdata.NotFound, match="keeps no other checksum"):
+        check(tree / "parts", against="s3://checks/untold/")
 
 
 def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:
