@@ -241,6 +241,14 @@ class Task:
             self._now.files_total, self._now.bytes_total = files, bytes
             self._touch()
 
+    def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
+        """Add to the totals, where they are known."""
+        with self._changed:
+            now = self._now
+            now.files_total = None if now.files_total is None else now.files_total + files
+            now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
+            self._touch()
+
     def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
         """Add to what is done; negative bytes take back what has to be done again."""
         with self._changed:
