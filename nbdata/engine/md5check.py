@@ -13,7 +13,7 @@ from nbdata.engine.expected import Vouching, vouching
 from nbdata.engine.hashing import hash_object
 from nbdata.engine.repair import Repair, promised_by
 from nbdata.engine.run import Outcome, Run
-from nbdata.engine.verdict_table import wrong_table
+from nbdata.engine.verdict_table import in_order, wrong_table
 from nbdata.engine.vouched import Answer, compare
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_names import is_checksum_file
@@ -175,7 +175,7 @@ class _Checking:
                     f"{counts[verdict]:,} {verdict}: {why}; the report's rows name them"
                 )
         report = self.outcome.report(algorithm=self.op.algorithm, against=redacted(self.op.against or ""))
-        report.tables = wrong_table(report)
+        report.counts, report.tables = in_order(report.counts), wrong_table(report)
         return report
 
     def _check_all(self) -> None:

@@ -321,7 +321,7 @@ def _failure(report: Report) -> TransferFailed:
     content = any(name in bad for name in ("mismatch", "missing"))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
-        remedy="Get these again from where they came"
+        remedy="md5check --repair SOURCE gets these again from where they came"
         if content
         else "The rest was done; the same line tries only these again",
     )
