@@ -139,8 +139,9 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         else:
             result = operation.run(quiet=quiet)
     except TransferFailed as error:
-        if as_json and isinstance(error.report, Report):
-            _print(error.report, as_json=True, quiet=False)
+        report = error.report
+        if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
+            _print(report, as_json=as_json, quiet=False)
         raise
     if getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
         # What was asked for are the names: all of them, one a line, for other programs too.

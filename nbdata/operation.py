@@ -54,7 +54,8 @@ class Option:
         One sentence for ``%verb?`` and ``--help``.
     kind : str
         ``text``, ``place`` (a path or URL), ``path`` (local), ``flag``, ``size``, ``count``,
-        ``texts`` (repeatable), ``sample`` or ``pairs`` (KEY=VALUE, repeatable).
+        ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable) or ``optional`` (a flag that may
+        have a value: True, or that text).
     identity : bool
         Whether it decides which bytes end where, and so belongs to what *the same line* means.
     short : str
@@ -242,6 +243,10 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
         if not isinstance(value, bool):
             raise BadOption(f"--{name}: {value!r} is neither True nor False")
         return value
+    if kind == "optional":
+        if not isinstance(value, bool) and not (isinstance(value, str) and value):
+            raise BadOption(f"--{name}: {value!r} is neither True, False nor a text")
+        return value
     if kind == "count":
         return _count(name, value)
     if kind == "texts":
@@ -265,7 +270,7 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
 
 def _said(flag: str, value: Any, declared: Option, show: Callable[[str], str]) -> list[str]:
     """One option as words of a command line."""
-    if declared.kind == "flag":
+    if declared.kind == "flag" or value is True:
         return [flag]
     words = []
     for one in value if isinstance(value, tuple) else (value,):

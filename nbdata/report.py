@@ -221,14 +221,14 @@ class Plan(_Record):
         return text + ("" if self.fits else "; DOES NOT FIT")
 
     def text(self) -> str:
-        """The plan for people: the line, notes, and each deletion (the first twenty)."""
+        """The plan for people: the line, notes, and each file that would go or be replaced (the first twenty)."""
         lines = [printable(self.line), *(f"  {printable(note)}" for note in self.notes)]
-        deletions = self.actions.get("delete", [0, 0])[0]
-        if deletions:
-            named = itertools.islice((row.path for row in self.rows if row.action == "delete"), _NAMED)
-            lines += [f"  delete {printable(path)}" for path in named]
-            if deletions > _NAMED:
-                lines.append(f"  … and {deletions - _NAMED:,} more")
+        for action in ("delete", "repair"):
+            count = self.actions.get(action, [0, 0])[0]
+            named = itertools.islice((row.path for row in self.rows if row.action == action), _NAMED)
+            lines += [f"  {action} {printable(path)}" for path in named if count]
+            if count > _NAMED:
+                lines.append(f"  … and {count - _NAMED:,} more")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -262,7 +262,8 @@ class Report(_Record):
     headline : str
         What the verb says of itself in the line, in place of counts and seconds; usually empty.
     tables : list of dict
-        What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``.
+        What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
+        ``"failures": True`` in place of the usual list of failures.
     gauges : list of dict
         How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
         "level": "" | "high" | "full", "warning": str}``.
@@ -338,12 +339,16 @@ class Report(_Record):
         lines += [f"  {printable(line)}" for line in named]
         return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])
 
+    @property
+    def _in_table(self) -> bool:
+        return any(table.get("failures") for table in self.tables)
+
     def _named(self) -> list[list[str]]:
-        return self.failures[:_FAILURES]
+        return [] if self._in_table else self.failures[:_FAILURES]
 
     def _unnamed(self) -> list[str]:
         """Says that there are more failures than are shown."""
-        more = max(len(self.failures), self.failed) - _FAILURES
+        more = 0 if self._in_table else max(len(self.failures), self.failed) - _FAILURES
         return [f"… and {more:,} more failures: the report's rows have all"] if more > 0 else []
 
     def __repr__(self) -> str:
@@ -360,10 +365,8 @@ class Report(_Record):
         ]
         if counts := [(name, f"{count:,}") for name, count in self.counts.items() if count]:
             parts.append(html_table("", ("outcome", "objects"), counts))
-        if self.failures:
-            parts.append(
-                html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in self._named()])
-            )
+        if named := self._named():
+            parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
         parts += [html_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
         parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

@@ -31,7 +31,12 @@ LINES = {
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),
-    "md5check": ("/w/data --against s3://bucket/data/ --algorithm md5", "/w/data --write"),
+    "md5check": (
+        "/w/data --against s3://bucket/data/ --algorithm md5",
+        "/w/data --write",
+        "/w/data --write MD5SUMS --overwrite always",
+        "/w/data --repair s3://bucket/data/",
+    ),
     "untar_volumes": (
         "/w/volumes /w/data --members '**/*.json' --strip-components 1 --max-expansion 1000",
         "s3://bucket/volumes/ --list",
@@ -40,6 +45,14 @@ LINES = {
     "transfers": ("3f2a --cancel", ""),
     "cleanup": ("/w/data --all", "s3://bucket/results/"),
 }
+
+
+def test_a_flag_that_may_have_a_value_takes_no_word_that_has_to_be_the_place() -> None:
+    assert said("md5check", "--write /w/data") == said("md5check", "/w/data --write")
+    assert said("md5check", "--write MD5SUMS /w/data") == said("md5check", "/w/data --write MD5SUMS")
+    assert said("md5check", "--write --max-files 2 /w/data") == said(
+        "md5check", "/w/data --max-files 2 --write"
+    )
 
 
 def said(verb: str, line: str) -> Operation:

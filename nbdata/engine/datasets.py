@@ -32,7 +32,7 @@ __all__ = ["ChecksumReader", "DataSet", "beside", "detail_of", "info_of", "is_ou
 
 # Manifests that are looked for beside a single remote object, whose folder may be too large to list.
 _MANIFESTS = (
-    *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS") for end in ("", ".txt")),
+    *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS", "SHA512SUMS") for end in ("", ".txt")),
     *(f"{name}sum{s}.txt" for name in ("md5", "sha256") for s in ("", "s")),
     "CHECKSUM",
     "CHECKSUMS",

@@ -46,6 +46,8 @@ class Run:
         Where it hands out items, while it is performed.
     bindings : dict
         Objects of this process: ``fs``.
+    only_plan : bool
+        Whether the plan is all that is asked for.
     """
 
     operation: Operation
@@ -55,6 +57,7 @@ class Run:
     bindings: dict[str, object] = field(default_factory=dict)
     reservation: Reservation | None = None
     leases: Leases | None = None
+    only_plan: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
 
     def open(self, place: str) -> Location:

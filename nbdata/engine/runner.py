@@ -84,7 +84,7 @@ def make_plan(
     operation: Operation, context: Context, control: Task, folder: str, bindings: Mapping[str, object]
 ) -> Plan:
     """The plan, with the room at its target; writes nothing but its rows."""
-    run = Run(operation, context, control, folder, dict(bindings))
+    run = Run(operation, context, control, folder, dict(bindings), only_plan=True)
     try:
         return _planned(run)
     except Exception as error:

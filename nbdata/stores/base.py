@@ -51,6 +51,8 @@ class ObjectInfo:
         Version or generation id, or empty.
     checksums : dict
         Digests of the whole object that the store keeps, by algorithm, as hex.
+    composite : dict
+        Digests of the digests of its parts, likewise: ``hex-PARTS``.
     encrypted : bool
         Encrypted by a key of the user's or KMS: then the ETag is no MD5, whatever it looks like.
     headers : dict
@@ -64,6 +66,7 @@ class ObjectInfo:
     modified: float | None = None
     version: str = ""
     checksums: dict[str, str] = field(default_factory=dict)
+    composite: dict[str, str] = field(default_factory=dict)
     encrypted: bool = False
     headers: dict[str, str] = field(default_factory=dict)
 

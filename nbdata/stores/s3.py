@@ -508,13 +508,7 @@ def _info_of(key: str, response: Response) -> ObjectInfo:
     headers = response.headers
     size = headers.get("content-length", "")
     total = headers.get("content-range", "").rpartition("/")[2]
-    # Other types (COMPOSITE) are checksums of part checksums.
-    whole = headers.get("x-amz-checksum-type", "FULL_OBJECT") == "FULL_OBJECT"
-    checksums = {}
-    for name in ("sha256", "sha1", "crc32c"):
-        value = headers.get(f"x-amz-checksum-{name}", "")
-        if value and whole and "-" not in value:
-            checksums[name] = base64.b64decode(value).hex()
+    whole, composite = _checksums_of(headers)
     return ObjectInfo(
         key,
         int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
@@ -524,10 +518,36 @@ def _info_of(key: str, response: Response) -> ObjectInfo:
         version=""
         if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
         else headers.get("x-amz-version-id", "").replace("null", ""),
-        checksums=checksums,
+        checksums=whole,
+        composite=composite,
         encrypted=_encrypted(response),
         headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
     )
+
+
+# Algorithms by which S3 keeps checksums, and the bytes of their digests.
+_STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
+
+
+def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
+    whole, composite = dict[str, str](), dict[str, str]()
+    kind = headers.get("x-amz-checksum-type", "")
+    count = headers.get("etag", "").strip('"').partition("-")[2]
+    for name, length in _STORED.items():
+        value, _, parts = headers.get(f"x-amz-checksum-{name}", "").partition("-")
+        try:
+            digest = base64.b64decode(value, validate=True)
+        except ValueError:
+            continue
+        if len(digest) != length:  # a store that answers another algorithm's, or none
+            continue
+        if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
+            composite[name] = f"{digest.hex()}-{parts or count}"
+        elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
+            whole[name] = digest.hex()
+        # Else it is of an object in parts, and nothing tells which of the two it is.
+    return whole, composite
 
 
 def _keys_of(config: S3Config) -> tuple[str, ...]:

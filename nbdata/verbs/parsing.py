@@ -39,6 +39,9 @@ def _add(parser: argparse.ArgumentParser, name: str, declared: Option, default: 
     if declared.kind == "flag":
         parser.add_argument(*names, dest=name, action="store_true", default=None, help=text)
         return
+    if declared.kind == "optional":
+        parser.add_argument(*names, dest=name, nargs="?", const=True, metavar=declared.metavar, help=text)
+        return
     if default not in (None, MISSING, ()):
         text += f" (default: {default})"
     repeat = declared.kind in ("texts", "pairs")
@@ -162,6 +165,11 @@ def parse(
             expected=" ".join(declared[n][1].metavar for n in places),
             remedy="Put a glob in quotes, so that nbdata and not the shell expands it",
         )
+    for name in [n for n, (_, o) in declared.items() if o.kind == "optional"]:
+        # ``verb --option PLACE``: the one word there is can only be the place that must be.
+        if not found.places and isinstance(getattr(found, name), str):
+            found.places = [getattr(found, name)]
+            setattr(found, name, True)
     for name in places[len(found.places) :]:
         if declared[name][0].default is MISSING:
             raise BadOption(

@@ -18,6 +18,7 @@ from nbdata.report import Report
 from nbdata.stores.s3 import S3Store, _S3Body
 
 from .test_md5check import check, flip, found, manifest, sidecars
+from .test_verify import BARE
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -68,7 +69,7 @@ def test_remote_files_are_checked_by_sidecars_or_a_manifest_beside_them(
     client.delete_object(Bucket=bucket, Key="data/a.txt")
     report = check(f"s3://{bucket}/data")
     assert found(report) == dict.fromkeys(names, "ok") | {"b/c.bin": "mismatch", "a.txt": "missing"}
-    assert {row.detail.get("algorithm") for row in report.rows} == {"md5", None}
+    assert {row.detail["algorithm"] for row in report.rows} == {"md5"}
     assert found(check(f"s3://{bucket}/data/b/c.bin")) == {"c.bin": "mismatch"}
     assert found(check(f"s3://{bucket}/data/*.txt")) == {"a.txt": "missing", "with space & ünï.txt": "ok"}
 
@@ -340,6 +341,7 @@ def aws(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         region_name="us-east-1",
         aws_access_key_id=moto.access_key,
         aws_secret_access_key=moto.secret_key,
+        config=BARE,
     )
     yield made
     made.close()
@@ -371,6 +373,56 @@ def test_a_stored_sha256_refutes_where_the_etag_cannot(aws: Any, tree: Path) -> 
     assert found(report) == {"a.txt": "ok", "secret": "mismatch"}
     (row,) = [row for row in report.rows if row.path == "secret"]
     assert row.detail["algorithm"] == "sha256"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "said"),
+    [
+        ("SHA256", "COMPOSITE", "composite sha256"),
+        ("SHA1", "COMPOSITE", "composite sha1"),
+        ("CRC32", "COMPOSITE", "composite crc32"),
+        ("CRC32", "FULL_OBJECT", "crc32"),
+        ("CRC64NVME", "FULL_OBJECT", "crc64nvme"),
+    ],
+)
+def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot(
+    aws: Any, tree: Path, algorithm: str, kind: str, said: str
+) -> None:
+    parts, prefix = [os.urandom(5 * MIB), os.urandom(5 * MIB), b"end"], f"parts-{algorithm}-{kind}"
+    (tree / "parts").write_bytes(b"".join(parts))
+    options = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind, "ServerSideEncryption": "aws:kms"}
+    begun = aws.create_multipart_upload(Bucket="checks", Key=f"{prefix}/parts", **options)["UploadId"]
+    where = {"Bucket": "checks", "Key": f"{prefix}/parts", "UploadId": begun}
+    sent = [
+        {"PartNumber": n, "ETag": aws.upload_part(**where, PartNumber=n, Body=body)["ETag"]}
+        for n, body in enumerate(parts, 1)
+    ]
+    aws.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
+    (row,) = check(tree / "parts", against=f"s3://checks/{prefix}/").rows
+    assert (row.action, row.detail["algorithm"]) == ("ok", said)
+    flip(tree / "parts")
+    (row,) = check(tree / "parts", against=f"s3://checks/{prefix}/").rows
+    assert (row.action, row.detail["algorithm"]) == ("mismatch", said)
+    out = nbdata.pull(f"s3://checks/{prefix}/", tree / "out", quiet=True)
+    assert [row.detail["verified"] for row in out.rows] == [True]
+
+
+def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_nothing(
+    aws: Any, tree: Path
+) -> None:
+    # moto gives a composite checksum without its type and number of parts, if none was asked for.
+    parts = [os.urandom(5 * MIB), b"end"]
+    (tree / "parts").write_bytes(b"".join(parts))
+    options = {"ChecksumAlgorithm": "SHA256", "ServerSideEncryption": "aws:kms"}
+    where = {"Bucket": "checks", "Key": "untold/parts"}
+    where["UploadId"] = aws.create_multipart_upload(**where, **options)["UploadId"]
+    sent = [
+        {"PartNumber": n, "ETag": aws.upload_part(**where, PartNumber=n, Body=body)["ETag"]}
+        for n, body in enumerate(parts, 1)
+    ]
+    aws.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
+    with pytest.raises(nbdata.NotFound, match="keeps no other checksum"):
+        check(tree / "parts", against="s3://checks/untold/")
 
 
 def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:
