@@ -18,9 +18,9 @@ from nbdata.engine.run import Run
 from nbdata.engine.sources import Found
 from nbdata.engine.verify import check_for, digest_check, of_parts, vouched
 from nbdata.errors import AccessDenied, NotFound
+from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo, Store
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.fetch import Check
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying

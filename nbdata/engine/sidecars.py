@@ -21,9 +21,9 @@ from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import glob_base
+from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.local import LocalStore, disk_error
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
