@@ -140,6 +140,11 @@ class Store(abc.ABC):
     ranges: bool = True
     #: Whether a key is only a name: then ``a//b`` and ``..`` mean nothing, and every key can be.
     flat: bool = False
+    #: Whether nothing can be written.
+    read_only: bool = False
+    #: Whether `list` reads pages made for people, which may not be there, so that names that are known are better
+    #: asked for one by one.
+    lists_by_page: bool = False
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context, suggest
+from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.sigv4 import Identity
 
 __all__ = ["S3Config", "s3_config"]
@@ -144,7 +145,7 @@ def s3_config(scheme: str, context: Context) -> S3Config:
     endpoint = endpoint or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
     region = region or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
     addressing = _addressing(options)
-    ca = env.get("AWS_CA_BUNDLE") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
+    ca = env.get("AWS_CA_BUNDLE") or authorities_in(env)
     if not given:
         identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
@@ -170,7 +171,7 @@ def s3_config(scheme: str, context: Context) -> S3Config:
         str(region or "us-east-1"),
         endpoint,
         addressing or ("virtual" if scheme == "obs" else "auto"),
-        _proxy(endpoint, str(region or "us-east-1"), env),
+        proxy_for(endpoint or f"https://s3.{region or 'us-east-1'}.amazonaws.com", env),
         ca,
         _truth(verify),
         _truth(options.get("requester_pays", False)),
@@ -243,33 +244,6 @@ def _checked_endpoint(endpoint: str, options: Mapping[str, Any]) -> str:
             f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"
         )
     return endpoint
-
-
-def _proxy(endpoint: str, region: str, env: Mapping[str, str]) -> str:
-    """The proxy for an endpoint as the usual variables have it; lower case wins, as in curl."""
-    parts = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
-    host = (parts.hostname or "").lower()
-    excluded = env.get("no_proxy") or env.get("NO_PROXY") or ""
-    for entry in (e.strip().lower().lstrip(".") for e in excluded.split(",")):
-        if entry == "*" or (entry and (host == entry or host.endswith("." + entry))):
-            return ""
-    name = f"{parts.scheme}_proxy"
-    # HTTP_PROXY in capitals can be set by a web request's header (httpoxy); curl ignores it, and so do we.
-    found = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
-    found = found or env.get("all_proxy") or env.get("ALL_PROXY") or ""
-    if not found:
-        return ""
-    proxy = found if "://" in found else f"http://{found}"
-    try:
-        good = bool(urlsplit(proxy).hostname) and (urlsplit(proxy).port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:  # it may hold a password, so it is not shown
-        raise BadOption(
-            f"{name}: the proxy is not a URL",
-            expected="http://user:password@host:port, with '/', '?' and '#' of a password escaped",
-        )
-    return proxy
 
 
 def _has_config_file(env: Mapping[str, str]) -> bool:

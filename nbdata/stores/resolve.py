@@ -43,6 +43,13 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
             raise BadOption(f"{place} names no bucket", expected=f"{scheme}://bucket/key")
         store = S3Store(bucket, s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
         return Location(store, key, place if slash else place + "/")
+    if fs is None and scheme in ("http", "https"):
+        from nbdata.stores.http import HttpStore, key_of
+        from nbdata.stores.http_config import http_config
+
+        url = place.partition("#")[0]
+        store = HttpStore(url, http_config(url, context), stop=stop)
+        return Location(store, key_of(url), redacted(url).partition("?")[0])
     from nbdata.stores.fsspec_store import FsspecStore
 
     if fs is None:
@@ -60,7 +67,7 @@ def _filesystem(scheme: str, context: Context) -> Any:
 
     if scheme not in fsspec.available_protocols():
         raise BadOption(
-            f"there is no store for {scheme}://", remedy="Known are s3, obs and the protocols of fsspec"
+            f"there is no store for {scheme}://", remedy="Known are s3, obs, http and the protocols of fsspec"
         )
     configured = context.fsspec_conf.get(scheme)
     options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.credentials import s3_config
 from nbdata.stores.fsspec_store import FsspecStore
 from nbdata.stores.local import LocalStore
+from nbdata.stores.resolve import open_place
 from nbdata.stores.s3 import S3Store
+from tests.stores.folder_server import folder_server
 
 KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs")
+READ_ONLY = ("http",)
 
 
 @dataclass
@@ -32,7 +35,12 @@ class Place:
     server: EmbeddedServer | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+    folder: Path | None = None  # what a store that is only read serves
+
     def put(self, key: str, data: bytes) -> ObjectInfo:
+        if self.folder is not None:
+            behind = LocalStore().write(f"{self.folder}/{key}".lstrip("/"), io.BytesIO(data), len(data))
+            return replace(behind, key=self.prefix + key)
         return self.store.write(self.prefix + key, io.BytesIO(data), len(data))
 
     def get(
@@ -63,6 +71,9 @@ class Place:
         return [info.key[len(self.prefix) :] for info in found]
 
     def delete(self, keys: Iterable[str]) -> None:
+        if self.folder is not None:
+            LocalStore().delete(f"{self.folder}/{key}".lstrip("/") for key in keys)
+            return
         self.store.delete(self.prefix + key for key in keys)
 
     def another(self, *, bucket: str = "", **options: Any) -> Store:
@@ -121,6 +132,19 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
     if kind == "s3fs":
         return Place(kind, s3fs_store(options), f"{bucket}/{prefix}", server, options)
     return Place(kind, _s3_store(bucket, options), prefix, server, options)
+
+
+@pytest.fixture(params=[*KINDS, *READ_ONLY])
+def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Each store in turn, also those that are only read."""
+    if request.param != "http":
+        yield make_place(request.param, request, tmp_path)
+        return
+    folder = tmp_path / "served/folder"
+    folder.mkdir(parents=True)
+    with folder_server(folder.parent) as server:
+        at = open_place(f"{server.url}folder/", context())
+        yield Place("http", at.store, at.key, folder=folder)
 
 
 @pytest.fixture(params=KINDS)
