@@ -6,13 +6,7 @@ files or providers decide is asked of botocore in a short process with the clien
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +14,7 @@ from urllib.parse import urlsplit
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context, suggest
+from nbdata.stores.asked import ask
 from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.sigv4 import Identity
 
@@ -61,8 +56,6 @@ _IGNORED = {
     "s3_additional_kwargs",
     "retries",
 }
-# Ask again this long before credentials expire, in seconds.
-_EARLY = 300
 
 
 @dataclass(frozen=True)
@@ -100,11 +93,12 @@ class S3Config:
         return f"https://s3.{self.region}.{suffix}"
 
 
-def s3_config(scheme: str, context: Context) -> S3Config:
+def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
     """The configuration for ``s3://`` or ``obs://`` in a client's context.
 
     Storage options given with the operation win over fsspec's configuration, that over the environment, and
-    that over AWS's configuration files. Keys and token come from one place, never from two.
+    that over AWS's configuration files. Keys and token come from one place, never from two. A session token that was
+    `refused` is asked for anew, where it was asked for.
 
     Raises
     ------
@@ -150,7 +144,7 @@ def s3_config(scheme: str, context: Context) -> S3Config:
         identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
-        asked = _ask_botocore(profile, env)
+        asked = ask("aws_session", profile, env, refused=refused)
         region = region or asked.get("region")
         endpoint = endpoint or asked.get("endpoint") or ""
         addressing = addressing or asked.get("addressing")
@@ -263,35 +257,3 @@ def _identity_of(asked: Mapping[str, Any], profile: str | None) -> Identity:
             remedy="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile; --option anon=true if public",
         )
     return Identity(asked["key"], asked["secret"], asked.get("token") or "", whose, asked.get("expires"))
-
-
-_answers: dict[str, tuple[float, dict[str, Any]]] = {}
-_answers_lock = threading.Lock()
-
-
-def _ask_botocore(profile: str | None, env: Mapping[str, str]) -> dict[str, Any]:
-    """What botocore makes of this environment; kept for a minute, or until its credentials nearly expire."""
-    name = hashlib.sha256(json.dumps([profile, sorted(env.items())]).encode()).hexdigest()
-    with _answers_lock:
-        until, answer = _answers.get(name, (0.0, {}))
-        if time.time() < until:
-            return answer
-        code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
-        code += "runpy.run_path(sys.argv.pop())['main']()"  # by path: the import path may have another nbdata
-        module = os.path.join(os.path.dirname(__file__), "aws_session.py")
-        run = subprocess.run(
-            [sys.executable, "-c", code, profile or "", module, json.dumps([p for p in sys.path if p])],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            cwd="/",
-        )
-        try:
-            answer = json.loads(run.stdout)
-        except ValueError:
-            answer = {"error": "botocore could not be asked"}
-        expires = answer.get("expires")
-        _answers[name] = (expires - _EARLY if expires else time.time() + 60, answer)
-        return answer

@@ -213,8 +213,8 @@ ODD = [
     "~tilde", "back\\slash", ".hidden", "..two", "a:b", "a|b", "<a>", "a=b", "@at", "$dollar",
     "!bang", "^hat", "`tick`", "(round)", "e\u0301 decomposed", "-dash",
 ]  # fmt: skip
-# SeaweedFS takes a backslash for a slash, whoever sends it; moto shows that we send it right.
-_REWRITTEN = {("seaweedfs", "back\\slash"), ("s3fs", "back\\slash")}
+# SeaweedFS and Azure take a backslash for a slash, whoever sends it; moto shows that we send it right.
+_REWRITTEN = {("seaweedfs", "back\\slash"), ("s3fs", "back\\slash"), ("az", "back\\slash")}
 
 
 @pytest.mark.parametrize("key", ODD)
