@@ -108,7 +108,7 @@ class GsStore(Store):
             response.status, response.headers, path=self._said(key), identity=self._config.tokens.source,
             code=message[:200], remedy=_REMEDY,
         )  # fmt: skip
-        if isinstance(error, NotFound) and (not key or "bucket" in message.lower()):
+        if isinstance(error, NotFound) and (not key or "specified bucket" in message.lower()):
             return NotFound(
                 "there is no such bucket",
                 path=self.name,
