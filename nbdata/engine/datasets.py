@@ -19,7 +19,7 @@ from nbdata.engine.sources import find
 from nbdata.engine.spool import RowFile
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
-from nbdata.paths import glob_base, has_glob
+from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore, disk_error
@@ -118,7 +118,7 @@ def list_data(run: Run, place: str) -> DataSet:
         If there is no such file or folder.
     """
     base = glob_base(place)
-    pattern = glob_regex(place[len(base) :].rstrip("/") if has_glob(place) else "**")
+    pattern = glob_regex(glob_pattern(place).rstrip("/") if has_glob(place) else "**")
     found = find(run, base)
     listing = run.row_file("listing")
     if found.single is not None:

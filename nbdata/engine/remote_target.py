@@ -46,6 +46,12 @@ def key_at(target: Location, path: str) -> str:
 
 def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> dict[str, ObjectInfo]:
     """What stands at the target already, by key."""
+    if target.store.read_only:
+        raise BadOption(
+            "the target can only be read",
+            path=target.place,
+            remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
+        )
     if overwrite == "always" and not delete:
         return {}
     try:

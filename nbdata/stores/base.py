@@ -150,6 +150,11 @@ class Store(abc.ABC):
     flat: bool = False
     #: Whether there may be objects below the key of an object (``a`` and ``a/b``).
     below_objects: bool = True
+    #: Whether nothing can be written.
+    read_only: bool = False
+    #: Whether `list` reads pages made for people, which may not be there, so that names that are known are better
+    #: asked for one by one.
+    lists_by_page: bool = False
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import base64
-import calendar
 import hashlib
-import os
 import re
-import threading
-import time
 import xml.etree.ElementTree as ET
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from email.utils import parsedate
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import ResponseBody, http_time, iso_time, refuse_another, start_of
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Origin, Pool, Response
+from nbdata.stores.pools import pool_of
 from nbdata.stores.s3_errors import error_of, new_region
 from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Signer, quote_path, quote_query
 
@@ -39,23 +36,6 @@ _KEPT = {
 }
 # Inside the class `list` is the method.
 _Keys = list[str]
-
-_pools: dict[tuple[Origin, object], Pool] = {}
-_pools_lock = threading.Lock()
-
-
-def _pool(origin: Origin, identity: object) -> Pool:
-    """The connections of one identity to one origin: never shared between identities."""
-    with _pools_lock:
-        return _pools.setdefault((origin, identity), Pool(origin))
-
-
-def _after_fork() -> None:
-    global _pools_lock
-    _pools_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Aim(NamedTuple):
@@ -94,7 +74,7 @@ class S3Store(Store):
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
-        self._aimed = aim = _Aim(region, prefix, origin.netloc, _pool(origin, config.identity), signer)
+        self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim
 
     # -- one request --------------------------------------------------------------------------
@@ -211,7 +191,7 @@ class S3Store(Store):
                     last,
                     int(item.findtext("Size") or -1),
                     etag=item.findtext("ETag") or "",
-                    modified=_iso_time(item.findtext("LastModified")),
+                    modified=iso_time(item.findtext("LastModified")),
                 )
             if root.findtext("IsTruncated") != "true":
                 return
@@ -262,7 +242,7 @@ class S3Store(Store):
 
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
-    ) -> _S3Body:
+    ) -> ResponseBody:
         headers = {"x-amz-checksum-mode": "ENABLED"}
         query: dict[str, str] = {}
         ranged = start > 0 or end is not None
@@ -288,27 +268,17 @@ class S3Store(Store):
             raise
         info = _info_of(key, response)
         try:
-            self._refuse_another(key, info, match)
+            refuse_another(f"{self.name}/{key}", info, match)
         except SourceChanged:
             response.close()
             raise
-        return _S3Body(response, info, _start_of(response) if ranged and response.status == 206 else 0)
+        return ResponseBody(response, info, start_of(response) if ranged and response.status == 206 else 0)
 
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> _S3Body:
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
         """The empty body of a range beyond the end."""
         info = self.head(key)
-        self._refuse_another(key, info, match)
-        return _S3Body(None, info, start)
-
-    def _refuse_another(self, key: str, info: ObjectInfo, match: ObjectInfo | None) -> None:
-        if match is not None and _differs(info, match):
-            raise SourceChanged(
-                "the object changed while it was read",
-                path=f"{self.name}/{key}",
-                expected=match.etag,
-                got=info.etag,
-                remedy="Run the same line again: it takes the new version",
-            )
+        refuse_another(f"{self.name}/{key}", info, match)
+        return ResponseBody(None, info, start)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -414,22 +384,6 @@ class S3Store(Store):
                 self._send("DELETE", key, ok=(200, 204, 404)).close()
 
 
-class _S3Body:
-    """A response as a Body."""
-
-    def __init__(self, response: Response | None, info: ObjectInfo, start: int) -> None:
-        self._response = response
-        self.info, self.start = info, start
-        self.length = response.length if response else 0
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        return self._response.readinto(buffer) if self._response else 0
-
-    def close(self) -> None:
-        if self._response:
-            self._response.close()
-
-
 class _S3Upload(Upload):
     """A multipart upload to one key."""
 
@@ -513,7 +467,7 @@ def _info_of(key: str, response: Response) -> ObjectInfo:
         key,
         int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
         etag=headers.get("etag", ""),
-        modified=_http_time(headers.get("last-modified")),
+        modified=http_time(headers.get("last-modified")),
         # A strong ETag tells versions apart as well, and asking by version id takes a permission of its own.
         version=""
         if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
@@ -567,32 +521,3 @@ def _written(key: str, size: int, response: Response) -> ObjectInfo:
     return ObjectInfo(
         key, size, etag=info.etag, version=info.version, checksums=info.checksums, encrypted=info.encrypted
     )
-
-
-def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
-    """Whether an answer is of another version than was listed, although the store let it pass."""
-    if match.size >= 0 and info.size >= 0 and match.size != info.size:
-        return True
-    if match.etag and info.etag:
-        return match.etag.strip('"') != info.etag.strip('"')
-    if match.modified is not None and info.modified is not None:
-        return int(match.modified) != int(info.modified)
-    return False
-
-
-def _start_of(response: Response) -> int:
-    text = response.headers.get("content-range", "")
-    start = text.removeprefix("bytes ").partition("-")[0]
-    return int(start) if start.isdigit() else -1
-
-
-def _iso_time(text: str | None) -> float | None:
-    try:
-        return float(calendar.timegm(time.strptime((text or "")[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return None
-
-
-def _http_time(text: str | None) -> float | None:
-    parsed = parsedate(text) if text else None
-    return float(calendar.timegm(parsed)) if parsed else None

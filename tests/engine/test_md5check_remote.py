@@ -15,7 +15,8 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
 from nbdata.report import Report
-from nbdata.stores.s3 import S3Store, _S3Body
+from nbdata.stores.answers import ResponseBody
+from nbdata.stores.s3 import S3Store
 
 from .test_md5check import check, flip, found, manifest, sidecars
 from .test_verify import BARE
@@ -107,12 +108,12 @@ def test_bytes_that_are_not_what_the_etag_says_are_a_mismatch(
 ) -> None:
     put(client, bucket, tree)
     upload(client, bucket, "data/parts", [os.urandom(5 * MIB), b"end"])
-    monkeypatch.setattr(_S3Body, "readinto", _spoiling(_S3Body.readinto))
+    monkeypatch.setattr(ResponseBody, "readinto", _spoiling(ResponseBody.readinto))
     assert check(f"s3://{bucket}/data", exclude="empty").counts == {"mismatch": 5}
 
 
 def _spoiling(readinto: Any) -> Any:
-    def spoiled(self: _S3Body, buffer: memoryview) -> int:
+    def spoiled(self: ResponseBody, buffer: memoryview) -> int:
         count = readinto(self, buffer)
         if count:
             buffer[0] ^= 1
@@ -125,10 +126,10 @@ def test_a_read_that_breaks_off_goes_on_where_it_stopped(
     client: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.put_object(Bucket=bucket, Key="big", Body=os.urandom(9 * MIB))
-    starts, readinto, read = [], _S3Body.readinto, S3Store.read
+    starts, readinto, read = [], ResponseBody.readinto, S3Store.read
     broken: list[int] = []
 
-    def breaking(self: _S3Body, buffer: memoryview) -> int:
+    def breaking(self: ResponseBody, buffer: memoryview) -> int:
         count = readinto(self, buffer)
         # More often than there are tries without progress, each time after more bytes.
         if count and len(broken) < 12 and self.length > 0 and getattr(self, "seen", False):
@@ -142,7 +143,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_stopped(
             starts.append(start)
         return read(self, key, start, *args, **options)
 
-    monkeypatch.setattr(_S3Body, "readinto", breaking)
+    monkeypatch.setattr(ResponseBody, "readinto", breaking)
     monkeypatch.setattr(S3Store, "read", reading)
     monkeypatch.setattr("nbdata.transfer.retry._FIRST", 0.001)
     monkeypatch.setattr("nbdata.transfer.retry._LONGEST", 0.01)
