@@ -3,6 +3,7 @@
 Run with ``make bench-stream``; ``ARGS="--size 1GB"`` for less. Whole processes in turn, medians. What the consumer
 gets is compared with what was put, outside the timed runs. Client and server share the machine's cores, so how
 fast the server is read by clients that do nothing else is measured too, and how much of the cores others took.
+Loopback is faster than any network; so the folders are also streamed over a line as a cloud's network has it.
 """
 
 from __future__ import annotations
@@ -10,32 +11,30 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from botocore.session import Session
-from rough import BIN, agent_cpu
+from ceiling import read_by_sockets
+from line import Line
+from measure import BIN, agent_cpu, machine_cpu, process_cpu
 
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from nbdata.sizes import parse_size
 
 CONSUMERS = Path(__file__).with_name("consumers.py")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -70,18 +69,6 @@ class Work:
     digest: str
 
 
-def process_cpu(pid: int) -> float:
-    """Processor seconds that a process has used so far."""
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / TICKS
-
-
-def machine_cpu() -> float:
-    """Processor seconds that the machine has spent on anything so far; what other machines stole counts."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
-    return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS
-
-
 def disk_use(folder: str) -> int:
     """Bytes of disk below a folder, now; what vanishes meanwhile is not there."""
     total = 0
@@ -114,8 +101,10 @@ class Watcher(threading.Thread):
 class Bench:
     """A server with data in it, and a folder to work in."""
 
-    def __init__(self, folder: Path, server: EmbeddedServer, rounds: int, calm: float) -> None:
-        self.folder, self.server, self.rounds, self.calm = folder, server, rounds, calm
+    def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
+        self.folder, self.server, self.only = folder, server, options.only
+        self.rounds, self.calm = options.rounds, options.calm
+        self.line: Line | None = None
         server.create_bucket("bench")
 
     def put(self, name: str, count: int, files: list[str], size: int) -> str:
@@ -159,15 +148,10 @@ class Bench:
         command += ["--limit", str(work.limit), "--work", work.kind, "--each", str(work.each), *options]
         watcher = Watcher(cache)
         mine = os.times()
-        server, agent, machine, began = (
-            process_cpu(self.server.pid),
-            agent_cpu(),
-            machine_cpu(),
-            time.monotonic(),
-        )
+        server, agent, machine, began = (self._serving(), agent_cpu(), machine_cpu(), time.monotonic())
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         seconds = time.monotonic() - began
-        server, agent = process_cpu(self.server.pid) - server, agent_cpu() - agent
+        server, agent = self._serving() - server, agent_cpu() - agent
         machine, now = machine_cpu() - machine, os.times()
         watcher.over.set()
         watcher.join()
@@ -187,8 +171,24 @@ class Bench:
             told["digest"],
         )
 
+    def _serving(self) -> float:
+        """Processor seconds of the server, and of the line to it."""
+        line = process_cpu(self.line.process.pid) if self.line is not None else 0.0
+        return process_cpu(self.server.pid) + line
+
+    @contextmanager
+    def over(self, delay: float, rate: float) -> Iterator[None]:
+        """Everything goes over such a line."""
+        with Line(self.server.url, delay, rate) as self.line:
+            os.environ.update(AWS_ENDPOINT_URL=self.line.url, S3_ENDPOINT_URL=self.line.url)
+            yield
+        self.line = None
+        os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
+
     def compare(self, work: Work) -> None:
-        """Print a line for each way of doing this work, measured in turn."""
+        """Print a line for each way of doing this work, measured in turn; nothing if it is not wanted."""
+        if self.only not in work.name:
+            return
         ways = {
             "home-made": ("homemade",),
             "cache_stream": ("ours",),
@@ -217,50 +217,19 @@ class Bench:
                 flush=True,
             )
 
-    def ceiling(self, name: str, size: int, readers: int = 4) -> None:
+    def ceiling(self, name: str, size: int) -> None:
         """Print how fast plain sockets of some processes read all objects, and throw them away."""
-        client = Session().create_client("s3")
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix=f"{name}/")
-        urls = [
-            client.generate_presigned_url("get_object", Params={"Bucket": "bench", "Key": found["Key"]})
-            for page in pages
-            for found in page["Contents"]
-        ]
         took = []
         for _ in range(self.rounds):
-            server, began = process_cpu(self.server.pid), time.monotonic()
-            with multiprocessing.get_context("fork").Pool(readers) as pool:
-                read = sum(pool.map(read_all, [urls[n::readers] for n in range(readers)]))
+            read, seconds, cpu = read_by_sockets("bench", f"{name}/", self.server.pid)
             assert read == size, f"{read} bytes of {size}"
-            took.append((time.monotonic() - began, process_cpu(self.server.pid) - server))
+            took.append((seconds, cpu))
         wall, cpu = (statistics.median(side) for side in zip(*took, strict=True))
         print(
-            f"\n{name}: {readers} processes that read to nowhere take {wall:.2f} s ({size / wall / 1e6:,.0f} MB/s, "
-            f"{len(urls) / wall:,.0f} objects/s), the server meanwhile {cpu:.2f} CPU seconds.",
+            f"\n{name}: 4 processes that read to nowhere take {wall:.2f} s ({size / wall / 1e6:,.0f} MB/s), "
+            f"the server meanwhile {cpu:.2f} CPU seconds.",
             flush=True,
         )
-
-
-def read_all(urls: list[str]) -> int:
-    """Read objects one after the other on one connection; the bytes of their bodies."""
-    where = urlsplit(urls[0])
-    view, total = memoryview(bytearray(1 << 20)), 0
-    with socket.create_connection((where.hostname, where.port)) as connection:
-        for url in urls:
-            parts = urlsplit(url)
-            request = f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n"
-            connection.sendall(request.encode())
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += connection.recv(4096)
-            fields, _, body = head.partition(b"\r\n\r\n")
-            assert fields.startswith(b"HTTP/1.1 200"), fields
-            length = int(fields.lower().partition(b"content-length:")[2].split()[0])
-            left = length - len(body)
-            while left:
-                left -= connection.recv_into(view[: min(left, len(view))])
-            total += length
-    return total
 
 
 def main() -> None:
@@ -272,6 +241,7 @@ def main() -> None:
     parser.add_argument(
         "--calm", type=float, default=0.4, help="cores that others may use; else a run is repeated"
     )
+    parser.add_argument("--only", default="", help="only rows whose name has this in it")
     options = parser.parse_args()
     folders, file = max(4, parse_size(options.size) // (64 << 20)), 8 << 20
     os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
@@ -282,7 +252,7 @@ def main() -> None:
         try:
             with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
                 os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
-                bench = Bench(folder, server, options.rounds, options.calm)
+                bench = Bench(folder, server, options)
                 big = bench.put("big", folders, [f"{{0:04d}}/{{0:04d}}-{n}" for n in range(8)], file)
                 samples = bench.put("small", options.samples, ["{0:05d}.jpg", "{0:05d}.json"], 50_000)
                 print(
@@ -296,12 +266,21 @@ def main() -> None:
                         f"folders, {kind} 20 ms", "s3://bench/big/", "folder", size // 4, kind, 0.02, big
                     )
                     bench.compare(work)
+                for delay, rate in ((10, 40e6), (10, 20e6)):
+                    with bench.over(delay, rate):
+                        name = (
+                            f"folders, sleep 20 ms; {2 * delay} ms away, {rate / 1e6:.0f} MB/s a connection"
+                        )
+                        bench.compare(Work(name, "s3://bench/big/", "folder", size // 4, "sleep", 0.02, big))
                 limit = options.samples * 100_000 // 4
                 for kind in ("sleep", "compute"):
                     work = Work(
                         f"samples, {kind} 1 ms", "s3://bench/small/", "sample", limit, kind, 0.001, samples
                     )
                     bench.compare(work)
+                with bench.over(10, 40e6):
+                    name = "samples, sleep 1 ms; 20 ms away"
+                    bench.compare(Work(name, "s3://bench/small/", "sample", limit, "sleep", 0.001, samples))
                 bench.ceiling("big", size)
                 bench.ceiling("small", options.samples * 100_000)
         finally:

@@ -27,6 +27,8 @@ from __future__ import annotations
 import errno
 from typing import Any, ClassVar
 
+from nbdata.redaction import frames_leak, scrub, scrub_data
+
 __all__ = [
     "AccessDenied",
     "AgentUnavailable",
@@ -42,6 +44,7 @@ __all__ = [
     "StoreUnavailable",
     "TransferFailed",
     "UnsafeMember",
+    "cleaned",
     "error_from_dict",
 ]
 
@@ -75,16 +78,27 @@ class NbdataError(Exception):
         remedy: str | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(scrub(message))
         self.message = message
         self.path = path
         self.expected = expected
         self.got = got
         self.remedy = remedy
         self.details: dict[str, Any] = dict(details or {})
+        self.scrub()
         if self.errno_code is not None:
             # Set on those that are OSErrors too, where `errno` is how callers tell them apart.
             setattr(self, "errno", self.errno_code)  # noqa: B010
+
+    def scrub(self) -> None:
+        """Take out what is known by now to be secret, or looks like it."""
+        self.message = scrub(self.message)
+        self.path, self.expected, self.got, self.remedy = (
+            value if value is None else scrub(str(value))
+            for value in (self.path, self.expected, self.got, self.remedy)
+        )
+        self.details = scrub_data(self.details)
+        self.args = (self.message,)
 
     def __str__(self) -> str:
         text = self.message
@@ -217,3 +231,40 @@ def error_from_dict(data: dict[str, Any]) -> NbdataError:
         remedy=data.get("remedy"),
         details=data.get("details"),
     )
+
+
+class WithheldError(Exception):
+    """Stands in a chain of causes for an error of another library that showed a secret."""
+
+
+def cleaned(error: BaseException) -> BaseException:
+    """The same error, with nothing secret in its chain of causes, nor in the local variables of its traceback.
+
+    A cause that shows a secret is replaced by a `WithheldError` with what of its text may be shown.
+    Tracebacks are kept but for those whose variables show a secret, as IPython's verbose mode would.
+    """
+    seen = set[int]()
+    chain: list[BaseException] = [error]
+    while chain:
+        at = chain.pop()
+        if id(at) in seen:
+            continue
+        seen.add(id(at))
+        if isinstance(at, NbdataError):
+            at.scrub()
+        if frames_leak(at.__traceback__):
+            at.__traceback__ = None
+        quiet = at.__suppress_context__
+        at.__cause__, at.__context__ = _showable(at.__cause__), _showable(at.__context__)
+        at.__suppress_context__ = quiet  # setting a cause changes it
+        chain += [inner for inner in (at.__cause__, at.__context__) if inner is not None]
+    return error
+
+
+def _showable(error: BaseException | None) -> BaseException | None:
+    if error is None or isinstance(error, (NbdataError, WithheldError)):
+        return error
+    told = f"{error!r}\n{error}"
+    if scrub(told) == told:
+        return error
+    return WithheldError(scrub(f"{type(error).__name__}: {error}"))

@@ -16,12 +16,13 @@ import inspect
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from nbdata.errors import BadOption
 from nbdata.paths import canonical
+from nbdata.redaction import Hidden, redacted, remember_options
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.sizes import parse_size
 
@@ -53,7 +54,8 @@ class Option:
         One sentence for ``%verb?`` and ``--help``.
     kind : str
         ``text``, ``place`` (a path or URL), ``path`` (local), ``flag``, ``size``, ``count``,
-        ``texts`` (repeatable), ``sample`` or ``pairs`` (KEY=VALUE, repeatable).
+        ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable) or ``optional`` (a flag that may
+        have a value: True, or that text).
     identity : bool
         Whether it decides which bytes end where, and so belongs to what *the same line* means.
     short : str
@@ -124,6 +126,19 @@ class Operation:
     # Worth nothing without the process that asked for it, and ends with its connection.
     bound: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # Before `dataclass` looks: it would make one that shows passwords in URLs.
+        cls.__repr__ = Operation.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{f.name}={_shown(getattr(self, f.name), options_of(type(self))[f.name][1])!r}"
+            for f in fields(self)
+            if f.repr
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def __post_init__(self) -> None:
         for name, (_, declared) in options_of(type(self)).items():
             value = getattr(self, name)
@@ -137,7 +152,9 @@ class Operation:
     def to_dict(self) -> dict[str, Any]:
         """Verb and options as JSON-able data; bindings are left out."""
         declared = options_of(type(self))
-        return {"verb": self.verb, **{n: getattr(self, n) for n, (_, o) in declared.items() if not o.binding}}
+        return Hidden(
+            {"verb": self.verb, **{n: getattr(self, n) for n, (_, o) in declared.items() if not o.binding}}
+        )
 
     def identity(self) -> str:
         """What *the same line* means: a hash of all that decides which bytes end where."""
@@ -197,10 +214,26 @@ class Operation:
         return slots.display().follow(slots.host().submit(self, background=False), quiet=quiet)
 
 
+def _shown(value: Any, declared: Option) -> Any:
+    """A value as its operation's repr has it."""
+    if declared.kind not in ("place", "path") or value is None:
+        return value
+    return tuple(map(redacted, value)) if isinstance(value, tuple) else redacted(value)
+
+
 def _checked(name: str, value: Any, declared: Option) -> Any:
     """One value in its canonical form, or BadOption."""
     kind = declared.kind
+    if kind == "pairs":
+        if not isinstance(value, Mapping):
+            raise BadOption(
+                f"{name.replace('-', '_')}: this is a {type(value).__name__}",
+                expected="a dictionary of options",
+            )
+        remember_options(value)
+        return Hidden(value)
     if kind in ("place", "path"):
+        remember_options({"": value})
         if isinstance(value, (list, tuple)):
             return tuple(canonical(v, name=name) for v in value)
         return canonical(value, name=name)
@@ -209,6 +242,10 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
     if kind == "flag":
         if not isinstance(value, bool):
             raise BadOption(f"--{name}: {value!r} is neither True nor False")
+        return value
+    if kind == "optional":
+        if not isinstance(value, bool) and not (isinstance(value, str) and value):
+            raise BadOption(f"--{name}: {value!r} is neither True, False nor a text")
         return value
     if kind == "count":
         return _count(name, value)
@@ -233,7 +270,7 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
 
 def _said(flag: str, value: Any, declared: Option, show: Callable[[str], str]) -> list[str]:
     """One option as words of a command line."""
-    if declared.kind == "flag":
+    if declared.kind == "flag" or value is True:
         return [flag]
     words = []
     for one in value if isinstance(value, tuple) else (value,):
@@ -305,9 +342,19 @@ class Context:
     target_id: tuple[str, int, int] | None = None
     owner: str = ""
 
+    def __post_init__(self) -> None:
+        for options in (
+            self.env,
+            self.storage_options,
+            self.target_options,
+            self.fsspec_conf,
+            self.filesystem,
+        ):
+            remember_options(options)
+
     def to_dict(self) -> dict[str, Any]:
         """All of it, secrets included: for the private socket only."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return Hidden({f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Context:
@@ -460,19 +507,16 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
 
     It returns the Report; with ``dry_run=True`` the Plan, with ``background=True`` the Job.
     """
-    declared = options_of(cls)
 
     def run_verb(
         *args: Any, dry_run: bool = False, background: bool = False, quiet: bool = False, **options: Any
     ) -> Any:
-        for name in options:
-            if name not in declared:
-                raise BadOption(f"{cls.verb}: unknown option {name!r}", remedy=suggest(name, list(declared)))
-        try:
-            bound = signature.bind(*args, **options)
-        except TypeError as error:
-            raise BadOption(f"{cls.verb}: {error}", remedy=f"See help(nbdata.{cls.verb})") from None
-        operation = cls(*bound.args, **bound.kwargs)
+        operation = _made(cls, signature, args, options)
+        del args, options  # a traceback of what comes now may show local variables
+        if isinstance(operation, BadOption):
+            raise operation
+        if background and cls.bound:
+            raise BadOption(f"{cls.verb}: there is no background: it ends with the loop over it")
         if dry_run:
             return operation.plan()
         if background:
@@ -484,6 +528,7 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False)
         for name in ("dry_run", "background", "quiet")
+        if not (cls.bound and name == "background")
     ]
     functools.update_wrapper(run_verb, cls, assigned=("__module__",), updated=())
     run_verb.__name__ = run_verb.__qualname__ = cls.verb
@@ -491,6 +536,24 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
     run_verb.__signature__ = signature.replace(parameters=[*parameters, *extra])  # type: ignore[attr-defined]
     del run_verb.__wrapped__  # type: ignore[attr-defined]
     return run_verb
+
+
+def _made(
+    cls: type[_Op], signature: inspect.Signature, args: tuple[Any, ...], options: dict[str, Any]
+) -> _Op | BadOption:
+    """The operation that a call means, or what is wrong with it: without the frames that hold what was given."""
+    declared = options_of(cls)
+    for name in options:
+        if name not in declared:
+            return BadOption(f"{cls.verb}: unknown option {name!r}", remedy=suggest(name, list(declared)))
+    try:
+        bound = signature.bind(*args, **options)
+    except TypeError as error:
+        return BadOption(f"{cls.verb}: {error}", remedy=f"See help(nbdata.{cls.verb})")
+    try:
+        return cls(*bound.args, **bound.kwargs)
+    except BadOption as error:
+        return error.with_traceback(None)
 
 
 def numpydoc(cls: type[Operation]) -> str:
@@ -503,8 +566,7 @@ def numpydoc(cls: type[Operation]) -> str:
     lines += [
         "dry_run : flag, default False",
         "    Return the Plan (objects, bytes, space) and move nothing.",
-        "background : flag, default False",
-        "    Return the Job at once.",
+        *([] if cls.bound else ["background : flag, default False", "    Return the Job at once."]),
         "quiet : flag, default False",
         "    Show no progress and no result.",
     ]

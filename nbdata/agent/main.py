@@ -11,6 +11,7 @@ import time
 from nbdata.agent.server import Server
 from nbdata.agent.sockets import listen
 from nbdata.engine.runner import load_all
+from nbdata.redaction import ScrubbedStream
 from nbdata.runtime import Endpoint, build_id, file_lock, runtime_folder
 
 __all__ = ["main"]
@@ -28,6 +29,8 @@ def main(name: str) -> None:
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")  # the user's model is worth more than a transfer that can go on
+    # Whatever is written to the log, also by libraries: it lies on the disk.
+    sys.stderr = sys.stdout = ScrubbedStream(sys.stderr)
     load_all()
     server = Server(endpoint)
     signal.signal(signal.SIGTERM, lambda *_: server.stop_now())

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-# Jupyter interrupts a kernel before it restarts it, and the process is gone 0.14 s later (measured). So an
-# interrupt only holds the bytes, and becomes a cancel unless the connection is gone by then.
-_RESTART_WINDOW = 0.8
+# Jupyter interrupts a kernel before it restarts it, and the process is gone 0.14 s later (measured; on a busy machine
+# after more than a second). So an interrupt only holds the bytes, and becomes a cancel unless the connection is gone
+# by then.
+_RESTART_WINDOW = 2.0
 _SNAPSHOT_EVERY = 0.25
 # Bytes of a list of jobs beside the jobs.
 _REST = 1 << 10

@@ -8,12 +8,13 @@ from typing import Any
 
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
+from nbdata.redaction import remember_options
 from nbdata.runtime import runtime_folder, state_folder
 
 __all__ = ["bindings_of", "capture", "only_here"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
-_SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy"}
+_SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
 
 
 def capture(operation: Operation) -> Context:
@@ -21,6 +22,8 @@ def capture(operation: Operation) -> Context:
     umask = _umask()
     options = getattr(operation, "storage_options", None)
     filesystem = getattr(operation, "fs", None)
+    if filesystem is not None:
+        remember_options({"fs": getattr(filesystem, "storage_options", None)})
     state = state_folder()
     if not _writable(state):
         state = os.path.join(runtime_folder(), "state")

@@ -24,7 +24,7 @@ __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
 
 # Seconds for which an interrupted kernel shows the agent that it is still there; longer than the agent waits.
-_LINGER = 3.0
+_LINGER = 6.0
 # Seconds to wait until a stream that was left has deleted what it had on the disk.
 _RELEASED = 10.0
 # Seconds for an answer that needs no work.

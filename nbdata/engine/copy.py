@@ -20,8 +20,9 @@ from nbdata.paths import glob_base
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location
 from nbdata.transfer.index import Index
+from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
-from nbdata.transfer.selection import Entry, Selection, unrepresentable
+from nbdata.transfer.selection import Entry, Selection
 from nbdata.verbs.copy import Copy
 
 __all__ = ["perform", "plan"]

@@ -15,7 +15,8 @@ from typing import Any
 from nbdata.caching.folder import room_of
 from nbdata.formats.samples import by_sample
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.selection import Entry, unrepresentable
+from nbdata.transfer.names import unrepresentable
+from nbdata.transfer.selection import Entry
 
 __all__ = ["Group", "ItemFile", "grouped"]
 

@@ -22,6 +22,7 @@ from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
 from nbdata.transfer.index import Index, Record
+from nbdata.transfer.names import decoded
 from nbdata.transfer.partials import validator
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Selection
@@ -55,8 +56,14 @@ def plan(run: Run) -> Plan:
     index = Index(run.context.state_dir, op.source, op.target, _identity(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
     kept = set[str]()
+    detail: dict[str, object]
     for entry in Selection.of(op).apply(found.entries):
-        key = name or key_at(target, entry.path)
+        key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
+        if key in kept:
+            detail = {"reason": f"another file has the same key, {key}"}
+            out.count("unrepresentable", entry.info.size)
+            rows.add(Row(entry.path, "unrepresentable", entry.info.size, detail))
+            continue
         kept.add(key)
         path = "/" + entry.info.key
         try:
@@ -74,7 +81,7 @@ def plan(run: Run) -> Plan:
                 out.needed += round_up(local.st_size, block)
                 out.inodes += 1
         out.count(decision.action, local.st_size)
-        detail: dict[str, object] = {"key": key, "file": path, "mtime_ns": local.st_mtime_ns}
+        detail = {"key": key, "file": path, "mtime_ns": local.st_mtime_ns}
         if decision.reason:
             detail["reason"] = decision.reason
         if there is not None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from nbdata.engine.datasets import is_ours
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.index import Index
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter
@@ -46,6 +46,12 @@ def key_at(target: Location, path: str) -> str:
 
 def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> dict[str, ObjectInfo]:
     """What stands at the target already, by key."""
+    if target.store.read_only:
+        raise BadOption(
+            "the target can only be read",
+            path=target.place,
+            remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
+        )
     if overwrite == "always" and not delete:
         return {}
     try:

@@ -11,10 +11,10 @@ from nbdata.engine.leases import Leases
 from nbdata.engine.spool import RowFile
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.operation import Context, Operation
+from nbdata.redaction import redacted
 from nbdata.report import Report, Row
 from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
-from nbdata.stores.redaction import redacted
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.control import Control
 
@@ -46,6 +46,8 @@ class Run:
         Where it hands out items, while it is performed.
     bindings : dict
         Objects of this process: ``fs``.
+    only_plan : bool
+        Whether the plan is all that is asked for.
     """
 
     operation: Operation
@@ -55,6 +57,7 @@ class Run:
     bindings: dict[str, object] = field(default_factory=dict)
     reservation: Reservation | None = None
     leases: Leases | None = None
+    only_plan: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
 
     def open(self, place: str) -> Location:

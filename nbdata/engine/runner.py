@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -17,18 +18,35 @@ from typing import Protocol
 from nbdata.engine.leases import Leases
 from nbdata.engine.run import Run
 from nbdata.engine.task import Task
+from nbdata.errors import cleaned
 from nbdata.operation import Context, Operation
+from nbdata.redaction import redacted, scrub, scrub_data
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
-from nbdata.stores.redaction import redacted
 from nbdata.transfer.locks import TargetLock
 
-__all__ = ["Planning", "load_all", "make_plan", "new_task", "perform"]
+__all__ = ["Planning", "command_line", "load_all", "make_plan", "new_task", "perform"]
 
 # Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
-_VERBS = ("pull", "push", "copy", "md5check", "untar_volumes", "cache_stream", "quota", "cleanup", "probe")
+# Storage options that say where and how, and are no secrets.
+_TOLD = (
+    *("endpoint_url", "client_kwargs.endpoint_url", "region", "client_kwargs.region_name", "profile", "anon"),
+    *("requester_pays", "addressing_style"),
+)
+_VERBS = (
+    "pull",
+    "push",
+    "copy",
+    "md5check",
+    "untar_volumes",
+    "cache_stream",
+    "quota",
+    "cleanup",
+    "probe",
+    "complete",
+)
 
 
 class _Verb(Protocol):
@@ -66,9 +84,12 @@ def make_plan(
     operation: Operation, context: Context, control: Task, folder: str, bindings: Mapping[str, object]
 ) -> Plan:
     """The plan, with the room at its target; writes nothing but its rows."""
-    run = Run(operation, context, control, folder, dict(bindings))
+    run = Run(operation, context, control, folder, dict(bindings), only_plan=True)
     try:
         return _planned(run)
+    except Exception as error:
+        cleaned(error)
+        raise
     finally:
         run.close()
 
@@ -86,6 +107,7 @@ def _planned(run: Run) -> Plan:
         if not planned.fits:
             error = not_enough(where, planned.needed, planned.inodes, room)
             planned.notes.append(str(error))
+    planned.notes = scrub_data(planned.notes)
     return planned
 
 
@@ -96,13 +118,36 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
         Snapshot(
             id=secrets.token_hex(2),
             verb=operation.verb,
-            source=source,
-            target=target,
+            source=scrub(source),
+            target=scrub(target),
             background=background,
             owner=context.owner,
-            command=operation.line(redacted),
+            command=scrub(command_line(operation, context)),
         )
     )
+
+
+def command_line(operation: Operation, context: Context) -> str:
+    """The words that say it again, on the same server; what may be secret is left out."""
+    line = operation.line(redacted)
+    if not line:
+        return ""
+    words = []
+    for flag, options in (("--option", context.storage_options), ("--target-option", context.target_options)):
+        for name, value in _flat(options):
+            if name in _TOLD and isinstance(value, (str, bool, int)):
+                text = redacted(value) if isinstance(value, str) else str(value).lower()
+                words += [flag, f"{name}={text}"]
+    return f"{line} {shlex.join(words)}" if words else line
+
+
+def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Nested options by the names that ``--option`` has for them."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def perform(

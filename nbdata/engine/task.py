@@ -19,7 +19,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from nbdata.errors import Cancelled, NbdataError, TransferFailed
+from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
+from nbdata.redaction import scrub, scrub_data
 from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
 
 __all__ = ["ALLOWED", "Task"]
@@ -76,9 +77,10 @@ class Task:
             else:
                 self._end("CANCELLED" if self._stopping or isinstance(error, Cancelled) else "FAILED", error)
         except BaseException as error:
+            import sys
             import traceback
 
-            traceback.print_exc()  # into the agent's log: this is a fault of ours
+            sys.stderr.write(scrub(traceback.format_exc()))  # into the agent's log: this is a fault of ours
             self._end("FAILED", NbdataError(f"internal error: {type(error).__name__}: {error}"))
         else:
             failed = report.state == "FAILED"
@@ -108,6 +110,10 @@ class Task:
                 )
             report.state = state
             now.seconds = report.seconds = time.monotonic() - self._began
+            for told in ("failures", "notes", "headline", "details", "tables"):
+                setattr(report, told, scrub_data(getattr(report, told)))
+            if error is not None:
+                cleaned(error)
             self.report, self.error = report, error
             now.error = error.to_dict() if error else None
             if state == "CANCELLED" and now.state != "CANCELLING":
@@ -241,6 +247,14 @@ class Task:
             self._now.files_total, self._now.bytes_total = files, bytes
             self._touch()
 
+    def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
+        """Add to the totals, where they are known."""
+        with self._changed:
+            now = self._now
+            now.files_total = None if now.files_total is None else now.files_total + files
+            now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
+            self._touch()
+
     def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
         """Add to what is done; negative bytes take back what has to be done again."""
         with self._changed:
@@ -313,7 +327,7 @@ def _failure(report: Report) -> TransferFailed:
     content = any(name in bad for name in ("mismatch", "missing"))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
-        remedy="Get these again from where they came"
+        remedy="md5check --repair SOURCE gets these again from where they came"
         if content
         else "The rest was done; the same line tries only these again",
     )

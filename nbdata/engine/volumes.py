@@ -18,7 +18,7 @@ from nbdata.archives.volumes import choose_set, guess_format
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
 from nbdata.errors import BadOption, NotFound, StoreUnavailable
-from nbdata.paths import glob_base, has_glob
+from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, Location, ObjectInfo, Store
 from nbdata.transfer.control import Control
@@ -213,7 +213,7 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
         entries.setdefault(first, single)
     else:
         first = None
-        found = find(run, source if has_glob(source) else source.rstrip("/") + "/")
+        found = find(run, source if has_glob(source) else as_folder(source))
         entries = {e.path: e.info for e in found.entries}
         if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
             entries = {name: info for name, info in entries.items() if "/" not in name} or entries

@@ -187,4 +187,4 @@ def remedy(error: Exception) -> str:
     """What the user can do about it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
-    return "Check the endpoint (endpoint_url or AWS_ENDPOINT_URL), the network and the proxy settings"
+    return "Check the address (for S3: endpoint_url or AWS_ENDPOINT_URL), the network and the proxy settings"

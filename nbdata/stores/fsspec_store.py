@@ -16,11 +16,12 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.redaction import redacted
 from nbdata.stores.base import Body, ObjectInfo, Source, Store, fill
 from nbdata.stores.local import PARTIAL
-from nbdata.stores.redaction import redacted
 
 __all__ = ["FsspecStore"]
 
@@ -35,30 +36,57 @@ _UNREACHED = {
     "ProxyConnectionError",
     "ClientConnectorError",
 }
+# Protocols whose keys are whole URLs.
+_BY_URL = ("http://", "https://")
 _BROKEN = {"HTTPClientError", "ClientConnectionError", "ClientPayloadError", "ResponseParserError"}
 
 
 class FsspecStore(Store):
     """A file system object of fsspec.
 
+    Where keys are URLs (http), they are without user, password and query, which may be a signature: keys are in plans,
+    reports and names of files.
+
     Parameters
     ----------
     fs : fsspec.AbstractFileSystem
+    place : str
+        The URL it is opened for; its user, password and query go along with each request below it.
     """
 
-    def __init__(self, fs: Any) -> None:
+    def __init__(self, fs: Any, place: str = "") -> None:
         self._fs = fs
+        self._opened = urlsplit(place) if place.startswith(_BY_URL) else None
+        self._queries: dict[str, str] = {}  # of listed URLs that have one of their own
         protocol = fs.protocol
         self.name = protocol if isinstance(protocol, str) else protocol[0]
         # Paths of some file systems begin with a slash (memory, sftp), of others not (s3).
         self._slash = "/" if str(getattr(fs, "root_marker", "")) == "/" else ""
-        self._whole = self.name in _WHOLE
+        self._whole = self.below_objects = self.name in _WHOLE
 
     def _path(self, key: str) -> str:
-        return self._slash + key
+        return self._url(key) if key.startswith(_BY_URL) else self._slash + key
+
+    def _url(self, key: str) -> str:
+        """A key as it is asked for."""
+        parts, opened = urlsplit(key), self._opened
+        query = self._queries.get(key, parts.query)
+        if opened is None or parts.netloc != opened.netloc.rpartition("@")[2]:
+            return urlunsplit(parts._replace(query=query))
+        return urlunsplit(parts._replace(netloc=opened.netloc, query=query or opened.query))
+
+    def key_of(self, url: str) -> str:
+        """A URL without what may be secret."""
+        parts = urlsplit(url)
+        key = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+        if parts.query and (self._opened is None or parts.query != self._opened.query):
+            self._queries[key] = parts.query
+        return key
 
     def _info(self, path: str, found: dict[str, Any]) -> ObjectInfo:
         size = found.get("size")
+        if path.startswith(_BY_URL):
+            path = self.key_of(path)
         etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
         time = (
             found.get("LastModified") or found.get("mtime") or found.get("modified") or found.get("created")

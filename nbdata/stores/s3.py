@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import base64
-import calendar
 import hashlib
-import os
 import re
-import threading
-import time
 import xml.etree.ElementTree as ET
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from email.utils import parsedate
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import ResponseBody, http_time, iso_time, refuse_another, start_of
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Origin, Pool, Response
+from nbdata.stores.pools import pool_of
 from nbdata.stores.s3_errors import error_of, new_region
 from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Signer, quote_path, quote_query
 
@@ -40,23 +37,6 @@ _KEPT = {
 # Inside the class `list` is the method.
 _Keys = list[str]
 
-_pools: dict[tuple[Origin, object], Pool] = {}
-_pools_lock = threading.Lock()
-
-
-def _pool(origin: Origin, identity: object) -> Pool:
-    """The connections of one identity to one origin: never shared between identities."""
-    with _pools_lock:
-        return _pools.setdefault((origin, identity), Pool(origin))
-
-
-def _after_fork() -> None:
-    global _pools_lock
-    _pools_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
 
 class _Aim(NamedTuple):
     """Where requests go, and how they are signed."""
@@ -74,6 +54,7 @@ class S3Store(Store):
     Parameters
     ----------
     bucket : str
+        Empty for the service itself, whose `children` are the buckets.
     config : S3Config
     stop : Stop, optional
         Ends blocking calls.
@@ -93,7 +74,7 @@ class S3Store(Store):
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
-        self._aimed = aim = _Aim(region, prefix, origin.netloc, _pool(origin, config.identity), signer)
+        self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim
 
     # -- one request --------------------------------------------------------------------------
@@ -210,7 +191,7 @@ class S3Store(Store):
                     last,
                     int(item.findtext("Size") or -1),
                     etag=item.findtext("ETag") or "",
-                    modified=_iso_time(item.findtext("LastModified")),
+                    modified=iso_time(item.findtext("LastModified")),
                 )
             if root.findtext("IsTruncated") != "true":
                 return
@@ -227,6 +208,17 @@ class S3Store(Store):
                 )
             query.pop("continuation-token", None)
             query |= {"start-after": last, "marker": last}
+
+    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
+        if not self._bucket:
+            names = (bucket.findtext("Name") or "" for bucket in self._xml("GET", "", {}).iter("Bucket"))
+            return tuple(f"{name}/" for name in names if name.startswith(prefix))[:limit]
+        query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
+        root = self._xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
+        decode = _decoded if root.findtext("EncodingType") == "url" else str
+        folders = [decode(item.findtext("Prefix") or "") for item in root.iterfind("CommonPrefixes")]
+        keys = [decode(item.findtext("Key") or "") for item in root.iterfind("Contents")]
+        return tuple(sorted([*folders, *(key for key in keys if not key.endswith("/"))]))[:limit]
 
     def head(self, key: str) -> ObjectInfo:
         response = self._send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
@@ -250,7 +242,7 @@ class S3Store(Store):
 
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
-    ) -> _S3Body:
+    ) -> ResponseBody:
         headers = {"x-amz-checksum-mode": "ENABLED"}
         query: dict[str, str] = {}
         ranged = start > 0 or end is not None
@@ -276,27 +268,17 @@ class S3Store(Store):
             raise
         info = _info_of(key, response)
         try:
-            self._refuse_another(key, info, match)
+            refuse_another(f"{self.name}/{key}", info, match)
         except SourceChanged:
             response.close()
             raise
-        return _S3Body(response, info, _start_of(response) if ranged and response.status == 206 else 0)
+        return ResponseBody(response, info, start_of(response) if ranged and response.status == 206 else 0)
 
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> _S3Body:
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
         """The empty body of a range beyond the end."""
         info = self.head(key)
-        self._refuse_another(key, info, match)
-        return _S3Body(None, info, start)
-
-    def _refuse_another(self, key: str, info: ObjectInfo, match: ObjectInfo | None) -> None:
-        if match is not None and _differs(info, match):
-            raise SourceChanged(
-                "the object changed while it was read",
-                path=f"{self.name}/{key}",
-                expected=match.etag,
-                got=info.etag,
-                remedy="Run the same line again: it takes the new version",
-            )
+        refuse_another(f"{self.name}/{key}", info, match)
+        return ResponseBody(None, info, start)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -402,22 +384,6 @@ class S3Store(Store):
                 self._send("DELETE", key, ok=(200, 204, 404)).close()
 
 
-class _S3Body:
-    """A response as a Body."""
-
-    def __init__(self, response: Response | None, info: ObjectInfo, start: int) -> None:
-        self._response = response
-        self.info, self.start = info, start
-        self.length = response.length if response else 0
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        return self._response.readinto(buffer) if self._response else 0
-
-    def close(self) -> None:
-        if self._response:
-            self._response.close()
-
-
 class _S3Upload(Upload):
     """A multipart upload to one key."""
 
@@ -500,26 +466,46 @@ def _info_of(key: str, response: Response) -> ObjectInfo:
     headers = response.headers
     size = headers.get("content-length", "")
     total = headers.get("content-range", "").rpartition("/")[2]
-    # Other types (COMPOSITE) are checksums of part checksums.
-    whole = headers.get("x-amz-checksum-type", "FULL_OBJECT") == "FULL_OBJECT"
-    checksums = {}
-    for name in ("sha256", "sha1", "crc32c"):
-        value = headers.get(f"x-amz-checksum-{name}", "")
-        if value and whole and "-" not in value:
-            checksums[name] = base64.b64decode(value).hex()
+    whole, composite = _checksums_of(headers)
     return ObjectInfo(
         key,
         int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
         etag=headers.get("etag", ""),
-        modified=_http_time(headers.get("last-modified")),
+        modified=http_time(headers.get("last-modified")),
         # A strong ETag tells versions apart as well, and asking by version id takes a permission of its own.
         version=""
         if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
         else headers.get("x-amz-version-id", "").replace("null", ""),
-        checksums=checksums,
+        checksums=whole,
+        composite=composite,
         encrypted=_encrypted(response),
         headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
     )
+
+
+# Algorithms by which S3 keeps checksums, and the bytes of their digests.
+_STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
+
+
+def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
+    whole, composite = dict[str, str](), dict[str, str]()
+    kind = headers.get("x-amz-checksum-type", "")
+    count = headers.get("etag", "").strip('"').partition("-")[2]
+    for name, length in _STORED.items():
+        value, _, parts = headers.get(f"x-amz-checksum-{name}", "").partition("-")
+        try:
+            digest = base64.b64decode(value, validate=True)
+        except ValueError:
+            continue
+        if len(digest) != length:  # a store that answers another algorithm's, or none
+            continue
+        if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
+            composite[name] = f"{digest.hex()}-{parts or count}"
+        elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
+            whole[name] = digest.hex()
+        # Else it is of an object in parts, and nothing tells which of the two it is.
+    return whole, composite
 
 
 def _keys_of(config: S3Config) -> tuple[str, ...]:
@@ -539,32 +525,3 @@ def _written(key: str, size: int, response: Response) -> ObjectInfo:
     return ObjectInfo(
         key, size, etag=info.etag, version=info.version, checksums=info.checksums, encrypted=info.encrypted
     )
-
-
-def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
-    """Whether an answer is of another version than was listed, although the store let it pass."""
-    if match.size >= 0 and info.size >= 0 and match.size != info.size:
-        return True
-    if match.etag and info.etag:
-        return match.etag.strip('"') != info.etag.strip('"')
-    if match.modified is not None and info.modified is not None:
-        return int(match.modified) != int(info.modified)
-    return False
-
-
-def _start_of(response: Response) -> int:
-    text = response.headers.get("content-range", "")
-    start = text.removeprefix("bytes ").partition("-")[0]
-    return int(start) if start.isdigit() else -1
-
-
-def _iso_time(text: str | None) -> float | None:
-    try:
-        return float(calendar.timegm(time.strptime((text or "")[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return None
-
-
-def _http_time(text: str | None) -> float | None:
-    parsed = parsedate(text) if text else None
-    return float(calendar.timegm(parsed)) if parsed else None

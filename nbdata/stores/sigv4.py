@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from nbdata.redaction import remember
+
 __all__ = ["EMPTY", "UNSIGNED", "Identity", "Signer", "quote_path", "quote_query"]
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -33,6 +35,9 @@ class Identity:
     token: str = field(default="", repr=False)
     source: str = "storage options"
     expires: float | None = None
+
+    def __post_init__(self) -> None:
+        remember(self.key, self.secret, self.token)
 
 
 def quote_path(key: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nbdata.errors import BadOption, NotFound
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "unrepresentable"]
+__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "read_paths"]
 
 
 @dataclass(frozen=True)
@@ -90,24 +90,13 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
     return passes
 
 
-def unrepresentable(path: str) -> str | None:
-    """Why a relative path cannot be a file below a target folder, or None if it can.
-
-    Beside what a POSIX disk cannot hold, a component ``.nbdata`` is refused at every depth and in any case:
-    a bucket could forge the records of partials there.
-    """
-    if "\0" in path:
-        return "holds a NUL"
-    for part in path.split("/"):
-        if part == "":
-            return "has an empty component ('//', or a slash at an end)"
-        if part in (".", ".."):
-            return f"has a component {part!r}"
-        if part.lower() == ".nbdata":
-            return "lies below .nbdata, which is nbdata's own"
-        if len(os.fsencode(part)) > 255:
-            return "has a component of more than 255 bytes"
-    return None
+def read_paths(file: str) -> set[str]:
+    """The relative paths in a file, one a line; NotFound if it cannot be read."""
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as lines:
+            return {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
+    except OSError as error:
+        raise NotFound("--files-from: cannot be read", path=file) from error
 
 
 def _draw(seed: int, path: str) -> int:
@@ -163,11 +152,7 @@ class Selection:
 
     def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         assert self.files_from is not None
-        try:
-            with open(self.files_from, encoding="utf-8", errors="surrogateescape") as lines:
-                wanted = {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
-        except OSError as error:
-            raise NotFound("--files-from: cannot be read", path=self.files_from) from error
+        wanted = read_paths(self.files_from)
         for entry in entries:
             if entry.path in wanted:
                 wanted.discard(entry.path)

@@ -57,6 +57,12 @@ class Pull(Selecting, Storing):
         choices=("auto", "none", "md5", "sha256", "crc32c"),
     )
     size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
+    encode_names: bool = option(
+        False,
+        "Also fetch objects whose keys can be no file names (a/../b, a//b, over 255 bytes …), under other names, from "
+        "which push --encode-names makes the same keys again.",
+        kind="flag",
+    )
 
     def __post_init__(self) -> None:
         if self.target is None and isinstance(self.source, (str, os.PathLike)):

@@ -47,6 +47,9 @@ class Push(Selecting, Storing):
         choices=("auto", "none", "md5"),
     )
     size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
+    encode_names: bool = option(
+        False, "Files that pull --encode-names gave other names get their keys again.", kind="flag"
+    )
     part_size: int | None = option(
         None,
         "Size of the parts of a multipart upload (None: from the file's size).",

@@ -88,7 +88,7 @@ def test_the_stop_button_stops_within_a_second_and_the_line_continues(
     out = kernel.collect(cell)
     assert time.monotonic() - began < 1
     assert out.error == "Cancelled: pull was interrupted. The same line continues"
-    wait_for("CANCELLED", 2)
+    wait_for("CANCELLED", 10)
     answered = slow.answered
     time.sleep(0.5)
     assert slow.answered - answered < 100_000, "bytes flow although it was stopped"

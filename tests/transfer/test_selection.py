@@ -1,4 +1,4 @@
-"""Globs, what a disk cannot hold, samples and limits."""
+"""Globs, samples and limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex, unrepresentable
+from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,6 @@ def test_a_pattern_without_a_slash_matches_at_any_depth() -> None:
 def test_an_unfinished_bracket_is_a_mistake() -> None:
     with pytest.raises(BadOption, match="unfinished bracket"):
         glob_regex("a[b")
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["a//b", "/a", "a/", "../a", "a/..", "./a", "a\0b", "x" * 256, ".nbdata/a", "a/.NBData/b", "a/.nbdata"],
-)
-def test_what_a_disk_cannot_hold_or_must_not_is_unrepresentable(path: str) -> None:
-    assert unrepresentable(path)
-
-
-@given(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
-def test_any_other_name_is_representable(name: str) -> None:
-    if name not in (".", "..") and name.lower() != ".nbdata":
-        assert unrepresentable(f"folder/{name}") is None
 
 
 def entries(count: int) -> list[Entry]:

@@ -1,0 +1,251 @@
+"""What may be shown: the one place that takes secrets out of places, texts, data and errors.
+
+Secrets are kept out of what is written in the first place: options and environments have no repr, and places are shown
+by `redacted`. Below that are two nets, through which every error, log and report goes (`scrub`). Values that came in as
+a secret option, variable or credential are remembered, in the memory of this process only (`remember`), and cut out of
+every text. And what looks like a secret is cut out wherever it stands: signatures, tokens, passwords of URLs.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, TextIO
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
+
+__all__ = [
+    "AZURE_SCHEMES",
+    "S3_SCHEMES",
+    "Hidden",
+    "ScrubbedStream",
+    "frames_leak",
+    "is_secret_name",
+    "redacted",
+    "remember",
+    "remember_options",
+    "scrub",
+    "scrub_data",
+]
+
+#: Protocols of S3, in whose URLs no password and no query can be: "@" and "?" are of the key.
+S3_SCHEMES = ("s3", "s3a", "obs")
+#: Protocols of Azure; what stands before "@" is the container.
+AZURE_SCHEMES = ("az", "abfs", "abfss")
+
+_MARK = "…"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# Shorter values are in too many words that are no secrets to be cut out of texts.
+_SHORTEST = 8
+# Of a query, whatever the parameter is called.
+_SHORTEST_UNNAMED = 16
+# Values that are remembered, the newest; tokens are renewed for as long as a process lives.
+_KEPT = 2048
+
+_SECRET_NAME = re.compile(
+    r"secret|token|passw|passphrase|pwd|credential|signature|authorization|cookie|connection_string"
+    r"|(^|[_-])(key|sas|sig|auth)($|[_-])|^(username|keyid|accesskeyid|awsaccesskeyid|googleaccessid)$",
+    re.IGNORECASE,
+)
+_NO_SECRET_NAME = re.compile(
+    r"_(file|filename|path|dir|uri|url|endpoint)$|^google_application_credentials$", re.IGNORECASE
+)
+_PARAMETERS = (
+    r"(?:x-(?:amz|goog|oss|obs)-)(?:signature|credential|security-token)"
+    r"|signature|sig|awsaccesskeyid|googleaccessid|ossaccesskeyid|security-token|access_token"
+)
+_LOOKS = (
+    # of a query, of a signed header, of a form
+    (re.compile(rf"(?<![\w-])({_PARAMETERS})=(?!{_MARK})[^&\s\"'<>#,;]+", re.IGNORECASE), rf"\1={_MARK}"),
+    (
+        re.compile(
+            r"\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)(?![\s\"'…])[^\r\n\"']+", re.IGNORECASE
+        ),
+        rf"\1{_MARK}",
+    ),
+    (re.compile(r"\b(bearer|basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
+    # user:password@ of a URL
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _MARK),
+)
+
+_known: dict[str, None] = {}
+_lock = threading.Lock()
+_pattern: re.Pattern[str] | None = None
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def redacted(place: str) -> str:
+    """A place as users, logs and records may see it: no password, and no query, which may be a signature."""
+    if not _URL.match(place):
+        return place
+    scheme, _, rest = place.partition("://")
+    if "@" not in rest and "?" not in rest:
+        return place
+    if scheme.lower() in AZURE_SCHEMES:
+        return place
+    if scheme.lower() in (*S3_SCHEMES, "gs", "gcs"):
+        bucket, slash, key = rest.partition("/")
+        return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
+    try:
+        parts = urlsplit(place)
+    except ValueError:  # brackets that are no address
+        return f"{scheme}://{_MARK}"
+    netloc = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, netloc, parts.path, _MARK if parts.query else "", ""))
+
+
+# -- what is remembered -------------------------------------------------------------------------
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether an option, a variable or a header of this name holds a secret."""
+    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET_NAME.search(name)
+
+
+def remember(*values: str) -> None:
+    """Cut these values out of every text from now on, as they are and as URLs and JSON write them."""
+    global _pattern
+    forms = [form for value in values for form in _forms(value) if len(form) >= _SHORTEST]
+    if all(form in _known for form in forms):
+        return
+    with _lock:
+        for form in forms:
+            _known.pop(form, None)
+            _known[form] = None
+        for old in list(_known)[:-_KEPT]:
+            del _known[old]
+        longest_first = sorted(_known, key=len, reverse=True)
+        _pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+
+def remember_options(options: Mapping[str, Any] | None) -> None:
+    """Remember the secrets among options, variables or headers, by their names; and those in URLs among them."""
+    if options:
+        remember(*_secrets_in(options, ""))
+
+
+def _secrets_in(value: Any, name: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _secrets_in(one, str(key))
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _secrets_in(one, name)
+    elif isinstance(value, str):
+        if is_secret_name(name):
+            yield value
+            yield value.partition(" ")[2]  # "Bearer …"
+        yield from _secrets_of_url(value, proxy=name.lower().endswith("_proxy"))
+
+
+def _secrets_of_url(text: str, *, proxy: bool = False) -> Iterator[str]:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "", text
+        if not proxy:
+            return
+    netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    # A proxy's URL has no path: what stands before the last "@" is its password, even if that was not escaped.
+    user, _, password = (rest if proxy else netloc).rpartition("@")[0].partition(":")
+    if password:
+        yield from (password, base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
+    if scheme.lower() in S3_SCHEMES:
+        return
+    for name, value in parse_qsl(rest.partition("?")[2].partition("#")[0], errors="replace"):
+        if is_secret_name(name) or len(value) >= _SHORTEST_UNNAMED:
+            yield value
+
+
+def _forms(value: str) -> set[str]:
+    plain = value.strip()
+    forms = {plain, unquote(plain)}
+    forms |= {quote(form, safe=safe, errors="replace") for form in forms for safe in ("", "/")}
+    forms |= {quote_plus(plain, errors="replace"), plain.replace("\\", "\\\\").replace('"', '\\"')}
+    return forms
+
+
+# -- texts and data -----------------------------------------------------------------------------
+
+
+def scrub(text: str) -> str:
+    """A text without what is known to be secret, and without what looks like it."""
+    pattern = _pattern
+    if pattern is not None:
+        text = pattern.sub(_MARK, text)
+    for looks, shown in _LOOKS:
+        text = looks.sub(shown, text)
+    return text
+
+
+def scrub_data(data: Any, *, names: bool = False) -> Any:
+    """JSON-able data with every text in it scrubbed; with `names` whatever has a secret name is left out altogether."""
+    if isinstance(data, str):
+        return scrub(data)
+    if isinstance(data, Mapping):
+        return {
+            key: _MARK
+            if names and isinstance(value, str) and is_secret_name(str(key))
+            else scrub_data(value, names=names)
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [scrub_data(value, names=names) for value in data]
+    return data
+
+
+class Hidden(dict[str, Any]):
+    """A dictionary that may hold secrets, and whose repr holds none: tracebacks show local variables."""
+
+    def __repr__(self) -> str:
+        return repr(scrub_data(dict(self), names=True))
+
+
+class ScrubbedStream:
+    """A text stream that lets no secret through; for logs, to which everybody writes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write it without its secrets."""
+        self._stream.write(scrub(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+# -- what tracebacks show -----------------------------------------------------------------------
+
+
+def frames_leak(trace: TracebackType | None) -> bool:
+    """Whether a local variable of a frame shows a secret, as verbose tracebacks would."""
+    while trace is not None:
+        if any(_leaks(value, 3) for value in list(trace.tb_frame.f_locals.values())):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _leaks(value: Any, depth: int) -> bool:
+    if isinstance(value, Hidden) or value is None or isinstance(value, (bool, int, float, type)):
+        return False
+    if isinstance(value, Mapping):
+        named = any(isinstance(v, str) and v and is_secret_name(str(k)) for k, v in list(value.items())[:200])
+        return named or (depth > 0 and any(_leaks(v, depth - 1) for v in list(value.values())[:200]))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return depth > 0 and any(_leaks(v, depth - 1) for v in list(value)[:200])
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value[:65536]).decode("latin-1")
+    elif not isinstance(value, str):
+        try:
+            value = repr(value)
+        except Exception:
+            return False
+    text: str = value[:65536]
+    return scrub(text) != text or redacted(text) != text

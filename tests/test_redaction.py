@@ -1,0 +1,97 @@
+"""What is taken out of places, texts and errors, and what is left."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+import nbdata
+from nbdata.errors import NbdataError, WithheldError, cleaned
+from nbdata.redaction import Hidden, is_secret_name, redacted, remember_options, scrub
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("http://user:word@host:80/a/b?sig=1", "http://host:80/a/b?…"),
+        ("s3://bucket/key@with?both", "s3://bucket/key@with?both"),
+        ("s3://key:secret@bucket/a@b", "s3://bucket/a@b"),
+        ("/data/odd://user:word@x?y", "/data/odd://user:word@x?y"),
+        ("http://[bad/x?y", "http://…"),
+    ],
+)
+def test_a_place_is_shown_without_password_and_query(place: str, shown: str) -> None:
+    assert redacted(place) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("GET http://h/k?X-Amz-Signature=0a1b&x=1 failed", "GET http://h/k?X-Amz-Signature=…&x=1 failed"),
+        ("SAS: se=2030&sig=abc%2B&sp=r", "SAS: se=2030&sig=…&sp=r"),
+        ("Credential=x, Signature=0a1b", "Credential=x, Signature=…"),
+        ("{'Authorization': 'AWS4-HMAC-SHA256 Credential=a/b'}", "{'Authorization': '…'}"),
+        ("proxy-authorization: Basic dTpwdw==\r\nhost: h", "proxy-authorization: …\r\nhost: h"),
+        ("ftp://user:word@host/x", "ftp://host/x"),
+        ("the key AKIAIOSFODNN7EXAMPLE is unknown", "the key … is unknown"),
+        ("The authorization header is malformed; expecting 'eu-1'",) * 2,
+        ("basic rules, signature of a function, s3://bucket/a@b",) * 2,
+    ],
+)
+def test_what_looks_like_a_secret_is_cut_out(text: str, shown: str) -> None:
+    assert scrub(text) == shown
+    assert scrub(shown) == shown
+
+
+def test_a_known_value_is_cut_out_however_it_is_written() -> None:
+    remember_options(
+        {"client_kwargs": {"headers": {"X-Auth-Token": "Bearer kn0wn/va lue+1"}}, "region": "somewhere"}
+    )
+    remember_options({"HTTPS_PROXY": "http://user:un/escaped1@proxy:3128"})
+    for text in (
+        "kn0wn/va lue+1",
+        "kn0wn%2Fva%20lue%2B1",
+        "kn0wn/va%20lue%2B1",
+        "kn0wn%2Fva+lue%2B1",
+        "un/escaped1",
+    ):
+        assert scrub(f"<{text}>") == "<…>", text
+    assert scrub("somewhere") == "somewhere"
+
+
+def test_names_tell_what_is_secret() -> None:
+    secret = "key secret token password account_key AWS_SECRET_ACCESS_KEY sas_token Authorization AWS_ACCESS_KEY_ID"
+    open_ = "endpoint_url region profile GOOGLE_APPLICATION_CREDENTIALS AWS_WEB_IDENTITY_TOKEN_FILE anon monkey keys_of"
+    assert [name for name in secret.split() if not is_secret_name(name)] == []
+    assert [name for name in open_.split() if is_secret_name(name)] == []
+
+
+def test_options_and_operations_have_no_secret_in_their_repr() -> None:
+    made = nbdata.Pull("http://u:word@h/x?sig=1", "/x", storage_options={"token": "abcdefgh1"})
+    assert "word" not in repr(made)
+    assert "sig=1" not in repr(made)
+    assert repr(made.storage_options) == "{'token': '…'}"
+    assert made.storage_options == {"token": "abcdefgh1"}
+    assert "abcdefgh1" not in repr(Hidden(context={"storage_options": {"token": "abcdefgh1"}}))
+
+
+def test_a_cause_that_shows_a_secret_is_replaced_and_others_are_kept() -> None:
+    def fail(text: str) -> NbdataError:
+        try:
+            try:
+                raise ValueError(text)
+            except ValueError as error:
+                raise NbdataError("it failed") from error
+        except NbdataError as error:
+            return error
+
+    harmless = cleaned(fail("no such thing"))
+    assert isinstance(harmless.__cause__, ValueError)
+    assert harmless.__traceback__ is not None
+    telling = cleaned(fail("http://u:word@host/?sig=abc"))
+    assert isinstance(telling.__cause__, WithheldError)
+    shown = traceback.TracebackException.from_exception(telling, capture_locals=True)
+    text = "".join(shown.format())
+    assert "http://host/?sig=…" in text
+    assert "word" not in text
