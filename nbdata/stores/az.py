@@ -238,6 +238,12 @@ class _AzUpload(Upload):
         self._store, self._key, self._size, self._headers = store, key, size, headers
         self.id = secrets.token_hex(8)
 
+    def through(self, store: Store) -> Upload:
+        assert isinstance(store, AzStore)
+        same = _AzUpload(store, self._key, self._size, self._headers)
+        same.id = self.id
+        return same
+
     def _block(self, number: int) -> str:
         return base64.b64encode(f"{self.id}-{number:06}".encode()).decode()
 

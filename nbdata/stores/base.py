@@ -124,6 +124,10 @@ class Upload(abc.ABC):
         SourceChanged if `source` does not give just `size` bytes.
         """
 
+    @abc.abstractmethod
+    def through(self, store: Store) -> Upload:
+        """The same upload, its parts sent by another object for the same store, which another `Stop` stops."""
+
     def copy_part(self, number: int, source: Store, info: ObjectInfo, start: int, end: int) -> str:
         """The same with the bytes ``start:end`` of an object that this store can copy (`Store.can_copy`)."""
         raise BadOption("this store copies nothing by itself")

@@ -390,6 +390,10 @@ class _S3Upload(Upload):
     def __init__(self, store: S3Store, key: str, size: int, upload_id: str) -> None:
         self._store, self._key, self._size, self.id = store, key, size, upload_id
 
+    def through(self, store: Store) -> Upload:
+        assert isinstance(store, S3Store)
+        return _S3Upload(store, self._key, self._size, self.id)
+
     def part(self, number: int, source: Source, size: int) -> str:
         query = {"partNumber": str(number), "uploadId": self.id}
         store = self._store

@@ -502,6 +502,39 @@ def test_a_cancel_ends_within_a_second_and_leaves_no_upload(
     assert _files(tmp_path) == before, "nothing touched the disk"
 
 
+def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) -> None:
+    """Only the store's answer names it, and that comes after the cancel."""
+    source, cancelled, given_up = side("moto"), threading.Event(), threading.Event()
+    source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
+    begun = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            read_body(connection, head)
+            line = head.split(b"\r\n")[0].decode()
+            answer = ok(b"<L><IsTruncated>false</IsTruncated></L>")
+            if "uploads=" in line:
+                begun.set()
+                cancelled.wait(30)
+                answer = ok(b"<R><UploadId>left7</UploadId></R>")
+            elif line.startswith("DELETE") and "uploadId=left7" in line:
+                given_up.set()
+            connection.sendall(answer)
+
+    with serving(handle) as port:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s"}
+        job = nbdata.Copy(
+            source.url, "s3://bucket/", storage_options=source.options, target_options=options
+        ).start()
+        assert begun.wait(30)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait(timeout=20)
+        cancelled.set()
+        assert given_up.wait(30)
+    _until(lambda: remembered(os.environ["NBDATA_STATE_DIR"]) == {})
+
+
 def test_memory_is_bounded_by_blocks_not_by_objects(side: Sides) -> None:
     source, target = side("seaweedfs"), side("seaweedfs")
     # To nbdata another server, so that the bytes pass through.

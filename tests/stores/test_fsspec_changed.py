@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import nbdata
@@ -42,14 +43,12 @@ class Changing:
 
 
 def pulled(url: str, folder: Path) -> bytes:
-    nbdata.pull(url, folder / "f", quiet=True)
+    nbdata.pull(url, folder / "f", fs=fsspec.filesystem("http"), quiet=True)
     return (folder / "f").read_bytes()
 
 
 def copied(url: str, folder: Path) -> bytes:
-    import fsspec
-
-    nbdata.copy(url, f"memory://{folder.name}/f", quiet=True)
+    nbdata.copy(url, f"memory://{folder.name}/f", fs=fsspec.filesystem("http"), quiet=True)
     return bytes(fsspec.filesystem("memory").cat_file(f"/{folder.name}/f"))
 
 
