@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.engine.datasets import DataSet, detail_of, info_of
-from nbdata.engine.hashing import hash_object
+from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NbdataError, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
@@ -48,7 +48,12 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     name, algorithm = _name_of(op, data)
     before = _before(run, op, data, name, algorithm)
     out = Plan("md5check", *op.places())
-    out.details = {"key": data.folder.key + name, "place": data.folder.place + name, "algorithm": algorithm}
+    out.details = {
+        "key": data.folder.key + name,
+        "place": data.folder.place + name,
+        "algorithm": algorithm,
+        "biggest": 0,
+    }
     rows = run.row_file("plan")
     gone: list[str] = []
     for entry in data.selected(op, before.keys() - data.names - data.sources.keys(), gone):
@@ -58,8 +63,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             action, detail = "unrepresentable", {"reason": reason}
         else:
             action = "hash"
-            out.files += 1
-            out.bytes += max(size, 0)
+            note_size(out, size)
             if entry.path in before:
                 detail["expected"] = before.pop(entry.path)
         out.count(action, size)
@@ -162,7 +166,7 @@ class _Writing:
         self.always = op.overwrite == "always"
 
     def run_all(self) -> Report:
-        run_units(self.run.control, self._units(), workers=self.op.concurrency)
+        run_units(self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store))
         written = ""
         if self.outcome.counts.keys() & {"failed", "mismatch", "missing"}:
             self.outcome.notes.append(
@@ -178,7 +182,7 @@ class _Writing:
         return self.outcome.report(algorithm=self.algorithm, written=written)
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in self.plan.rows:
+        for row in biggest_first(self.plan):
             if row.action == "hash":
                 yield partial(self._hash, row)
             elif row.action == "missing":

@@ -10,7 +10,7 @@ from typing import Any
 from nbdata.engine import manifest, sidecars
 from nbdata.engine.datasets import DataSet, detail_of, info_of, list_data
 from nbdata.engine.expected import Vouching, vouching
-from nbdata.engine.hashing import hash_object
+from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.repair import Repair, promised_by
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.verdict_table import in_order, wrong_table
@@ -50,7 +50,7 @@ def plan(run: Run) -> Plan:
             remedy=f"Write the folder of the files as PATH, and --against {redacted(op.source)}",
         )  # fmt: skip
     known = vouching(run, op, data)
-    out = Plan("md5check", *op.places(), notes=known.notes)
+    out = Plan("md5check", *op.places(), notes=known.notes, details={"biggest": 0})
     repair_plan = op.repair is not None and run.only_plan
     rows = run.row_file("checks" if repair_plan else "plan")
     missing: list[str] = []
@@ -59,8 +59,7 @@ def plan(run: Run) -> Plan:
         out.count(row.action, row.size)
         rows.add(row)
         if row.action == "check":
-            out.files += 1
-            out.bytes += max(row.size, 0)
+            note_size(out, row.size)
     for name in missing:
         out.count("missing", 0)
         rows.add(_missing(name, known))
@@ -68,7 +67,7 @@ def plan(run: Run) -> Plan:
     out.rows = rows.rows()
     if not out.actions.keys() & {"check", "mismatch", "missing"}:
         raise _nothing_known(op, data, known, sum(count for count, _ in out.actions.values()))
-    out.details = {"root": "/" + data.folder.key, "single": data.single}
+    out.details |= {"root": "/" + data.folder.key, "single": data.single}
     if repair_plan:
         return _Checking(run, op, out).plan_repair()
     return out
@@ -179,7 +178,7 @@ class _Checking:
         return report
 
     def _check_all(self) -> None:
-        run_units(self.run.control, self._units(), workers=self.op.concurrency)
+        run_units(self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store))
         if self.wrong is not None:
             self.wrong.close()
         counts = self.outcome.counts
@@ -191,7 +190,7 @@ class _Checking:
             )  # fmt: skip
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in self.plan.rows:
+        for row in biggest_first(self.plan):
             if row.action == "check":
                 yield partial(self._check, row)
             elif row.action == "mismatch":
@@ -293,7 +292,7 @@ class _Checking:
         self.run.control.phase("checks them once more")
         rows = [repair.rows[path] for path in sorted(repair.rows)]
         units = (partial(self._again, row, details["root"], repair) for row in rows)
-        run_units(self.run.control, units, workers=self.op.concurrency)
+        run_units(self.run.control, units, workers=hashing_workers(self.op.concurrency, self.store))
         repaired = self.outcome.counts.get("repaired", 0)
         left = f"; {len(rows) - repaired:,} could not be" if repaired < len(rows) else ""
         self.outcome.notes.append(f"{repaired:,} repaired from {repair.place}{left}")

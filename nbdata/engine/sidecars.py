@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.engine.datasets import DataSet, detail_of, info_of
-from nbdata.engine.hashing import hash_object
+from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.manifest import contradicted, write_object, writing_algorithm
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import NbdataError, NotFound
@@ -46,7 +46,12 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     """
     algorithm = writing_algorithm(op)
     out = Plan("md5check", *op.places())
-    out.details = {"folder": data.folder.key, "place": data.folder.place, "algorithm": algorithm}
+    out.details = {
+        "folder": data.folder.key,
+        "place": data.folder.place,
+        "algorithm": algorithm,
+        "biggest": 0,
+    }
     rows = run.row_file("plan")
     for entry in data.selected(op, (), []):
         sidecar = f"{entry.path}.{algorithm}"
@@ -56,8 +61,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             action, detail = "unrepresentable", {"reason": reason}
         else:
             action = "hash"
-            out.files += 1
-            out.bytes += max(entry.info.size, 0)
+            note_size(out, entry.info.size)
             there = data.sources.get(sidecar)
             if there is not None:
                 detail |= {"there": there.key, "there_size": there.size}
@@ -98,7 +102,9 @@ class _Writing:
                 umask = self.run.context.umask
                 root = "/" + self.folder
                 self.landing = stack.enter_context(Landing(root, umask=umask, landed=self._landed))
-            run_units(self.run.control, self._units(), workers=self.op.concurrency)
+            run_units(
+                self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
+            )
             if self.landing is not None:
                 self.landing.flush()
         counts = self.outcome.counts
@@ -114,7 +120,7 @@ class _Writing:
         return self.outcome.report(algorithm=self.algorithm, written=place if written else "")
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in self.plan.rows:
+        for row in biggest_first(self.plan):
             if row.action == "hash":
                 yield partial(self._one, row)
             else:

@@ -13,6 +13,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.repair import Repair
 from tests.conftest import client_of
 
 from .test_md5check import check, flip, found, manifest, sidecars
@@ -58,6 +59,35 @@ def test_what_is_wrong_or_missing_is_pulled_again_and_checked_once_more(good: st
     subprocess.run(["md5sum", "--check", "--quiet", "MD5SUMS"], cwd=tree, check=True)
     assert not (tree / ".nbdata").exists()
     assert check(tree, repair=good).counts == {"ok": 5}
+
+
+def test_what_was_pulled_is_read_from_the_disk_once_more_before_it_counts_as_repaired(
+    good: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(tree)
+    perform = Repair.perform
+
+    def and_then_the_disk_errs(self: Repair) -> None:
+        perform(self)
+        flip(tree / "b/c.bin")
+
+    monkeypatch.setattr(Repair, "perform", and_then_the_disk_errs)
+    report = check(tree, repair=good)
+    assert report.counts == {"ok": 2, "repaired": 2, "mismatch": 1}
+    assert report.notes[-1] == f"2 repaired from {good}; 1 could not be"
+
+
+def test_the_agent_repairs_too_and_shows_both_halves_of_the_work(
+    good: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NBDATA_HOST")
+    damage(tree)
+    assert nbdata.md5check(tree, repair=good, dry_run=True).actions["repair"][0] == 3
+    job = nbdata.Md5check(str(tree), repair=good).start()
+    assert job.wait(timeout=50).counts == {"ok": 2, "repaired": 3}
+    seen = job.snapshot()
+    assert (seen.files, seen.files_total) == (seen.files_total, seen.files)
+    assert seen.bytes == seen.bytes_total
 
 
 def test_nothing_that_is_right_is_pulled(client: Any, bucket: str, good: str, tree: Path) -> None:

@@ -267,7 +267,10 @@ def test_with_stop_the_first_contradiction_ends_it_and_is_counted_once(tree: Pat
         nbdata.md5check(tree, write="sidecars", on_error="stop", quiet=True)
 
 
-def test_sidecars_have_the_permissions_of_their_writer(tree: Path) -> None:
+def test_sidecars_have_the_permissions_of_their_writer_not_of_the_agent(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NBDATA_HOST")
     mask = os.umask(0o027)
     try:
         check(tree, write="sidecars")
