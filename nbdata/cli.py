@@ -21,7 +21,7 @@ from nbdata.rendering import printable
 from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verbs.parsing import help_text, parse
+from nbdata.verbs.parsing import help_text, parse, written_secrets
 from nbdata.version import __version__
 
 __all__ = ["main"]
@@ -113,6 +113,12 @@ def _extra(cls: type[Operation]) -> dict[str, Option]:
 def _verb(cls: type[Operation], words: list[str]) -> int:
     prog = f"nbdata {cls.verb}"
     extra = _extra(cls)
+    for written in written_secrets(words):
+        print(
+            f"nbdata: everybody here can see {written}=… in the list of processes; "
+            f"{written}=env:NAME takes it from the environment",
+            file=sys.stderr,
+        )
     operation, face = parse(cls, words, prog=prog, extra=extra)
     if operation is None:
         print(help_text(cls, prog, extra, _EXAMPLES.get(cls.verb)))

@@ -129,7 +129,8 @@ class Operation:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # Before `dataclass` looks: it would make one that shows passwords in URLs.
-        cls.__repr__ = Operation.__repr__  # type: ignore[method-assign]
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Operation.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         shown = (

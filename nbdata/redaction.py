@@ -42,7 +42,7 @@ _SHORTEST = 8
 # Of a query, whatever the parameter is called.
 _SHORTEST_UNNAMED = 16
 # Values that are remembered, the newest; tokens are renewed for as long as a process lives.
-_KEPT = 2048
+_KEPT = 512
 
 _SECRET_NAME = re.compile(
     r"secret|token|passw|passphrase|pwd|credential|signature|authorization|cookie|connection_string"
@@ -56,24 +56,32 @@ _PARAMETERS = (
     r"(?:x-(?:amz|goog|oss|obs)-)(?:signature|credential|security-token)"
     r"|signature|sig|awsaccesskeyid|googleaccessid|ossaccesskeyid|security-token|access_token"
 )
+# What must be in a text (in lower case) for the pattern to be tried at all, the pattern, and what is left of it.
 _LOOKS = (
     # of a query, of a signed header, of a form
-    (re.compile(rf"(?<![\w-])({_PARAMETERS})=(?!{_MARK})[^&\s\"'<>#,;]+", re.IGNORECASE), rf"\1={_MARK}"),
     (
+        "=",
+        re.compile(rf"(?<![\w-])({_PARAMETERS})=(?!{_MARK})[^&\s\"'<>#,;]+", re.IGNORECASE),
+        rf"\1={_MARK}",
+    ),
+    (
+        "authorization",
         re.compile(
             r"\b((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)(?![\s\"'…])[^\r\n\"']+", re.IGNORECASE
         ),
         rf"\1{_MARK}",
     ),
-    (re.compile(r"\b(bearer|basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
-    # user:password@ of a URL
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _MARK),
+    ("bearer", re.compile(r"\b(bearer)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
+    ("basic", re.compile(r"\b(basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
+    # user:password@ of a URL, but for these very words, which say how one is written
+    ("://", re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
+    ("akia", re.compile(r"\bAKIA[A-Z0-9]{16}\b"), _MARK),
+    ("asia", re.compile(r"\bASIA[A-Z0-9]{16}\b"), _MARK),
 )
 
 _known: dict[str, None] = {}
 _lock = threading.Lock()
-_pattern: re.Pattern[str] | None = None
+_longest_first: tuple[str, ...] = ()
 
 
 # -- places -------------------------------------------------------------------------------------
@@ -109,7 +117,7 @@ def is_secret_name(name: str) -> bool:
 
 def remember(*values: str) -> None:
     """Cut these values out of every text from now on, as they are and as URLs and JSON write them."""
-    global _pattern
+    global _longest_first
     forms = [form for value in values for form in _forms(value) if len(form) >= _SHORTEST]
     if all(form in _known for form in forms):
         return
@@ -119,8 +127,7 @@ def remember(*values: str) -> None:
             _known[form] = None
         for old in list(_known)[:-_KEPT]:
             del _known[old]
-        longest_first = sorted(_known, key=len, reverse=True)
-        _pattern = re.compile("|".join(map(re.escape, longest_first)))
+        _longest_first = tuple(sorted(_known, key=len, reverse=True))
 
 
 def remember_options(options: Mapping[str, Any] | None) -> None:
@@ -174,11 +181,13 @@ def _forms(value: str) -> set[str]:
 
 def scrub(text: str) -> str:
     """A text without what is known to be secret, and without what looks like it."""
-    pattern = _pattern
-    if pattern is not None:
-        text = pattern.sub(_MARK, text)
-    for looks, shown in _LOOKS:
-        text = looks.sub(shown, text)
+    for known in _longest_first:
+        if known in text:
+            text = text.replace(known, _MARK)
+    lower = text.lower()
+    for needed, looks, shown in _LOOKS:
+        if needed in lower:
+            text = looks.sub(shown, text)
     return text
 
 
@@ -236,7 +245,9 @@ def _leaks(value: Any, depth: int) -> bool:
     if isinstance(value, Hidden) or value is None or isinstance(value, (bool, int, float, type)):
         return False
     if isinstance(value, Mapping):
-        named = any(isinstance(v, str) and v and is_secret_name(str(k)) for k, v in list(value.items())[:200])
+        # "key" is the name of many things here; those that are secret are known, or in a `Hidden`.
+        some = list(value.items())[:200]
+        named = any(isinstance(v, str) and v and k != "key" and is_secret_name(str(k)) for k, v in some)
         return named or (depth > 0 and any(_leaks(v, depth - 1) for v in list(value.values())[:200]))
     if isinstance(value, (list, tuple, set, frozenset)):
         return depth > 0 and any(_leaks(v, depth - 1) for v in list(value)[:200])

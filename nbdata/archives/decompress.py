@@ -159,7 +159,7 @@ class ExpansionLimit(io.RawIOBase):
         if self._count > self._limit:
             raise BadArchive(
                 f"the archive expands to more than {format_size(self._limit)}",
-                remedy="If that is right, raise max_expansion",
+                remedy="If that is right, raise --max-expansion",
                 details={"offset": self._limit, "limit": self._limit},
             )
 

@@ -233,7 +233,7 @@ class AgentHost:
         if len(found) != 1:
             raise NotFound(
                 f"there is no job {job_id!r}" if not found else f"several jobs begin with {job_id!r}",
-                remedy="%transfers lists the jobs and their ids",
+                remedy="transfers lists the jobs and their ids",
             )
         where, snapshot = found[0]
         return AgentJob(where, snapshot.id)

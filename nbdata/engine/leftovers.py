@@ -57,7 +57,7 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
     """Partials and temporaries below a folder and, with ``--all``, what nbdata wrote there."""
     root = os.path.realpath(op.source)
     if not os.path.exists(root):
-        raise NotFound("no such file or folder", path=op.source)
+        raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
     yield from _leftovers(run, root, planned)
     if op.all:
         for index in written_below(run.context.state_dir, root):
@@ -68,6 +68,8 @@ def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Row]:
     """All in our own folders, and files that a store was writing."""
 
     def failed(error: OSError) -> None:
+        if error.filename == root and isinstance(error, PermissionError):
+            raise disk_error(error, root) from error
         if not isinstance(error, NotADirectoryError):
             planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
 

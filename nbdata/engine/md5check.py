@@ -122,13 +122,13 @@ def _nothing_known(op: Md5check, data: DataSet, known: Vouching, selected: int) 
         )
     files = f"any of the {selected:,} files" if selected != 1 else "the file"
     more = f"; {known.notes[0]}" if known.notes and not known.by_itself else ""
-    remedy = "Say with --against where the checksums are: a folder, a manifest, or s3://…"
+    remedy = "Name them with --against: a folder, a manifest or s3://…"
     if op.against is not None:
         remedy = "Check that --against names the folder that belongs to PATH"
     elif op.algorithm != "auto":
         remedy = "Use --algorithm auto, which takes what there is"
     elif isinstance(data.folder.store, LocalStore):
-        remedy += "; or make a manifest of the files as they are with --write"
+        remedy += "; or make some with --write"
     return NotFound(
         f"nothing vouches for {files}: looked for {known.looked_for}{more}",
         path=redacted(op.source),

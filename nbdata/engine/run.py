@@ -59,10 +59,18 @@ class Run:
     leases: Leases | None = None
     only_plan: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
+    _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
 
     def open(self, place: str) -> Location:
-        """The store and key of a place, with this run's credentials, stopped when this run is."""
-        return open_place(place, self.context, stop=self.control, fs=self.bindings.get("fs"))
+        """The store and key of a place, with this run's credentials, stopped when this run is.
+
+        The same ones each time: a store may have learnt something, such as a region, or signatures of what it listed.
+        """
+        found = self._opened.get(place)
+        if found is None:
+            found = open_place(place, self.context, stop=self.control, fs=self.bindings.get("fs"))
+            self._opened[place] = found
+        return found
 
     def row_file(self, name: str) -> RowFile:
         """A new file for rows."""

@@ -62,9 +62,8 @@ def find(run: Run, place: str) -> Found:
     single = _head(run, location)
     name = location.key.rpartition("/")[2]
     if single is not None and not location.store.below_objects:
-        return Found(
-            location, single, iter([Entry(name, single)])
-        )  # to list below a file of http would read it
+        # Nothing is asked for below it: to list what is a file of http would read all of it.
+        return Found(location, single, iter([Entry(name, single)]))
     folder = Location(location.store, location.key + "/", location.place + "/")
     below = _below(run, folder)
     first = next(below, None)

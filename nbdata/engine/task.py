@@ -329,6 +329,8 @@ def _failure(report: Report) -> TransferFailed:
         f"{report.verb}: {what}; first {named}",
         remedy="md5check --repair SOURCE gets these again from where they came"
         if content
+        else "The same line tries again"
+        if sum(bad.values()) == sum(report.counts.values())
         else "The rest was done; the same line tries only these again",
     )
 

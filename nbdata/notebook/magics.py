@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from nbdata.paths import expand_names
 from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verbs.parsing import help_text, parse
+from nbdata.verbs.parsing import help_text, parse, written_secrets
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -96,11 +97,19 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
     except ValueError as error:
         raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
     words = [expand_names(word, shell.user_ns) for word in words]
+    for written in written_secrets(words):
+        sys.stderr.write(
+            f"{written}=… is saved with this cell; {written}=env:NAME takes it from the environment\n"
+        )
     operation, face = parse(cls, words, prog=prog, extra=_extra(cls))
     if operation is None:
         print(help_text(cls, prog, _extra(cls)))  # noqa: T201  what was asked for
         return None
-    quiet = bool(face["quiet"])
+    quiet, name = bool(face["quiet"]), face.get("output")
+    if name and not name.isidentifier():
+        raise BadOption(
+            f"{prog}: -o {name!r} is not a name", expected="the name of a variable", remedy="Write -o report"
+        )
     if face.get("dry_run"):
         result: Any = operation.plan()
     elif face.get("background"):
@@ -109,10 +118,7 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         result = operation.run(quiet=quiet)
         if isinstance(result, Report):
             shown(result)  # its display has just shown it; as the value of the cell it would come twice
-    name = face.get("output")
     if name:
-        if not name.isidentifier():
-            raise BadOption(f"{prog}: -o {name!r} is not a name", expected="the name of a variable")
         shell.user_ns[name] = result
     return result
 

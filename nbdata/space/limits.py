@@ -159,8 +159,8 @@ def set_limit(state_dir: str, path: str, limit: int | None) -> None:
         limits = _kept(state_dir)
         if limit is None:
             if limits.pop(folder, None) is None:
-                known = ", ".join(limits) or "no folder"
-                raise BadOption(f"there is no limit on {folder}", remedy=f"Limits are on {known}")
+                known = f"Limits are on {', '.join(limits)}" if limits else "No folder has one"
+                raise BadOption(f"there is no limit on {folder}", remedy=known)
         else:
             limits[folder] = limit
         try:

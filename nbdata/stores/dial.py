@@ -15,14 +15,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from nbdata.errors import BadOption
+from nbdata.errors import AccessDenied, BadOption
 from nbdata.stores.base import Stop
 
-__all__ = ["Closed", "Origin", "dial", "proxy_headers", "reason", "remedy", "shut", "tls_context"]
+__all__ = [
+    "Closed",
+    "Origin",
+    "dial",
+    "proxy_headers",
+    "reason",
+    "remedy",
+    "shut",
+    "tls_context",
+    "wants_password",
+    "way",
+]
 
 CONNECT_TIMEOUT = 10.0
 # Bytes of a proxy's answer.
 _ANSWER = 64 << 10
+# What OpenSSL calls an answer that is no TLS.
+_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_NO_TLS = "the server speaks no TLS there"
 
 
 @dataclass(frozen=True)
@@ -135,8 +149,40 @@ def _tunnel(sock: socket.socket, origin: Origin) -> None:
         if not byte or len(head) > _ANSWER:
             raise Closed("the proxy closed the connection")
         head += byte
-    if b" 200" not in head.split(b"\r\n")[0]:
-        raise Closed("the proxy refused: " + head.split(b"\r\n")[0].decode("latin-1"))
+    line = head.split(b"\r\n")[0].decode("latin-1")
+    status = line.split(" ")[1] if line.startswith("HTTP/1.") and " " in line else ""
+    if status == "407":
+        raise wants_password(origin)
+    if status in ("400", "403", "405"):  # it will not do so the next time either
+        raise AccessDenied(
+            f"the proxy refuses to connect to {target}", path=_address(origin.proxy), got=line,
+            remedy="Ask who runs it, or leave this host out of it with no_proxy",
+        )  # fmt: skip
+    if status != "200":
+        raise Closed(f"the proxy could not connect: {line}")
+
+
+def wants_password(origin: Origin) -> AccessDenied:
+    """The error for a proxy that does not know who asks."""
+    known = urlsplit(origin.proxy).username is not None
+    return AccessDenied(
+        "the proxy does not take this user and password"
+        if known
+        else "the proxy wants a user and a password",
+        path=_address(origin.proxy),
+        remedy="Correct them in https_proxy or http_proxy: http://USER:PASSWORD@HOST:PORT",
+    )
+
+
+def _address(proxy: str) -> str:
+    """A proxy's URL without its password."""
+    parts = urlsplit(proxy)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def way(origin: Origin) -> str:
+    """An origin and the proxy on the way there, for people."""
+    return f"{origin} through the proxy {_address(origin.proxy)}" if origin.proxy else str(origin)
 
 
 def proxy_headers(origin: Origin) -> dict[str, str]:
@@ -159,7 +205,8 @@ def tls_context(origin: Origin) -> ssl.SSLContext:
             )
         except OSError as error:
             raise BadOption(
-                "the file of trusted certificates cannot be used", path=origin.ca, got=type(error).__name__,
+                "the file of trusted certificates cannot be used", path=origin.ca,
+                got=os.strerror(error.errno or 0) if not isinstance(error, ssl.SSLError) else "no certificates",
                 remedy="Correct AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE or the option verify",
             ) from error  # fmt: skip
     if not origin.verify:
@@ -176,6 +223,8 @@ def reason(error: Exception) -> str:
         return "the name of the server cannot be resolved"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        return _NO_TLS if error.reason in _PLAIN else f"TLS failed ({(error.reason or 'broken off').lower()})"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens there"
     if isinstance(error, OSError) and error.errno:
@@ -187,4 +236,6 @@ def remedy(error: Exception) -> str:
     """What the user can do about it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
+    if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
+        return "Write http:// in place of https:// in the endpoint, or name the port that https has"
     return "Check the address (for S3: endpoint_url or AWS_ENDPOINT_URL), the network and the proxy settings"

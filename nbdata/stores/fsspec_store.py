@@ -141,7 +141,7 @@ class FsspecStore(Store):
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> Body:
         info = self.head(key)
-        if match is not None and _validators(info) != _validators(match):
+        if match is not None and _differs(info, match):
             raise SourceChanged("the object changed while it was read", path=self._said(key))
         try:
             file = self._fs.open(self._path(key), "rb", block_size=_BLOCK)
@@ -228,10 +228,22 @@ class FsspecStore(Store):
                 details={"bucket": True},
             )
         if isinstance(error, (FileNotFoundError, KeyError, IsADirectoryError, NotADirectoryError)):
-            return NotFound("no such object or folder", path=path)
+            return NotFound("no such object or folder", path=path, remedy="Check the spelling")
         if isinstance(error, PermissionError):
             remedy = f"Check the credentials that the {self.name} file system was made with"
             return AccessDenied("the store denies access", path=path, remedy=remedy)
+        status = getattr(error, "status", None)
+        if status in (401, 403, 407):
+            return AccessDenied(
+                "the server denies access", path=path, got=f"status {status}",
+                remedy="Check user and password; a signed URL may have expired",
+            )  # fmt: skip
+        if status in (404, 410):
+            return NotFound("no such object or folder", path=path, remedy="Check the spelling")
+        if isinstance(status, int) and (status in (408, 429) or status >= 500):
+            return StoreUnavailable(
+                f"the server is busy or broken (status {status})", path=path, details={"retry": True}
+            )
         if kinds & _UNREACHED:
             details = {"retry": True, "unreached": True}
             return StoreUnavailable(
@@ -267,8 +279,17 @@ def _code(error: BaseException) -> str:
     return str(found.get("Code", "")) if isinstance(found, dict) else ""
 
 
-def _validators(info: ObjectInfo) -> tuple[object, ...]:
-    return (info.size, info.etag or info.modified, info.version)
+def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
+    """Whether an object is another than the one that was listed, by what both were told of."""
+    if match.etag and info.etag:
+        other = info.etag != match.etag
+    else:
+        other = None not in (info.modified, match.modified) and info.modified != match.modified
+    return (
+        other
+        or (match.size >= 0 and info.size != match.size)
+        or (match.version != "" and info.version != match.version)
+    )
 
 
 class _FsspecBody:
@@ -307,7 +328,7 @@ class _FsspecBody:
         """Raise SourceChanged if the object is another one than it was before it was opened."""
         key = self.info.key
         try:
-            same = _validators(self._store.head(key)) == _validators(self.info)
+            same = not _differs(self._store.head(key), self.info)
         except NotFound:
             same = False
         if not same:

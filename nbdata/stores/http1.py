@@ -22,7 +22,7 @@ from typing import Any
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.dial import Closed, Origin, dial, proxy_headers, reason, remedy, shut, tls_context
+from nbdata.stores.dial import Closed, Origin, dial, proxy_headers, reason, remedy, shut, tls_context, way
 
 __all__ = ["Origin", "Pool", "Response"]
 
@@ -128,7 +128,7 @@ class Pool:
         if isinstance(error, ssl.SSLCertVerificationError):
             details = {}
         return StoreUnavailable(
-            f"no answer from {self.origin}: {reason(error)}",
+            f"no answer from {way(self.origin)}: {reason(error)}",
             remedy=remedy(error),
             details=details,
         )
@@ -291,7 +291,7 @@ class _Connection:
                 self._view[: len(held)] = held
             count = self._sock.recv_into(self._view[self._high :])
             if not count:
-                raise Closed("the server closed the connection")
+                raise Closed(_unlike_http(bytes(self._view[self._low : self._high])))
             self._high += count
             self.answered = True
         lines = bytes(self._view[self._low : end]).decode("latin-1").split("\r\n")
@@ -337,6 +337,15 @@ class _Connection:
     def lost(self, error: Exception) -> StoreUnavailable:
         """The error for a body that broke off."""
         return self._pool._lost(error)
+
+
+def _unlike_http(received: bytes) -> str:
+    """Why there is no head of an answer, by what came before the server closed."""
+    if received.startswith(b"\x15\x03"):  # an alert of TLS ("Record Layer", RFC 8446)
+        return "the server wants https there"
+    if received and not received.startswith(b"HTTP/"):
+        return "the server does not speak HTTP"
+    return "the server closed the connection"
 
 
 class Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from nbdata.errors import BadOption
@@ -107,16 +108,21 @@ def _filesystem(scheme: str, context: Context) -> Any:
     import fsspec
 
     if scheme not in fsspec.available_protocols():
+        near = difflib.get_close_matches(scheme, [*S3_SCHEMES, *fsspec.available_protocols()], n=1)
         raise BadOption(
             f"there is no store for {scheme}://",
-            remedy="Known are s3, obs, gs, az, http and the protocols of fsspec",
+            remedy=f"Did you mean {near[0]}://?"
+            if near
+            else "Known are s3, obs, gs, az, http and the protocols of fsspec",
         )
     configured = context.fsspec_conf.get(scheme)
     options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}
     try:
         return fsspec.filesystem(scheme, **options)
     except ImportError as error:
-        raise BadOption(f"{scheme}:// needs a package that is not installed", remedy=str(error)) from error
+        raise BadOption(
+            f"{scheme}:// needs a package that is not installed", remedy=str(error).rstrip(".")
+        ) from error
     except (TypeError, ValueError) as error:
         raise BadOption(
             f"the storage options do not fit {scheme}://",

@@ -15,6 +15,7 @@ from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import ResponseBody, http_time, iso_time, refuse_another, start_of
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.credentials import S3Config
+from nbdata.stores.dial import wants_password
 from nbdata.stores.http1 import Origin, Pool, Response
 from nbdata.stores.pools import pool_of
 from nbdata.stores.s3_errors import error_of, new_region
@@ -96,6 +97,9 @@ class S3Store(Store):
             response = self._exchange(aim, method, key, query, headers, body, size)
             if response.status in ok:
                 return response
+            if response.status == 407 and self._config.proxy:
+                response.close()
+                raise wants_password(aim.pool.origin)
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
             region = new_region(response, data)
             if region and not last and region != aim.region:
@@ -165,14 +169,24 @@ class S3Store(Store):
         try:
             # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
             root = ET.fromstring(data.lstrip())  # noqa: S314  expat refuses entity bombs since 2.4.1
-        except ET.ParseError:
+        except ET.ParseError as error:
+            if re.match(rb"\s*<(!doctype )?html", data[:256], re.IGNORECASE):
+                raise self._web_page() from error
             root = ET.Element("Unreadable")
+        if root.tag.lower().endswith("html"):
+            raise self._web_page()
         for element in root.iter():  # names without their namespace: servers differ in it
             element.tag = element.tag.rpartition("}")[2]
         if root.tag in ("Error", "Unreadable"):  # S3 may say 200 and mean 500 (CompleteMultipartUpload)
             response.status = 500
             raise error_of(response, data, path=f"{self.name}/{key}", identity="")
         return response, root
+
+    def _web_page(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            "a web page came in place of an answer of S3", path=self.name,
+            remedy="Name the address of S3 in endpoint_url or AWS_ENDPOINT_URL, not that of a console or login page",
+        )  # fmt: skip
 
     # -- reading ------------------------------------------------------------------------------
 

@@ -30,8 +30,11 @@ _DENIED = {
     "ExpiredToken": ("the credentials have expired", "Log in again and run the same line: it continues"),
     "InvalidToken": ("the session token is wrong", "Log in again and run the same line: it continues"),
     "RequestTimeTooSkewed": ("this machine's clock is wrong", "Set the clock: S3 allows 15 minutes"),
+    "InvalidObjectState": ("the object is archived", "Have the store restore it first"),
     "AllAccessDisabled": ("the store has disabled all access to this bucket", "Ask the bucket's owner"),
 }
+# A region that is not the bucket's, and which the answer does not name.
+_REGION = ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 
 
 def field(data: bytes, name: str) -> str:
@@ -74,6 +77,11 @@ def error_of(response: Response, data: bytes, *, path: str, identity: str) -> Nb
             )
         what = "unfinished upload" if code == "NoSuchUpload" else "object"
         return NotFound(f"there is no such {what}", path=path, details=details)
+    if code in _REGION:
+        return BadOption(
+            "the store expects requests for another region", path=path, got=field(data, "Message") or None,
+            remedy="Set the bucket's region with --option region=NAME or AWS_REGION", details=details,
+        )  # fmt: skip
     if code in _DENIED or status in (401, 403):
         what, remedy = _DENIED.get(code, _DENIED["AccessDenied"])
         return AccessDenied(what, path=path, remedy=f"{remedy} (identity from {identity})", details=details)
@@ -98,13 +106,14 @@ def error_of(response: Response, data: bytes, *, path: str, identity: str) -> Nb
         return BadOption(
             "the bucket is at another endpoint",
             path=path,
-            got=response.headers.get("location", f"status {status}"),
-            remedy="Set endpoint_url or the region to where the bucket is",
+            got=field(data, "Endpoint") or response.headers.get("location", f"status {status}"),
+            remedy="Set AWS_ENDPOINT_URL or --option endpoint_url=…, or the region, to where the bucket is",
             details=details,
         )
     message = field(data, "Message")
     return NbdataError(
         f"the store refused ({', '.join(filter(None, [f'status {status}', code, message]))})",
         path=path,
+        remedy="Check the endpoint and the storage options",
         details=details,
     )

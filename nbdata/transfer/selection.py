@@ -39,7 +39,10 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
     try:
         alternatives = list(braceexpand.braceexpand(pattern))
     except ValueError:
-        raise BadOption(f"glob {pattern!r} has an unfinished brace") from None
+        raise BadOption(
+            f"glob {pattern.removeprefix('**/')!r} has an unfinished brace",
+            remedy="Close it, or write [{] for a brace itself",
+        ) from None
     return re.compile("|".join(f"(?:{_translate(a)})" for a in alternatives) + r"", re.DOTALL)
 
 
@@ -59,7 +62,8 @@ def _translate(pattern: str) -> str:
             end = pattern.find("]", at + 2)
             if end < 0:
                 raise BadOption(
-                    f"glob {pattern!r} has an unfinished bracket", remedy="Write [[] for a bracket itself"
+                    f"glob {pattern.removeprefix('**/')!r} has an unfinished bracket",
+                    remedy="Write [[] for a bracket itself",
                 )
             body = pattern[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
             body = "^" + body[1:] if body[0] in "!^" else body
@@ -96,7 +100,10 @@ def read_paths(file: str) -> set[str]:
         with open(file, encoding="utf-8", errors="surrogateescape") as lines:
             return {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
     except OSError as error:
-        raise NotFound("--files-from: cannot be read", path=file) from error
+        raise NotFound(
+            f"--files-from cannot be read ({os.strerror(error.errno or 0)})", path=file,
+            remedy="Name a file with relative paths, one a line",
+        ) from error  # fmt: skip
 
 
 def _draw(seed: int, path: str) -> int:
@@ -158,8 +165,9 @@ class Selection:
                 wanted.discard(entry.path)
                 yield entry
         if wanted:
+            others = f" and {len(wanted) - 1:,} more" if len(wanted) > 1 else ""
             raise NotFound(
-                f"--files-from names {len(wanted)} paths that the source does not have, first {min(wanted)!r}",
+                f"--files-from names what the source does not have: {min(wanted)!r}{others}",
                 path=self.files_from,
                 remedy="Paths are relative to SOURCE, one a line",
             )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NoReturn
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, Option, options_of, suggest
+from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 
-__all__ = ["face_options", "flag_of", "help_text", "pairs", "parse"]
+__all__ = ["face_options", "flag_of", "help_text", "pairs", "parse", "written_secrets"]
 
 _FLAGS = {
     "storage_options": "option",
@@ -25,6 +27,15 @@ _FLAGS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        # argparse's words for it are those of programmers
+        without = re.fullmatch(r"argument (?:-\w/)?(-[\w-]+): expected one argument", message)
+        with_one = re.fullmatch(
+            r"argument (?:-\w/)?(-[\w-]+): ignored explicit argument .*", message, re.DOTALL
+        )
+        if without:
+            message = f"{without[1]} needs a value"
+        elif with_one:
+            message = f"{with_one[1]} takes no value"
         raise BadOption(f"{self.prog}: {message}", remedy=f"{self.prog} --help explains the options")
 
 
@@ -181,6 +192,18 @@ def parse(
         if name not in places and value is not None:
             values[name] = pairs(value, env) if declared[name][1].kind == "pairs" else value
     return cls(**values), {name: getattr(found, name) for name in own}
+
+
+def written_secrets(words: Sequence[str]) -> list[str]:
+    """The storage options among `words` whose secret is written out, where ``KEY=env:NAME`` would name it."""
+    found = []
+    for before, word in zip(["", *words], words, strict=False):
+        flag, _, pair = word.partition("=") if word.startswith("--") else (before, "", word)
+        key, equals, value = pair.partition("=")
+        names = key not in ("key", "username") and is_secret_name(key)  # an access key is no secret by itself
+        if flag in ("--option", "--target-option") and equals and names and not value.startswith("env:"):
+            found.append(f"{flag} {key}")
+    return found
 
 
 def pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import os
 import socket
 import ssl
@@ -12,13 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from nbdata.errors import BadOption, StoreUnavailable
 from nbdata.stores.http1 import Origin, Pool
+from tests.stores.certificates import self_signed
 from tests.stores.servers import answering, ok, read_head, serving
 from tests.stores.test_http1 import Stop, get
 
@@ -26,27 +21,7 @@ from tests.stores.test_http1 import Stop, get
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate of 127.0.0.1, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nbdata test")])
-    now = dt.datetime.now(dt.timezone.utc)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "cert.pem"
-    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, private, serialization.NoEncryption()))
-    return file
+    return self_signed(tmp_path_factory.mktemp("tls") / "cert.pem")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,263 @@
+"""What the mistakes of the table are made with: files, a bucket, servers that refuse, disks that are full."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from nbdata.demo.server import EmbeddedServer
+from tests.stores.servers import Handler, read_body, read_head, serving
+
+NOBODY = 65534
+HTML = b"<!DOCTYPE html><html><body>Log in</body></html>"
+
+
+def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
+    """One answer, after which the connection is closed."""
+    lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def error(code: str, message: str = "", more: str = "") -> bytes:
+    """An error as S3 tells it."""
+    return f"<Error><Code>{code}</Code><Message>{message}</Message>{more}</Error>".encode()
+
+
+def answering(tell: Callable[[str], bytes]) -> Handler:
+    """A server that answers as `tell` says for a method, with no body after HEAD."""
+
+    def handle(connection: socket.socket) -> None:
+        head = read_head(connection)
+        if head:
+            read_body(connection, head)
+            method = head.split()[0].decode()
+            told = tell(method)
+            connection.sendall(told[: told.index(b"\r\n\r\n") + 4] if method == "HEAD" else told)
+
+    return handle
+
+
+class Scene:
+    """A folder with all that lines name, and the names; a context manager."""
+
+    def __init__(self, folder: Path, server: EmbeddedServer, url: str, certificate: Path) -> None:
+        self.work, self._certificate = folder / "work", certificate
+        self._stack = contextlib.ExitStack()
+        self._shown = {
+            str(self.work): "/work",
+            url.rstrip("/"): "s3://bucket",
+            server.url: "http://store:9000",
+        }
+        self.names = {"b": url.rstrip("/"), "nobucket": "none-of-that-name"}
+        self.shown_names = {"b": "s3://bucket", "nobucket": "none-of-that-name"}
+        self.asked = threading.Event()
+        self.env = {
+            **server.environment(),
+            "HOME": str(self.work),
+            "PATH": os.environ["PATH"],
+            "NBDATA_QUOTA": f"100:{self.work}/limited",
+            **{n: v for n, v in os.environ.items() if n.startswith(("AWS_", "NBDATA_", "PYTHON"))},
+        }
+        self.env |= server.environment()
+
+    def __enter__(self) -> Scene:
+        self._files()
+        self._servers()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def _files(self) -> None:
+        work = self.work
+        for name, text in {
+            "file.txt": "text\n" * 200,
+            "list.txt": "other.txt\n",
+            "tree/a.txt": "a",
+            "limited/x": "",
+            "stands/a.txt/x": "a folder",
+            "sums/here.txt": "here",
+            "sums/MD5SUMS": f"{hashlib.md5(b'here').hexdigest()}  here.txt\n{'0' * 32}  gone.txt\n",
+            "wrong/a.txt": "changed",
+            "wrong/a.txt.md5": "0" * 32,
+            "mine/other.txt": "",
+            "open/x": "",
+        }.items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text(text)
+        (work / "open").chmod(0o755)
+        self.names["open_folder"] = str(work / "open")
+        data = archive({"a/one.bin": os.urandom(3000), "a/two.bin": os.urandom(3000)})
+        for folder, parts in (("vols", "abc"), ("hole", "ac"), ("two", "a")):
+            (work / folder).mkdir()
+            for number, part in enumerate("abc"):
+                if part in parts:
+                    (work / folder / f"set.tar.a{part}").write_bytes(data[number * 4096 :][:4096])
+        (work / "vols" / "set.tar.ac").write_bytes(data[8192:])
+        for name in ("one.tar", "other.tar"):
+            (work / "two" / name).write_bytes(data)
+        (work / "two" / "set.tar.aa").unlink()
+        (work / "cut.tar.gz").write_bytes(gzip.compress(data, mtime=0)[:2000])
+        (work / "evil.tar").write_bytes(archive({"../evil": b"x"}))
+        with zipfile.ZipFile(work / "some.zip", "w") as zipped:
+            zipped.writestr("a", "b")
+
+    # -- servers ------------------------------------------------------------------------------------
+
+    def _serve(
+        self, name: str, handle: Handler, *, tls: ssl.SSLContext | None = None, scheme: str = "http"
+    ) -> int:
+        port = self._stack.enter_context(serving(handle, tls=tls))
+        self._shown[f"127.0.0.1:{port}"] = "store:9000"
+        self.names[name] = f"AWS_ENDPOINT_URL={scheme}://127.0.0.1:{port}"
+        return port
+
+    def _servers(self) -> None:
+        denied = answer(403, error("AccessDenied", "Access Denied"))
+        empty = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+        for name, told in {
+            "expired": answer(400, error("ExpiredToken", "The provided token has expired.")),
+            "token": answer(400, error("InvalidToken", "The provided token is malformed.")),
+            "skewed": answer(403, error("RequestTimeTooSkewed", "The difference is too large.")),
+            "denied": denied,
+            "refusing_404": answer(404, error("NoSuchBucket")),
+            "elsewhere": answer(301, error("PermanentRedirect", "Use the specified endpoint.")),
+            "region": answer(400, error("AuthorizationHeaderMalformed", "the region 'us-east-1' is wrong")),
+            "website": answer(200, HTML, "Content-Type: text/html"),
+        }.items():
+            self._serve(name, answering(lambda _, told=told: told))
+        self._serve("readable", answering(lambda method: empty if method == "GET" else denied))
+        there = answer(200, b"", 'ETag: "0"').replace(b"Content-Length: 0", b"Content-Length: 5")
+        cold = answer(403, error("InvalidObjectState", "It is in GLACIER."))
+        asked = iter(range(1000))
+        self._serve(
+            "archived", answering(lambda m: there if m == "HEAD" else empty if next(asked) % 2 == 0 else cold)
+        )
+        self._serve("no_tls", self._no_tls, scheme="https")
+        self._serve("no_plain", lambda connection: self._say(connection, b"\x15\x03\x01\x00\x02\x02\x46"))
+        self._serve("ssh", lambda connection: self._say(connection, b"SSH-2.0-OpenSSH_9.6\r\n\r\n\r\n"))
+        self._serve("hangs", self._hang)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self._certificate)
+        self._serve("tls", answering(lambda _: denied), tls=context, scheme="https")
+        for name, status, scheme in (
+            ("proxy_407", 407, "http"),
+            ("tunnel_407", 407, "https"),
+            ("tunnel_403", 403, "https"),
+        ):
+            port = self._serve(name, answering(lambda _, status=status: answer(status)))
+            self._shown[f"127.0.0.1:{port}"] = "proxy:3128"
+            self.names[name] = (
+                f"AWS_ENDPOINT_URL={scheme}://s3.example.com {scheme}_proxy=http://127.0.0.1:{port}"
+            )
+        for status in (403, 404):
+            port = self._serve(f"web_{status}", answering(lambda _, status=status: answer(status)))
+            self.names[f"web_{status}"] = f"127.0.0.1:{port}"
+            self.shown_names[f"web_{status}"] = "store:9000"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self._shown[f"127.0.0.1:{port}"] = "gone:9000"
+        self.names["gone"] = f"http://127.0.0.1:{port}"
+        self.names["proxy_gone"] = (
+            f"AWS_ENDPOINT_URL=https://s3.example.com https_proxy=http://127.0.0.1:{port}"
+        )
+
+    @staticmethod
+    def _say(connection: socket.socket, what: bytes) -> None:
+        read_head(connection)
+        connection.sendall(what)
+
+    @staticmethod
+    def _no_tls(connection: socket.socket) -> None:
+        connection.recv(1)
+        connection.sendall(answer(400))
+
+    def _hang(self, connection: socket.socket) -> None:
+        read_head(connection)
+        self.asked.set()
+        connection.recv(1)
+
+    # -- disks --------------------------------------------------------------------------------------
+
+    def disks(self) -> None:
+        """Mount the small ones; skips where that is not allowed."""
+        if "small" in self.names:
+            return
+        for name, how in {
+            "small": "size=64k",
+            "no_inodes": "nr_inodes=2,size=8m",
+            "read_only": "ro,size=1m",
+        }.items():
+            disk = self.work.parent / name
+            disk.mkdir(exist_ok=True)
+            mounted = subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", how, "none", str(disk)], capture_output=True
+            )
+            if mounted.returncode:
+                pytest.skip("only root can mount disks")
+            self._stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False)
+            self.names[name] = str(disk)
+            self.shown_names[name] = f"/{name.replace('_', '-')}"
+            self._shown[str(disk)] = f"/{name.replace('_', '-')}"
+
+    def closed(self) -> None:
+        """Folders of somebody else; skips where root cannot be kept from looking into them."""
+        if "closed" in self.names:
+            return
+        root = os.getuid() == 0
+        if root and not shutil.which("setpriv"):
+            pytest.skip("root reads everything, and there is no setpriv to prevent it")
+        for name, mode in (("closed", 0o555), ("hidden", 0o000)):
+            folder = self.work.parent / "theirs" / name
+            (folder / "tree").mkdir(parents=True)
+            for file in (folder / "tree" / "a.txt", folder / "x.tar"):
+                file.write_bytes(b"theirs")
+                file.chmod(0o000)
+                if root:
+                    os.chown(file, NOBODY, NOBODY)
+            if root:
+                os.chown(folder, NOBODY, NOBODY)
+            folder.chmod(mode)
+            self._stack.callback(folder.chmod, 0o755)
+            self.names[name] = str(folder)
+            self.shown_names[name] = f"/{name}"
+            self._shown[str(folder)] = f"/{name}"
+
+    # -- what is shown ------------------------------------------------------------------------------
+
+    def page(self, text: str) -> str:
+        """A text as the page has it: no names of this machine."""
+        for real in sorted(self._shown, key=len, reverse=True):
+            text = text.replace(real, self._shown[real])
+        text = re.sub(r"It would fit on /.*? free\)$", "It would fit on /data (80.0 GB free)", text)
+        text = re.sub(r"(user|owner) \d+", r"\1 1000", text.replace("self signed", "self-signed"))
+        return text.replace(self.names["b"].removeprefix("s3://"), "bucket")
+
+
+def archive(members: dict[str, bytes]) -> bytes:
+    """A tar."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()

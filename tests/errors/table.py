@@ -1,0 +1,225 @@
+"""The mistakes: what a user writes, and where. What is then said is in docs/errors.md."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["SECTIONS", "Mistake"]
+
+
+class Mistake(NamedTuple):
+    """One row.
+
+    Attributes
+    ----------
+    what : str
+        The mistake, for the page.
+    words : str
+        The line, with ``{names}`` of the scene.
+    error : str
+        The class that is raised.
+    env : str
+        ``NAME=VALUE`` words for the environment, also with names; ``NAME=`` unsets.
+    face : str
+        ``both``, or only ``cell`` or ``terminal``.
+    place : str
+        Where it can only be: ``nobody`` (who has no rights), ``mount`` (a disk of its own).
+    """
+
+    what: str
+    words: str
+    error: str
+    env: str = ""
+    face: str = "both"
+    place: str = ""
+
+
+PATHS = [
+    Mistake("no such object", "pull {b}/none data", "NotFound"),
+    Mistake("no such bucket", "pull s3://{nobucket}/d/ data", "NotFound"),
+    Mistake("a glob that matches nothing", "pull '{b}/d/*.jpg' data", "NotFound"),
+    Mistake("no bucket in the URL", "pull s3:// data", "BadOption"),
+    Mistake("keys in an S3 URL", "pull s3://key:word@bucket/d/ data", "BadOption"),
+    Mistake("no SOURCE", "pull", "BadOption"),
+    Mistake("too many paths", "pull a b c", "BadOption"),
+    Mistake("an empty path", "pull '' data", "BadOption"),
+    Mistake("a command for a URL", "pull 'pipe:aws s3 cp s3://bucket/x -' data", "BadOption"),
+    Mistake("a variable that is not set", "pull {{nothing}}/d/ data", "BadOption", face="cell"),
+    Mistake("a variable that is no text", "pull {{several}}/d/ data", "BadOption", face="cell"),
+    Mistake("a quote that is not closed", "pull 'a b", "BadOption", face="cell"),
+    Mistake("a verb that is misspelt", "pul {b}/d/ data", "BadOption", face="terminal"),
+    Mistake("a protocol that nobody knows", "pull xyz://bucket/d/ data", "BadOption"),
+    Mistake("a protocol whose package is missing", "pull smb://server/share/ data", "BadOption"),
+    Mistake("pull from a folder that is not there", "pull none data", "NotFound"),
+    Mistake("pull to a URL", "pull {b}/d/ {b}/e/", "BadOption"),
+    Mistake("pull to a file", "pull {b}/d/ file.txt", "BadOption"),
+    Mistake("pull below a file", "pull {b}/d/ file.txt/sub", "BadOption"),
+    Mistake("an object and a folder of one name", "pull {b}/both data", "BadOption"),
+    Mistake("push of a folder that is not there", "push none {b}/p/", "NotFound"),
+    Mistake("push from a URL", "push {b}/d/ {b}/p/", "BadOption"),
+    Mistake("push without TARGET", "push tree", "BadOption"),
+    Mistake("push to a bucket that is not there", "push tree s3://bucket/p/", "NotFound", "{refusing_404}"),
+    Mistake("copy from the disk", "copy tree {b}/p/", "BadOption"),
+    Mistake("copy to itself", "copy {b}/d/ {b}/d/", "BadOption"),
+    Mistake("copy of what is not there", "copy {b}/none/ {b}/p/", "NotFound"),
+    Mistake("cleanup of a folder that is not there", "cleanup none", "NotFound"),
+    Mistake("cleanup of the whole home", "cleanup ~ --all", "BadOption"),
+    Mistake("cleanup --all below a URL", "cleanup {b}/d/ --all", "BadOption"),
+    Mistake("quota of a URL", "quota {b}", "BadOption"),
+]
+OPTIONS = [
+    Mistake("an option that is misspelt", "pull {b}/d/ data --dry-rum", "BadOption"),
+    Mistake("a value for a flag", "pull {b}/d/ data --dry-run=yes", "BadOption"),
+    Mistake("an option without its value", "pull {b}/d/ data --include", "BadOption"),
+    Mistake("a choice that there is not", "pull {b}/d/ data --verify md4", "BadOption"),
+    Mistake("a size with a wrong unit", "pull {b}/d/ data --max-bytes 5X", "BadOption"),
+    Mistake("a limit with a wrong unit", "quota tree --limit 5X", "BadOption"),
+    Mistake("a limit to remove that there is not", "quota tree --limit none", "BadOption"),
+    Mistake("a count that is no number", "pull {b}/d/ data --max-files ten", "BadOption"),
+    Mistake("no requests at a time", "pull {b}/d/ data --concurrency 0", "BadOption"),
+    Mistake("a sample of nothing", "pull {b}/d/ data --sample 0%", "BadOption"),
+    Mistake("a glob with an open bracket", "pull {b}/d/ data --include '[a'", "BadOption"),
+    Mistake("a glob with an open brace", "pull {b}/d/ data --include '{{a,b'", "BadOption"),
+    Mistake("a list of files that is not there", "pull {b}/d/ data --files-from none", "NotFound"),
+    Mistake("a list of other files", "pull {b}/d/ data --files-from list.txt", "NotFound"),
+    Mistake("a name that is none", "pull {b}/d/ data -o 1x", "BadOption", face="cell"),
+    Mistake("a mirror of a part", "pull {b}/d/ data --delete --max-files 3", "BadOption"),
+    Mistake("a mirror onto the home", "pull {b}/d/ ~ --delete", "BadOption"),
+    Mistake("a mirror onto other files", "pull {b}/d/ mine --delete", "BadOption"),
+    Mistake("parts that S3 does not take", "push tree {b}/p/ --part-size 1MB", "BadOption"),
+    Mistake("delete what is not verified", "push tree {b}/p/ --delete-source --verify none", "BadOption"),
+    Mistake("a listing that deletes", "untar_volumes vols data --list --delete-volumes", "BadOption"),
+    Mistake("a storage option without value", "pull {b}/d/ data --option anon", "BadOption"),
+    Mistake("a storage option that is misspelt", "pull {b}/d/ data --option endpoint=x", "BadOption"),
+    Mistake(
+        "a variable that the environment has not", "pull {b}/d/ data --option secret=env:NONE", "BadOption"
+    ),
+    Mistake("a key without its secret", "pull {b}/d/ data --option key=me", "BadOption"),
+    Mistake("an endpoint that is no URL", "pull {b}/d/ data --option endpoint_url=ftp://x", "BadOption"),
+    Mistake(
+        "an addressing style that there is not", "pull {b}/d/ data --option addressing_style=dns", "BadOption"
+    ),
+    Mistake(
+        "a file of authorities that is not there",
+        "pull {b}/d/ data",
+        "BadOption",
+        "{tls} AWS_CA_BUNDLE=none.pem",
+    ),
+    Mistake("a host that there is not", "pull {b}/d/ data", "BadOption", "NBDATA_HOST=remote"),
+    Mistake("a limit from outside that is none", "pull {b}/d/ data", "BadOption", "NBDATA_QUOTA=much"),
+    Mistake(
+        "a runtime folder open to others",
+        "pull {b}/d/ data",
+        "AccessDenied",
+        "NBDATA_RUNTIME_DIR={open_folder}",
+    ),
+]
+STORE = [
+    Mistake(
+        "no credentials", "pull {b}/d/ data", "AccessDenied", "AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY="
+    ),
+    Mistake("no such profile", "pull {b}/d/ data --option profile=wrok", "AccessDenied"),
+    Mistake("a wrong access key", "pull {b}/d/ data", "AccessDenied", "AWS_ACCESS_KEY_ID=nobody"),
+    Mistake("a wrong secret key", "pull {b}/d/ data", "AccessDenied", "AWS_SECRET_ACCESS_KEY=wrong"),
+    Mistake("an expired token", "pull s3://bucket/d/ data", "AccessDenied", "{expired}"),
+    Mistake("a wrong token", "pull s3://bucket/d/ data", "AccessDenied", "{token}"),
+    Mistake("a clock that is wrong", "pull s3://bucket/d/ data", "AccessDenied", "{skewed}"),
+    Mistake("no right to this bucket", "pull s3://bucket/d/ data", "AccessDenied", "{denied}"),
+    Mistake("no right to write", "push tree s3://bucket/p/", "TransferFailed", "{readable}"),
+    Mistake("no right to an object alone", "pull s3://bucket/x data", "AccessDenied", "{denied}"),
+    Mistake("a bucket of another endpoint", "pull s3://bucket/d/ data", "BadOption", "{elsewhere}"),
+    Mistake("a bucket of another region", "pull s3://bucket/d/ data", "BadOption", "{region}"),
+    Mistake("an answer that is no S3", "pull s3://bucket/d/ data", "StoreUnavailable", "{website}"),
+    Mistake("an archived object", "pull s3://bucket/x data", "TransferFailed", "{archived}"),
+    Mistake("nobody listens", "pull s3://bucket/d/ data", "StoreUnavailable", "AWS_ENDPOINT_URL={gone}"),
+    Mistake(
+        "a server that there is not",
+        "pull s3://bucket/d/ data",
+        "StoreUnavailable",
+        "AWS_ENDPOINT_URL=https://s3.example.invalid",
+    ),
+    Mistake("an unknown authority", "pull s3://bucket/d/ data", "StoreUnavailable", "{tls}"),
+    Mistake("https where there is none", "pull s3://bucket/d/ data", "StoreUnavailable", "{no_tls}"),
+    Mistake("http where https is spoken", "pull s3://bucket/d/ data", "StoreUnavailable", "{no_plain}"),
+    Mistake("a server that speaks no HTTP", "pull s3://bucket/d/ data", "StoreUnavailable", "{ssh}"),
+    Mistake("a proxy that wants a password", "pull s3://bucket/d/ data", "AccessDenied", "{proxy_407}"),
+    Mistake("a proxy that wants one for https", "pull s3://bucket/d/ data", "AccessDenied", "{tunnel_407}"),
+    Mistake("a proxy that refuses the store", "pull s3://bucket/d/ data", "AccessDenied", "{tunnel_403}"),
+    Mistake("a proxy that is gone", "pull s3://bucket/d/ data", "StoreUnavailable", "{proxy_gone}"),
+    Mistake(
+        "a proxy that is no URL",
+        "pull s3://bucket/d/ data",
+        "BadOption",
+        "https_proxy=http://u:w/x@p:1 {tls}",
+    ),
+    Mistake("a web page that is not there", "pull http://{web_404}/x.bin data/", "NotFound"),
+    Mistake("a web page that is refused", "pull http://{web_403}/x.bin data/", "AccessDenied"),
+    Mistake("Ctrl-C", "pull s3://bucket/d/ data", "Cancelled", "{hangs}"),
+]
+CHECKS = [
+    Mistake("nothing to check", "md5check none", "NotFound"),
+    Mistake("no checksums", "md5check tree", "NotFound"),
+    Mistake("a checksum file for PATH", "md5check sums/MD5SUMS", "BadOption"),
+    Mistake("checksums that are not there", "md5check tree --against none", "NotFound"),
+    Mistake("a file that differs", "md5check wrong", "TransferFailed"),
+    Mistake("a file that is missing", "md5check sums", "TransferFailed"),
+    Mistake("write and compare at once", "md5check tree --write --against sums", "BadOption"),
+    Mistake("no archive there", "untar_volumes none data", "NotFound"),
+    Mistake("what is no archive", "untar_volumes file.txt data", "BadArchive"),
+    Mistake("a volume that is missing", "untar_volumes hole data", "MissingVolume"),
+    Mistake("an archive that breaks off", "untar_volumes cut.tar.gz data", "BadArchive"),
+    Mistake("two archives in one folder", "untar_volumes two data", "BadOption"),
+    Mistake("no folder to unpack into", "untar_volumes vols", "BadOption"),
+    Mistake("unpack to a URL", "untar_volumes vols {b}/p/", "BadOption"),
+    Mistake("a zip", "untar_volumes some.zip data", "BadOption"),
+    Mistake("members that there are not", "untar_volumes vols data2 --members '*.jpg'", "NotFound"),
+    Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
+    Mistake("more than was allowed", "untar_volumes vols data4 --max-expansion 100", "BadArchive"),
+    Mistake(
+        "a cache without room for an item",
+        "cache_stream {b}/d/ --by file --max-size 1",
+        "BadOption",
+        face="cell",
+    ),
+    Mistake("a stream of what is not there", "cache_stream {b}/none/", "NotFound", face="cell"),
+    Mistake("an item that there is not", "cache_stream {b}/d/ --by shard", "BadOption"),
+    Mistake("a part that there is not", "cache_stream {b}/d/ --part 4/4", "BadOption"),
+    Mistake(
+        "a stream without a command",
+        "cache_stream {b}/d/ --by file --max-size 1MB",
+        "BadOption",
+        face="terminal",
+    ),
+    Mistake("a job that there is not", "transfers zzzz --wait", "NotFound"),
+    Mistake("to pause no job", "transfers --pause", "BadOption"),
+    Mistake("to pause and cancel", "transfers zzzz --pause --cancel", "BadOption"),
+    Mistake("a command that the agent has not", "agent stpo", "BadOption", face="terminal"),
+]
+DISK = [
+    Mistake("a folder where a file is to be", "pull {b}/d/ stands", "TransferFailed"),
+    Mistake("a key that is no file name", "pull {b}/odd/ data5", "TransferFailed"),
+    Mistake("a limit that is too low", "pull {b}/d/ limited", "NotEnoughSpace"),
+    Mistake("a disk that is too small", "pull {b}/d/ {small}/data", "NotEnoughSpace", place="mount"),
+    Mistake("a disk without inodes", "pull {b}/d/ {no_inodes}/data", "NotEnoughSpace", place="mount"),
+    Mistake("a disk that is read-only", "pull {b}/d/ {read_only}/data", "AccessDenied", place="mount"),
+    Mistake("a target without rights", "pull {b}/d/ {closed}/data", "AccessDenied", place="nobody"),
+    Mistake(
+        "a target that may not be looked into", "pull {b}/d/ {hidden}/data", "AccessDenied", place="nobody"
+    ),
+    Mistake("a file that may not be read", "push {closed}/tree {b}/p/", "TransferFailed", place="nobody"),
+    Mistake("a folder that may not be read", "md5check {hidden}", "AccessDenied", place="nobody"),
+    Mistake(
+        "volumes that may not be read",
+        "untar_volumes {closed}/x.tar data",
+        "AccessDenied",
+        place="nobody",
+    ),
+    Mistake("a folder that may not be cleaned", "cleanup {hidden}", "AccessDenied", place="nobody"),
+]
+SECTIONS = {
+    "Paths": PATHS,
+    "Options": OPTIONS,
+    "The store and the way to it": STORE,
+    "Checksums, archives, streams and jobs": CHECKS,
+    "The disk": DISK,
+}

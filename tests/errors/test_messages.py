@@ -1,0 +1,189 @@
+"""Every mistake of the table is made, in a cell and in a terminal, and what is said is what docs/errors.md says.
+
+``ERRORS_PAGE=write`` makes the page anew from what is said now; read it before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbdata.demo.server import EmbeddedServer
+from tests.conftest import client_of
+from tests.errors.scene import Scene
+from tests.errors.table import SECTIONS, Mistake
+from tests.kernel import Kernel
+from tests.stores.certificates import self_signed
+
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+NBDATA = str(Path(sys.executable).with_name("nbdata"))
+ROWS = [mistake for section in SECTIONS.values() for mistake in section]
+STATUS = {"BadOption": 2, "Cancelled": 130}
+# Characters of a line that still can be read at a glance.
+LONGEST = 250
+HEAD = """# What goes wrong, and what to do
+
+Each of these mistakes is made by the tests, and this page holds what was said: in a notebook as one line below the
+cell, in a terminal on stderr, with the exit status. In Python the class is raised. Places are called `/work`,
+`s3://bucket` and `store:9000` here.
+"""
+COLUMNS = "| mistake | line | what is said | exit |\n|---|---|---|---|\n"
+
+made: dict[str, str] = {}
+
+
+def committed() -> dict[str, str]:
+    """The lines of the page by mistake."""
+    text = PAGE.read_text() if PAGE.exists() else ""
+    return {line.split(" | ")[0][2:]: line for line in text.splitlines() if line.startswith("| ")}
+
+
+WRITE = os.environ.get("ERRORS_PAGE") == "write"
+
+
+@pytest.fixture(scope="module")
+def scene(seaweedfs: EmbeddedServer) -> Iterator[Scene]:
+    name = "errors-table"
+    seaweedfs.create_bucket(name)
+    client = client_of(seaweedfs)
+    for key in ("d/a.txt", "d/b.txt", "both", "both/below", "odd/.nbdata/x"):
+        client.put_object(Bucket=name, Key=key, Body=b"x" * 100_000)
+    with tempfile.TemporaryDirectory(prefix="nbe-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "work").mkdir()
+        made_for = self_signed(Path(folder) / "cert.pem")
+        with Scene(Path(folder), seaweedfs, f"s3://{name}/", made_for) as ready:
+            yield ready
+    client.delete_bucket(Bucket=name)
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def cell(scene: Scene) -> Iterator[Kernel]:
+    with Kernel(scene.work) as running:
+        assert running.run("%load_ext nbdata\nimport os\nseveral = [1, 2]").error is None
+        yield running
+
+
+def test_there_are_enough_and_each_is_told_once() -> None:
+    assert len(ROWS) >= 100
+    assert len({row.what for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.what for row in ROWS])
+def test_a_mistake_is_told_in_one_clear_line(
+    row: Mistake, scene: Scene, request: pytest.FixtureRequest
+) -> None:
+    if row.place == "mount":
+        scene.disks()
+    if row.place == "nobody":
+        scene.closed()
+    words = row.words.format(**scene.names)
+    env = {**scene.env, **dict(word.split("=", 1) for word in shlex.split(row.env.format(**scene.names)))}
+    env = {name: value for name, value in env.items() if value}
+    told, status = "", "–"
+    if row.face != "cell":
+        done = terminal(row, words, env, scene)
+        status, last = str(done.returncode), done.stderr.splitlines()[-1]
+        assert done.returncode == STATUS.get(row.error, 1), done.stderr
+        assert "Traceback" not in done.stderr
+        told = last.removeprefix("nbdata: ")
+        assert row.error == "Cancelled" or last.startswith("nbdata"), last
+    if row.face != "terminal":
+        if row.place == "nobody":
+            shown = without_rights(words, env, scene)
+        else:
+            shown = below(request.getfixturevalue("cell"), row, words, env, scene)
+        assert "\n" not in shown
+        name, _, text = shown.partition(": ")
+        assert name == row.error, shown
+        if row.face == "both" and row.error != "Cancelled":
+            assert text.replace(f"%{row.words.split()[0]}", f"nbdata {row.words.split()[0]}") == told
+        told = text
+    assert 20 < len(scene.page(told)) <= LONGEST, told
+    assert ". " in told or "(expected" in told, f"it says nothing of what to do: {told}"
+    line = row.words.format(**{**scene.names, **scene.shown_names})
+    said = f"`{row.error}`: {escaped(scene.page(told))}"
+    made[row.what] = f"| {row.what} | `{escaped(scene.page(line))}` | {said} | {status} |"
+    if not WRITE:
+        assert made[row.what] == committed().get(row.what)
+
+
+def escaped(text: str) -> str:
+    """A text in a cell of a Markdown table."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def terminal(row: Mistake, words: str, env: dict[str, str], scene: Scene) -> subprocess.CompletedProcess[str]:
+    """The line in a terminal."""
+    command = [NBDATA, *shlex.split(words)]
+    if row.place == "nobody":
+        return run_without_rights(command, env, scene)
+    if row.error != "Cancelled":
+        return subprocess.run(command, cwd=scene.work, env=env, capture_output=True, text=True, timeout=60)
+    scene.asked.clear()
+    process = subprocess.Popen(command, cwd=scene.work, env=env, stderr=subprocess.PIPE, text=True)
+    assert scene.asked.wait(30)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    return subprocess.CompletedProcess(command, process.returncode, "", stderr)
+
+
+def below(kernel: Kernel, row: Mistake, words: str, env: dict[str, str], scene: Scene) -> str:
+    """The error below a cell of a notebook."""
+    kernel.run(f"os.environ.clear(); os.environ.update({env!r})")
+    scene.asked.clear()
+    running = kernel.start(f"%{words}")
+    if row.error == "Cancelled":
+        assert scene.asked.wait(30)
+        kernel.manager.interrupt_kernel()
+    return str(kernel.collect(running).error)
+
+
+SHELL = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "nbdata")
+shell.run_cell(sys.argv[1])
+"""
+
+
+def without_rights(words: str, env: dict[str, str], scene: Scene) -> str:
+    """What a cell shows who has no rights."""
+    done = run_without_rights([sys.executable, "-c", SHELL, f"%{words}"], env, scene)
+    assert done.stdout.strip(), done.stderr
+    return done.stdout.strip()
+
+
+def run_without_rights(
+    command: list[str], env: dict[str, str], scene: Scene
+) -> subprocess.CompletedProcess[str]:
+    """A command of a user to whom others' files are closed: also if that is root, who then is no more than others."""
+    limits = (
+        ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if os.getuid() == 0 else []
+    )
+    own = {name: str(scene.work / "own" / name) for name in ("NBDATA_RUNTIME_DIR", "IPYTHONDIR")}
+    return subprocess.run(
+        [*limits, *command], cwd=scene.work, env={**env, **own, "NBDATA_HOST": "inline"}, capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_the_page_is_what_the_tests_give() -> None:
+    known = committed()
+    text = HEAD
+    for title, rows in SECTIONS.items():
+        lines = [made.get(row.what) or known.get(row.what, "") for row in rows]
+        text += f"\n## {title}\n\n{COLUMNS}" + "".join(f"{line}\n" for line in lines)
+    if WRITE:
+        PAGE.write_text(text)
+    assert PAGE.read_text() == text
