@@ -39,7 +39,13 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         from nbdata.stores.s3 import S3Store
 
         bucket, slash, key = _bucket(place, f"{scheme}://bucket/key")
-        store = S3Store(bucket, s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        kind = "obs" if scheme == "obs" else "s3"
+        store = S3Store(
+            bucket,
+            s3_config(kind, context),
+            stop=stop,
+            renew=lambda refused: s3_config(kind, context, refused=refused),
+        )
         return Location(store, key, place if slash else place + "/")
     if fs is None and scheme in ("gs", "gcs"):
         from nbdata.stores.gs import GsStore
