@@ -69,6 +69,7 @@ class AzStore(Store):
     flat = True
     min_part = 1 << 20
     max_parts = 50_000
+    _page = 5000  # blobs that one answer lists
 
     def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
         self.name = f"az://{container}"
@@ -148,7 +149,7 @@ class AzStore(Store):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": "5000"}
+        query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": str(self._page)}
         while True:
             root = _read(self._send("GET", "", query).read(limit=64 << 20))
             if root.tag != "EnumerationResults":

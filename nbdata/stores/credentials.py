@@ -146,7 +146,9 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
         identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
-        asked = ask("aws_session", profile, env, refused=refused)
+        # Which botocore does not read by the name that other clients of AWS do.
+        told = {"AWS_DEFAULT_REGION": str(region), **env} if region else env
+        asked = ask("aws_session", profile, told, refused=refused)
         region = region or asked.get("region")
         endpoint = endpoint or asked.get("endpoint") or ""
         addressing = addressing or asked.get("addressing")

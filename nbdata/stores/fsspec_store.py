@@ -88,6 +88,9 @@ class FsspecStore(Store):
         if path.startswith(_BY_URL):
             path = self.key_of(path)
         etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
+        crc = found.get("CRC")  # of a member of a zip archive, which has no time with a zone
+        if not etag and isinstance(crc, int):
+            etag = f"crc32-{crc:08x}"
         time = (
             found.get("LastModified") or found.get("mtime") or found.get("modified") or found.get("created")
         )

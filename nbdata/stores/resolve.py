@@ -45,7 +45,13 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
                 f"an {scheme}:// URL holds no keys", path=redacted(place),
                 remedy="Give them with --option key=env:NAME --option secret=env:NAME, or in a profile",
             )  # fmt: skip
-        store = S3Store(bucket, s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        kind = "obs" if scheme == "obs" else "s3"
+        store = S3Store(
+            bucket,
+            s3_config(kind, context),
+            stop=stop,
+            renew=lambda refused: s3_config(kind, context, refused=refused),
+        )
         return Location(store, key, place if slash else place + "/")
     if fs is None and scheme in ("gs", "gcs"):
         from nbdata.stores.gs import GsStore

@@ -5,21 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import threading
+import time
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import ResponseBody, http_time, iso_time, refuse_another, start_of
+from nbdata.stores.asked import EARLY
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.dial import wants_password
 from nbdata.stores.http1 import Origin, Pool, Response
 from nbdata.stores.pools import pool_of
-from nbdata.stores.s3_errors import error_of, new_region
-from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Signer, quote_path, quote_query
+from nbdata.stores.s3_errors import EXPIRED, error_of, field, new_region
+from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
 __all__ = ["S3Store"]
 
@@ -35,6 +38,8 @@ _KEPT = {
     "content-type",
     "expires",
 }
+# Seconds between two questions for credentials that are said to expire soon all the same.
+_ASK_AGAIN = 30.0
 # Inside the class `list` is the method.
 _Keys = list[str]
 
@@ -59,14 +64,25 @@ class S3Store(Store):
     config : S3Config
     stop : Stop, optional
         Ends blocking calls.
+    renew : callable, optional
+        Gives the configuration anew when its identity is about to expire, or when the session token that it is told
+        was refused.
     """
 
     multipart = True
     flat = True
 
-    def __init__(self, bucket: str, config: S3Config, *, stop: Stop | None = None) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        config: S3Config,
+        *,
+        stop: Stop | None = None,
+        renew: Callable[[str], S3Config] | None = None,
+    ) -> None:
         self.name = f"s3://{bucket}"
-        self._bucket, self._config, self._stop = bucket, config, stop
+        self._bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
+        self._renewing, self._asked = threading.Lock(), 0.0
         self._aim(config.region)
 
     def _aim(self, region: str) -> _Aim:
@@ -77,6 +93,28 @@ class S3Store(Store):
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
         self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim
+
+    def _fresh(self) -> _Aim:
+        """The aim, with an identity that is not about to expire if there is another."""
+        identity = self._config.identity
+        if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
+            self._renewed(identity)
+        return self._aimed
+
+    def _renewed(self, old: Identity, refused: str = "") -> bool:
+        """Whether there is another identity now."""
+        with self._renewing:
+            if self._renew is None or self._config.identity != old:
+                return self._config.identity != old
+            if not refused and time.monotonic() < self._asked:
+                return False
+            config = self._renew(refused)
+            self._asked = time.monotonic() + _ASK_AGAIN
+            if config.identity == old:
+                return False
+            self._config = config
+            self._aim(self._aimed.region)
+            return True
 
     # -- one request --------------------------------------------------------------------------
 
@@ -92,8 +130,8 @@ class S3Store(Store):
         ok: tuple[int, ...] = (200,),
     ) -> Response:
         """The answer to a signed request, once its status is one of `ok`; else the error it means."""
-        for last in (False, True):
-            aim = self._aimed
+        for last in (False, False, True):
+            aim, signed = self._fresh(), self._config.identity
             response = self._exchange(aim, method, key, query, headers, body, size)
             if response.status in ok:
                 return response
@@ -101,6 +139,19 @@ class S3Store(Store):
                 response.close()
                 raise wants_password(aim.pool.origin)
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
+            if (
+                not last
+                and signed is not None
+                and field(data, "Code") in EXPIRED
+                and self._renewed(signed, signed.token)
+            ):
+                if body is None or isinstance(body, bytes):
+                    continue
+                raise StoreUnavailable(
+                    "the credentials had expired, and there are new ones",
+                    path=self.name,
+                    details={"retry": True},
+                )
             region = new_region(response, data)
             if region and not last and region != aim.region:
                 if self._aimed is aim:  # else another thread has learnt it meanwhile
@@ -196,6 +247,11 @@ class S3Store(Store):
             query["start-after"] = after
         while True:
             root = self._xml("GET", "", query)
+            if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
+                # Of a login page, say: taken for an empty bucket, it would have a mirror delete everything.
+                raise StoreUnavailable(
+                    "the store's answer is no listing", path=self.name, got=f"<{root.tag[:40]}>"
+                )
             decode = root.findtext("EncodingType") == "url"
             last = ""
             for item in root.iterfind("Contents"):
@@ -438,9 +494,9 @@ class _S3Upload(Upload):
             if made is None:
                 raise
             return made
-        return ObjectInfo(
-            self._key, self._size, etag=_quoted(answer.findtext("ETag")), encrypted=self.encrypted
-        )
+        # Some servers do not say here.
+        etag = _quoted(answer.findtext("ETag")) or self._store.head(self._key).etag
+        return ObjectInfo(self._key, self._size, etag=etag, encrypted=self.encrypted)
 
     def _made_of(self, parts: _Keys) -> ObjectInfo | None:
         """What stands at the key, if its ETag says that it was put together from just these parts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
+import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,10 @@ from tests.stores.emulators import azure, google
 from tests.stores.folder_server import folder_server
 
 KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs", "gs", "az")
-READ_ONLY = ("http",)
+READ_ONLY = ("http", "zip")
+S3 = ("moto", "seaweedfs")
+PARTS = (*S3, "az")
+REMOTE = (*S3, "s3fs", "gs", "az")
 
 
 @dataclass
@@ -89,6 +93,33 @@ class Place:
         if self.kind == "az":
             return az_store({**options, "bucket": bucket or options["bucket"]})
         return _s3_store(bucket or self.options["bucket"], options)
+
+
+class ZipPlace(Place):
+    """A zip archive, written anew for each change, by way of fsspec."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.held = folder / "all.zip", dict[str, bytes]()
+        super().__init__("zip", LocalStore(), "folder/")
+        self._write()
+
+    def _write(self) -> None:
+        import fsspec
+
+        with zipfile.ZipFile(self.path, "w") as archive:
+            for name, data in self.held.items():
+                archive.writestr(self.prefix + name, data)
+        self.store = FsspecStore(fsspec.filesystem("zip", fo=str(self.path), skip_instance_cache=True))
+
+    def put(self, key: str, data: bytes) -> ObjectInfo:
+        self.held[key] = data
+        self._write()
+        return self.store.head(self.prefix + key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.held.pop(key, None)
+        self._write()
 
 
 def context(**storage_options: Any) -> Context:
@@ -189,6 +220,9 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
 @pytest.fixture(params=[*KINDS, *READ_ONLY])
 def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Each store in turn, also those that are only read."""
+    if request.param == "zip":
+        yield ZipPlace(tmp_path)
+        return
     if request.param != "http":
         yield make_place(request.param, request, tmp_path)
         return
@@ -205,7 +239,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return make_place(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=["moto", "seaweedfs"])
+@pytest.fixture(params=PARTS)
+def parts_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Each store that takes an object in parts."""
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=REMOTE)
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Each store with a server."""
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=S3)
 def s3_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Our S3 store over each server in turn."""
     return make_place(request.param, request, tmp_path)

@@ -161,6 +161,16 @@ def test_many_blocks_in_any_order_make_the_object(emulator: str) -> None:
         store.read("blocks", match=info)
 
 
+def test_a_listing_of_many_pages_is_whole(emulator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = at(connection_string=emulator).store
+    monkeypatch.setattr(type(store), "_page", 7)
+    names = [f"pages/{n:02}" for n in range(20)]
+    for name in names:
+        store.write(name, io.BytesIO(b"x"), 1)
+    assert [info.key for info in store.list("pages/")] == names
+    assert [info.key for info in store.list("pages/", after="pages/12")] == names[13:]
+
+
 def test_bytes_that_are_not_what_azure_vouches_for_are_refused(tmp_path: Path, inline: None) -> None:
     md5 = base64.b64encode(hashlib.md5(b"right").digest()).decode()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import socket
@@ -62,6 +63,16 @@ def resource(data: bytes, **more: object) -> bytes:
     md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
     item = {"name": "x", "size": str(len(data)), "generation": "5", "etag": "CAE=", "md5Hash": md5, **more}
     return json.dumps(item).encode()
+
+
+def test_a_listing_of_many_pages_is_whole(emulator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = at(endpoint_url=emulator, token="anon").store
+    monkeypatch.setattr(type(store), "_page", 7)
+    names = [f"pages/{n:02}" for n in range(20)]
+    for name in names:
+        store.write(name, io.BytesIO(b"x"), 1)
+    assert [info.key for info in store.list("pages/")] == names
+    assert [info.key for info in store.list("pages/", after="pages/12")] == names[13:]
 
 
 def test_bytes_that_are_not_what_google_vouches_for_are_refused(
@@ -241,8 +252,6 @@ def test_a_listing_that_repeats_itself_ends() -> None:
 
 
 def test_a_stop_ends_an_upload_that_is_not_answered_within_a_second() -> None:
-    import io
-
     from tests.stores.test_http1 import Stop
 
     ended = threading.Event()
