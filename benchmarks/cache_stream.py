@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,18 +25,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from botocore.session import Session
+from ceiling import read_by_sockets
 from line import Line
-from rough import BIN, agent_cpu
+from measure import BIN, agent_cpu, machine_cpu, process_cpu
 
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from nbdata.sizes import parse_size
 
 CONSUMERS = Path(__file__).with_name("consumers.py")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -71,18 +67,6 @@ class Work:
     kind: str
     each: float
     digest: str
-
-
-def process_cpu(pid: int) -> float:
-    """Processor seconds that a process has used so far."""
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / TICKS
-
-
-def machine_cpu() -> float:
-    """Processor seconds that the machine has spent on anything so far; what other machines stole counts."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
-    return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS
 
 
 def disk_use(folder: str) -> int:
@@ -233,50 +217,19 @@ class Bench:
                 flush=True,
             )
 
-    def ceiling(self, name: str, size: int, readers: int = 4) -> None:
+    def ceiling(self, name: str, size: int) -> None:
         """Print how fast plain sockets of some processes read all objects, and throw them away."""
-        client = Session().create_client("s3")
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix=f"{name}/")
-        urls = [
-            client.generate_presigned_url("get_object", Params={"Bucket": "bench", "Key": found["Key"]})
-            for page in pages
-            for found in page["Contents"]
-        ]
         took = []
         for _ in range(self.rounds):
-            server, began = process_cpu(self.server.pid), time.monotonic()
-            with multiprocessing.get_context("fork").Pool(readers) as pool:
-                read = sum(pool.map(read_all, [urls[n::readers] for n in range(readers)]))
+            read, seconds, cpu = read_by_sockets("bench", f"{name}/", self.server.pid)
             assert read == size, f"{read} bytes of {size}"
-            took.append((time.monotonic() - began, process_cpu(self.server.pid) - server))
+            took.append((seconds, cpu))
         wall, cpu = (statistics.median(side) for side in zip(*took, strict=True))
         print(
-            f"\n{name}: {readers} processes that read to nowhere take {wall:.2f} s ({size / wall / 1e6:,.0f} MB/s, "
-            f"{len(urls) / wall:,.0f} objects/s), the server meanwhile {cpu:.2f} CPU seconds.",
+            f"\n{name}: 4 processes that read to nowhere take {wall:.2f} s ({size / wall / 1e6:,.0f} MB/s), "
+            f"the server meanwhile {cpu:.2f} CPU seconds.",
             flush=True,
         )
-
-
-def read_all(urls: list[str]) -> int:
-    """Read objects one after the other on one connection; the bytes of their bodies."""
-    where = urlsplit(urls[0])
-    view, total = memoryview(bytearray(1 << 20)), 0
-    with socket.create_connection((where.hostname, where.port)) as connection:
-        for url in urls:
-            parts = urlsplit(url)
-            request = f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n"
-            connection.sendall(request.encode())
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += connection.recv(4096)
-            fields, _, body = head.partition(b"\r\n\r\n")
-            assert fields.startswith(b"HTTP/1.1 200"), fields
-            length = int(fields.lower().partition(b"content-length:")[2].split()[0])
-            left = length - len(body)
-            while left:
-                left -= connection.recv_into(view[: min(left, len(view))])
-            total += length
-    return total
 
 
 def main() -> None:

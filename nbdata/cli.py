@@ -11,13 +11,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from nbdata.display import TextDisplay
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation, Option, slots, suggest
+from nbdata.rendering import printable
 from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
@@ -34,9 +34,17 @@ _RUN = {
         metavar="COMMAND",
     )
 }
+_EXAMPLES = {
+    "cache_stream": (
+        "cache_stream s3://bucket/video --max-size 1g --run 'python train.py {}'",
+        "cache_stream s3://bucket/images --by file --include '*.jpg' --max-size 2GB --run 'identify {}'",
+        "cache_stream s3://bucket/images --by sample --dry-run",
+    )
+}
 _MORE = {
     "agent": "Look at or stop the process that does the work: status, stop, log.",
     "demo": "Run the whole job once on an embedded S3 server.",
+    "completion": 'Print what makes Tab complete options and paths: eval "$(nbdata completion bash)" (or zsh).',
 }
 
 
@@ -55,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except NbdataError as error:
         text = str(error)
-        print(text if text.startswith("nbdata ") else f"nbdata: {text}", file=sys.stderr)
+        print(printable(text if text.startswith("nbdata ") else f"nbdata: {text}"), file=sys.stderr)
         return 2 if isinstance(error, BadOption) else 1
 
 
@@ -75,6 +83,11 @@ def _run(words: list[str]) -> int:
         from nbdata.demo.run import main as demo_main
 
         return demo_main(rest)
+    if verb == "completion":
+        from nbdata.shell_completion import answer
+
+        print(answer(rest, _extra, list(_MORE)))
+        return 0
     cls = VERBS.get(verb.replace("-", "_"))
     if cls is None:
         raise BadOption(f"there is no verb {verb!r}", remedy=suggest(verb, [*VERBS, *_MORE]))
@@ -92,9 +105,14 @@ def _overview() -> str:
     )
 
 
+def _extra(cls: type[Operation]) -> dict[str, Option]:
+    """The options that the command line adds to a verb."""
+    return {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
+
+
 def _verb(cls: type[Operation], words: list[str]) -> int:
     prog = f"nbdata {cls.verb}"
-    extra = {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
+    extra = _extra(cls)
     for written in written_secrets(words):
         print(
             f"nbdata: everybody here can see {written}=… in the list of processes; "
@@ -103,7 +121,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         )
     operation, face = parse(cls, words, prog=prog, extra=extra)
     if operation is None:
-        print(help_text(cls, prog, extra))
+        print(help_text(cls, prog, extra, _EXAMPLES.get(cls.verb)))
         return 0
     as_json, quiet = bool(face["json"]), bool(face["quiet"])
     display = TextDisplay(result=False)
@@ -122,17 +140,19 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             )
         return 0
     try:
-        result = (
-            operation.run(quiet=quiet) if cls is not CacheStream else _each(operation, face["run"], quiet)
-        )
+        if cls is CacheStream:
+            result = _each(operation, face["run"], quiet, as_json=as_json)
+        else:
+            result = operation.run(quiet=quiet)
     except TransferFailed as error:
-        if as_json and isinstance(error.report, Report):
-            _print(error.report, as_json=True, quiet=False)
+        report = error.report
+        if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
+            _print(report, as_json=as_json, quiet=False)
         raise
     if getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
         # What was asked for are the names: all of them, one a line, for other programs too.
         for row in result.rows:
-            print(_printable(row.path))
+            print(printable(row.path))
         print(result.line, file=sys.stderr)
     elif cls is CacheStream and not as_json and not quiet:
         print(result.text(), file=sys.stderr)  # stdout is the command's
@@ -141,8 +161,8 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     return 1 if isinstance(result, Report) and not result.ok else 0
 
 
-def _each(operation: Operation, command: str | None, quiet: bool) -> Report:
-    """Run a command for each item of a stream."""
+def _each(operation: Operation, command: str | None, quiet: bool, *, as_json: bool) -> Report:
+    """Run a command for each item of a stream; with `as_json` stdout is the Report's alone."""
     try:
         words = shlex.split(command or "")
     except ValueError as error:
@@ -152,24 +172,26 @@ def _each(operation: Operation, command: str | None, quiet: bool) -> Report:
             "nbdata cache_stream needs --run COMMAND: an item is deleted when the next one comes",
             remedy="For example --run 'python train.py {}'",
         )
-    stream = operation.run(quiet=quiet)
-    for path, _ in stream:
-        told = [word.replace("{}", path) for word in words]
-        try:
-            status = subprocess.run(told if told != words else [*words, path], check=False).returncode
-        except OSError as error:
-            raise BadOption(f"--run: {words[0]} cannot be run ({os.strerror(error.errno or 0)})") from error
-        if status:
-            raise NbdataError(f"{words[0]} ended with status {status}", path=path)
+    stream, out = operation.run(quiet=quiet), sys.stderr if as_json else None
+    try:
+        for path, _ in stream:
+            told = [word.replace("{}", path) for word in words]
+            try:
+                status = subprocess.run(
+                    told if told != words else [*words, path], stdout=out, check=False
+                ).returncode
+            except OSError as error:
+                raise BadOption(
+                    f"--run: {words[0]} cannot be run ({os.strerror(error.errno or 0)})"
+                ) from error
+            if status:
+                raise NbdataError(f"{words[0]} ended with status {status}", path=path)
+    except KeyboardInterrupt:
+        if not quiet and stream.report is not None:
+            print(f"{stream.report.line}; interrupted", file=sys.stderr)
+        raise
     report: Report = stream.report
     return report
-
-
-def _printable(name: str) -> str:
-    """A name that may come from anyone, on one line and without what a terminal would obey."""
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in ("Cc", "Cs") else c for c in name
-    )
 
 
 def _print(result: Any, *, as_json: bool, quiet: bool) -> None:

@@ -54,7 +54,8 @@ class Option:
         One sentence for ``%verb?`` and ``--help``.
     kind : str
         ``text``, ``place`` (a path or URL), ``path`` (local), ``flag``, ``size``, ``count``,
-        ``texts`` (repeatable), ``sample`` or ``pairs`` (KEY=VALUE, repeatable).
+        ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable) or ``optional`` (a flag that may
+        have a value: True, or that text).
     identity : bool
         Whether it decides which bytes end where, and so belongs to what *the same line* means.
     short : str
@@ -243,6 +244,10 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
         if not isinstance(value, bool):
             raise BadOption(f"--{name}: {value!r} is neither True nor False")
         return value
+    if kind == "optional":
+        if not isinstance(value, bool) and not (isinstance(value, str) and value):
+            raise BadOption(f"--{name}: {value!r} is neither True, False nor a text")
+        return value
     if kind == "count":
         return _count(name, value)
     if kind == "texts":
@@ -266,7 +271,7 @@ def _checked(name: str, value: Any, declared: Option) -> Any:
 
 def _said(flag: str, value: Any, declared: Option, show: Callable[[str], str]) -> list[str]:
     """One option as words of a command line."""
-    if declared.kind == "flag":
+    if declared.kind == "flag" or value is True:
         return [flag]
     words = []
     for one in value if isinstance(value, tuple) else (value,):
@@ -511,6 +516,8 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
         del args, options  # a traceback of what comes now may show local variables
         if isinstance(operation, BadOption):
             raise operation
+        if background and cls.bound:
+            raise BadOption(f"{cls.verb}: there is no background: it ends with the loop over it")
         if dry_run:
             return operation.plan()
         if background:
@@ -522,6 +529,7 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False)
         for name in ("dry_run", "background", "quiet")
+        if not (cls.bound and name == "background")
     ]
     functools.update_wrapper(run_verb, cls, assigned=("__module__",), updated=())
     run_verb.__name__ = run_verb.__qualname__ = cls.verb
@@ -559,8 +567,7 @@ def numpydoc(cls: type[Operation]) -> str:
     lines += [
         "dry_run : flag, default False",
         "    Return the Plan (objects, bytes, space) and move nothing.",
-        "background : flag, default False",
-        "    Return the Job at once.",
+        *([] if cls.bound else ["background : flag, default False", "    Return the Job at once."]),
         "quiet : flag, default False",
         "    Show no progress and no result.",
     ]

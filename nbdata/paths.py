@@ -16,9 +16,11 @@ from nbdata.errors import BadOption
 
 __all__ = [
     "OWN_FOLDER",
+    "as_folder",
     "canonical",
     "expand_names",
     "glob_base",
+    "glob_pattern",
     "has_glob",
     "is_inside",
     "is_url",
@@ -33,9 +35,15 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # What str(Path("s3://bucket/x")) gives; one letter would be a drive.
 _COLLAPSED = re.compile(r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL)
 _NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}|\{([A-Za-z_]\w*)\}")
-# Protocols of which a URL may have a query, which is no part of any name.
-_WITH_QUERY = ("http://", "https://")
 _GLOB = re.compile(r"[*?\[]|\{[^{}]*(?:,|\.\.)[^{}]*\}")
+# Origin, path, and what follows it: in a query nothing is a glob or a name.
+_HTTP = re.compile(r"(https?://[^/?#]*)([^?#]*)(.*)", re.DOTALL)
+
+
+def _parted(place: str) -> tuple[str, str, str]:
+    """What of a place is its path, with what stands before and behind it: the query of an http URL, mostly."""
+    match = _HTTP.fullmatch(place)
+    return (match[1], match[2], match[3]) if match else ("", place, "")
 
 
 def is_url(place: str) -> bool:
@@ -109,25 +117,41 @@ def expand_names(text: str, names: Mapping[str, object]) -> str:
 
 
 def has_glob(place: str) -> bool:
-    """Whether a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``; in http a ``?`` begins the query."""
-    return _glob_in(place) is not None
-
-
-def _glob_in(place: str) -> re.Match[str] | None:
-    return _GLOB.search(place.partition("?")[0] if place.startswith(_WITH_QUERY) else place)
+    """Whether a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``; the query of an http URL is none."""
+    return _GLOB.search(_parted(place)[1]) is not None
 
 
 def glob_base(place: str) -> str:
-    """The fixed part of a place with a glob: everything up to the last slash before the pattern."""
-    match = _glob_in(place)
-    return place if match is None else place[: place.rfind("/", 0, match.start()) + 1]
+    """The fixed part of a place with a glob: everything up to the last slash before the pattern, and a query."""
+    before, path, after = _parted(place)
+    match = _GLOB.search(path)
+    return place if match is None else before + path[: path.rfind("/", 0, match.start()) + 1] + after
+
+
+def glob_pattern(place: str) -> str:
+    """What of a place with a glob follows its fixed part."""
+    path = _parted(place)[1]
+    match = _GLOB.search(path)
+    return "" if match is None else path[path.rfind("/", 0, match.start()) + 1 :]
+
+
+def as_folder(place: str) -> str:
+    """The place with a slash at the end of its path."""
+    before, path, after = _parted(place)
+    return before + path.rstrip("/") + "/" + after
 
 
 def last_component(place: str) -> str:
-    """The last part of a path or of a URL's path; the bucket if there is nothing else."""
-    if place.startswith(_WITH_QUERY):
-        place = place.partition("?")[0]
-    bare = place.rstrip("/")
+    """The last part of a path or of a URL's path; the bucket or host if there is nothing else."""
+    before, path, _ = _parted(place)
+    bare = path.rstrip("/")
+    if before:
+        name = unquote(posixpath.basename(bare))
+        return (
+            name
+            if name and "/" not in name and "\0" not in name
+            else before.rpartition("/")[2].rpartition("@")[2]
+        )
     if is_url(bare):
         bare = bare[bare.index("://") + 3 :]
     return posixpath.basename(bare)

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
 
 __all__ = [
+    "AZURE_SCHEMES",
     "S3_SCHEMES",
     "Hidden",
     "ScrubbedStream",
@@ -31,6 +32,8 @@ __all__ = [
 
 #: Protocols of S3, in whose URLs no password and no query can be: "@" and "?" are of the key.
 S3_SCHEMES = ("s3", "s3a", "obs")
+#: Protocols of Azure; what stands before "@" is the container.
+AZURE_SCHEMES = ("az", "abfs", "abfss")
 
 _MARK = "…"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -91,7 +94,9 @@ def redacted(place: str) -> str:
     scheme, _, rest = place.partition("://")
     if "@" not in rest and "?" not in rest:
         return place
-    if scheme.lower() in S3_SCHEMES:
+    if scheme.lower() in AZURE_SCHEMES:
+        return place
+    if scheme.lower() in (*S3_SCHEMES, "gs", "gcs"):
         bucket, slash, key = rest.partition("/")
         return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
     try:

@@ -7,6 +7,7 @@ themes. Nothing is told by colour alone.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "html_bar",
     "html_gauge",
     "html_table",
+    "printable",
     "text_bar",
     "text_table",
 ]
@@ -34,9 +36,22 @@ COLORS = {
     "bad": "#d9483b",
     "reserved": "#8fb8e8",
 }
+_TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 _TRACK = "rgba(128,128,128,0.28)"
 _LINE = "rgba(128,128,128,0.35)"
 _NO_WRAP, _WRAP, _SHORT = ";white-space:nowrap", ";overflow-wrap:anywhere", 24
+
+
+def printable(text: str) -> str:
+    """Text that may come from anyone, on one line and without what a terminal would obey."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _obeyed(c) else c for c in text)
+
+
+def _obeyed(char: str) -> bool:
+    """Control characters, surrogates, and what turns the direction of text, so that it reads as other text."""
+    return unicodedata.category(char) in ("Cc", "Cs") or unicodedata.bidirectional(char) in _TURNS
 
 
 def text_bar(share: float, width: int = 24) -> str:
@@ -71,7 +86,7 @@ def dim(html: str) -> str:
 
 def text_table(table: dict[str, Any]) -> list[str]:
     """A table as aligned lines, its caption first."""
-    rows = [table["head"], *table["rows"]]
+    rows = [[printable(cell) for cell in row] for row in (table["head"], *table["rows"])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -94,14 +109,11 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
         )
 
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    title = (
-        f'<caption style="text-align:left;font-weight:bold;padding:4px 0px">{escape(caption)}</caption>'
-        if caption
-        else ""
-    )
+    # Not a caption, which would be as narrow as the table.
+    title = f'<div style="font-weight:bold;padding:4px 0px">{escape(caption)}</div>' if caption else ""
     return (
-        '<table style="border-collapse:collapse;margin:4px 0px;background-color:transparent">'
-        f"{title}<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+        f'{title}<table style="border-collapse:collapse;margin:4px 0px;background-color:transparent">'
+        f"<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
-from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, text_table
+from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
 from nbdata.sizes import format_duration, format_size
 
 __all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
@@ -221,14 +221,14 @@ class Plan(_Record):
         return text + ("" if self.fits else "; DOES NOT FIT")
 
     def text(self) -> str:
-        """The plan for people: the line, notes, and each deletion (the first twenty)."""
-        lines = [self.line, *(f"  {note}" for note in self.notes)]
-        deletions = self.actions.get("delete", [0, 0])[0]
-        if deletions:
-            named = itertools.islice((row.path for row in self.rows if row.action == "delete"), _NAMED)
-            lines += [f"  delete {path}" for path in named]
-            if deletions > _NAMED:
-                lines.append(f"  … and {deletions - _NAMED:,} more")
+        """The plan for people: the line, notes, and each file that would go or be replaced (the first twenty)."""
+        lines = [printable(self.line), *(f"  {printable(note)}" for note in self.notes)]
+        for action in ("delete", "repair"):
+            count = self.actions.get(action, [0, 0])[0]
+            named = itertools.islice((row.path for row in self.rows if row.action == action), _NAMED)
+            lines += [f"  {action} {printable(path)}" for path in named if count]
+            if count > _NAMED:
+                lines.append(f"  … and {count - _NAMED:,} more")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -262,7 +262,8 @@ class Report(_Record):
     headline : str
         What the verb says of itself in the line, in place of counts and seconds; usually empty.
     tables : list of dict
-        What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``.
+        What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
+        ``"failures": True`` in place of the usual list of failures.
     gauges : list of dict
         How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
         "level": "" | "high" | "full", "warning": str}``.
@@ -306,7 +307,8 @@ class Report(_Record):
     def line(self) -> str:
         """The report in one true line."""
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
-        text += f": {self.headline or _words(self.counts) or 'nothing to do'}"
+        nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
+        text += f": {self.headline or _words(self.counts) or nothing}"
         if self.headline:
             pass
         elif self.bytes:
@@ -328,20 +330,25 @@ class Report(_Record):
     def body_lines(self) -> list[str]:
         """What comes below the line: gauges, tables and notes."""
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
-        return [*gauges, *self.table_lines, *self.notes]
+        return [*gauges, *self.table_lines, *map(printable, self.notes)]
 
     def text(self) -> str:
         """The report for people: the line, gauges, tables, notes, and the first failures."""
-        lines = [self.line, *(f"  {line}" for line in self.body_lines)]
-        lines += [f"  {path}: {reason}" if path else f"  {reason}" for path, reason in self._named()]
+        lines = [printable(self.line), *(f"  {line}" for line in self.body_lines)]
+        named = [f"{path}: {reason}" if path else reason for path, reason in self._named()]
+        lines += [f"  {printable(line)}" for line in named]
         return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])
 
+    @property
+    def _in_table(self) -> bool:
+        return any(table.get("failures") for table in self.tables)
+
     def _named(self) -> list[list[str]]:
-        return self.failures[:_FAILURES]
+        return [] if self._in_table else self.failures[:_FAILURES]
 
     def _unnamed(self) -> list[str]:
         """Says that there are more failures than are shown."""
-        more = max(len(self.failures), self.failed) - _FAILURES
+        more = 0 if self._in_table else max(len(self.failures), self.failed) - _FAILURES
         return [f"… and {more:,} more failures: the report's rows have all"] if more > 0 else []
 
     def __repr__(self) -> str:
@@ -358,10 +365,8 @@ class Report(_Record):
         ]
         if counts := [(name, f"{count:,}") for name, count in self.counts.items() if count]:
             parts.append(html_table("", ("outcome", "objects"), counts))
-        if self.failures:
-            parts.append(
-                html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in self._named()])
-            )
+        if named := self._named():
+            parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
         parts += [html_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
         parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

@@ -26,9 +26,9 @@ from tests.slow import SlowProxy
 
 # Set before anything is imported from a client's environment; short, since socket paths are.
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
-_OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_")
+_OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
 # What is said to the tests, not to nbdata.
-_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS")
+_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS", "NBDATA_PAGES")
 
 
 def pytest_configure() -> None:

@@ -30,9 +30,13 @@ def test_import_loads_nothing_heavy() -> None:
     assert run(f"import sys, nbdata; print([m for m in {HEAVY} if m in sys.modules])").strip() == "[]"
 
 
-def test_import_takes_little_more_than_python_itself() -> None:
-    code = "import time; t = time.perf_counter(); import nbdata; print(time.perf_counter() - t)"
-    assert min(float(run(code)) for _ in range(5)) < 0.3
+def test_import_takes_less_than_a_few_modules_of_python_itself() -> None:
+    def seconds(modules: str) -> float:
+        code = f"import time; t = time.perf_counter(); import {modules}; print(time.perf_counter() - t)"
+        return min(float(run(code)) for _ in range(5))
+
+    # Measured: half of it.
+    assert seconds("nbdata") < 3 * seconds("asyncio, email.message, http.client, unittest")
 
 
 def test_a_pull_through_the_agent_loads_neither_botocore_nor_a_store() -> None:

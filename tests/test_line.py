@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.operation import Operation
+from nbdata.engine.runner import command_line
+from nbdata.operation import Context, Operation
 from nbdata.redaction import redacted
 from nbdata.verbs import VERBS
+from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.parsing import parse
 from nbdata.verbs.pull import Pull
@@ -29,7 +31,12 @@ LINES = {
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),
-    "md5check": ("/w/data --against s3://bucket/data/ --algorithm md5", "/w/data --write"),
+    "md5check": (
+        "/w/data --against s3://bucket/data/ --algorithm md5",
+        "/w/data --write",
+        "/w/data --write MD5SUMS --overwrite always",
+        "/w/data --repair s3://bucket/data/",
+    ),
     "untar_volumes": (
         "/w/volumes /w/data --members '**/*.json' --strip-components 1 --max-expansion 1000",
         "s3://bucket/volumes/ --list",
@@ -38,6 +45,14 @@ LINES = {
     "transfers": ("3f2a --cancel", ""),
     "cleanup": ("/w/data --all", "s3://bucket/results/"),
 }
+
+
+def test_a_flag_that_may_have_a_value_takes_no_word_that_has_to_be_the_place() -> None:
+    assert said("md5check", "--write /w/data") == said("md5check", "/w/data --write")
+    assert said("md5check", "--write MD5SUMS /w/data") == said("md5check", "/w/data --write MD5SUMS")
+    assert said("md5check", "--write --max-files 2 /w/data") == said(
+        "md5check", "/w/data --max-files 2 --write"
+    )
 
 
 def said(verb: str, line: str) -> Operation:
@@ -88,3 +103,20 @@ def test_passwords_and_signatures_are_not_in_it() -> None:
 
 def test_a_list_of_places_has_no_line() -> None:
     assert UntarVolumes(["/w/b", "/w/a"], "/w/data").line() == ""
+
+
+def test_the_line_that_a_panel_offers_names_the_server_and_no_secret() -> None:
+    context = Context(
+        cwd="/",
+        storage_options={
+            "endpoint_url": "https://user:hunter2@s3.example.com",
+            "secret": "hunter2",
+            "client_kwargs": {"region_name": "eu"},
+        },
+        target_options={"profile": "far", "token": "hunter2"},
+    )
+    line = command_line(Copy("s3://a/x/", "s3://b/y/"), context)
+    assert line == (
+        "copy s3://a/x/ s3://b/y/ --option endpoint_url=https://s3.example.com "
+        "--option client_kwargs.region_name=eu --target-option profile=far"
+    )

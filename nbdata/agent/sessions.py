@@ -8,6 +8,7 @@ panel ask agents of every build.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -23,6 +24,7 @@ from nbdata.engine.jobs import EngineJob
 from nbdata.engine.spool import read_page
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
 from nbdata.operation import Context
+from nbdata.report import Snapshot
 from nbdata.runtime import build_id, runtime_folder
 from nbdata.verbs import operation_from_dict
 from nbdata.version import __version__
@@ -37,6 +39,8 @@ __all__ = ["Session"]
 # by then.
 _RESTART_WINDOW = 2.0
 _SNAPSHOT_EVERY = 0.25
+# Bytes of a list of jobs beside the jobs.
+_REST = 1 << 10
 
 _sessions: dict[str, Session] = {}
 
@@ -118,7 +122,13 @@ class Session:
         }
 
     def list(self, message: dict[str, Any]) -> dict[str, Any]:
-        return {"jobs": [snapshot.to_dict() for snapshot in self._server.jobs.snapshots()]}
+        found, room = list[Snapshot](), wire.MAX_FRAME - _REST
+        for snapshot in sorted(self._server.jobs.snapshots(), key=_importance):
+            room -= len(json.dumps(snapshot.to_dict())) + 1
+            if room < 0:
+                break
+            found.append(snapshot)
+        return {"jobs": [snapshot.to_dict() for snapshot in sorted(found, key=lambda s: s.created)]}
 
     def watch(self, message: dict[str, Any]) -> None:
         """Push snapshots from a thread of its own, so that this one hears what the client says meanwhile."""
@@ -272,6 +282,13 @@ class Session:
         finally:
             if not self.open:  # leased while the connection ended
                 job.leases.give_back(self.id)
+
+
+def _importance(snapshot: Snapshot) -> tuple[int, float]:
+    """What comes first in a list that has not room for all: what runs, then what runs next, then what ended last."""
+    if snapshot.finished:
+        return 2, -snapshot.created
+    return int(snapshot.state == "QUEUED"), snapshot.created
 
 
 def _cancel_unless_restarted(job: EngineJob, session: Session) -> None:

@@ -52,13 +52,18 @@ class CacheRoom:
     ----------
     capacity : int
         Bytes.
+    ahead : int, optional
+        Bytes that items on their way and in use may take before what is kept for later has to go for them (None: all).
+        An item that is needed at once has its room in any case.
     remove : callable
         Deletes what a slot has on the disk. What it raises reaches who takes next: room that is not free must not
         be given away.
     """
 
-    def __init__(self, capacity: int, remove: Callable[[Slot], None]) -> None:
+    def __init__(self, capacity: int, remove: Callable[[Slot], None], *, ahead: int | None = None) -> None:
         self.capacity = capacity
+        self._ahead = capacity if ahead is None else ahead
+        self._kept = 0  # bytes of idle slots
         self._remove = remove
         self._changed = threading.Condition()
         self._slots: dict[int, Slot] = {}
@@ -91,7 +96,7 @@ class CacheRoom:
                 slot = self._slots.get(item)
                 if slot is not None:
                     slot.pins += 1
-                    self._idle.discard(slot)
+                    self._unkeep(slot)
                     return slot, False
                 if self.used + room <= self.capacity:
                     slot = Slot(self._made, item, room)
@@ -99,7 +104,8 @@ class CacheRoom:
                     self.used += room
                     self._slots[item] = slot
                     return slot, True
-                victim = self._victim(position)
+                pinned = self.used - self._kept
+                victim = self._victim(position) if not pinned or pinned + room <= self._ahead else None
                 if victim is None:
                     self._changed.wait(_POLL)
             if victim is None:
@@ -117,7 +123,7 @@ class CacheRoom:
             if next_use < position and len(self._idle) < len(self._slots):
                 return None
             heapq.heappop(self._farthest)
-            self._idle.discard(slot)
+            self._unkeep(slot)
             del self._slots[slot.item]
             return slot
         return None
@@ -131,12 +137,18 @@ class CacheRoom:
                 return
             if next_use < NEVER:
                 self._idle.add(slot)
+                self._kept += slot.room
                 heapq.heappush(self._farthest, (-next_use, slot.number, next_use, slot))
                 self._changed.notify_all()
                 return
             if self._slots.get(slot.item) is slot:
                 del self._slots[slot.item]
         self._discard(slot)
+
+    def _unkeep(self, slot: Slot) -> None:
+        if slot in self._idle:
+            self._idle.discard(slot)
+            self._kept -= slot.room
 
     def _discard(self, slot: Slot) -> None:
         try:

@@ -83,11 +83,11 @@ class Connection:
             raise _gone(None)
         return message
 
-    def ready(self) -> bool:
-        """Whether `receive` would not wait: a message has begun to come, or the agent is gone."""
+    def ready(self, timeout: float = 0.0) -> bool:
+        """Whether, within so many seconds, a message has begun to come, or the agent is gone."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(poll.poll(max(0.0, timeout) * 1000))
 
     def close(self) -> None:
         """Close it; what the agent held for it is released."""

@@ -14,7 +14,7 @@ from nbdata.runtime import runtime_folder, state_folder
 __all__ = ["bindings_of", "capture", "only_here"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
-_SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy"}
+_SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
 
 
 def capture(operation: Operation) -> Context:

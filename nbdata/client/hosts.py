@@ -6,11 +6,14 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nbdata.errors import AgentUnavailable, BadOption, NotFound
 from nbdata.operation import Host, Job, Operation
 from nbdata.report import Plan, Snapshot
+
+if TYPE_CHECKING:
+    from nbdata.client.remote import AgentHost
 
 __all__ = ["ChoosingHost", "default_host"]
 
@@ -34,10 +37,15 @@ class ChoosingHost:
 
     def jobs(self) -> list[Snapshot]:
         """Jobs of this process and of all agents."""
-        found = _inline().jobs()
+        return self.look()[0]
+
+    def look(self) -> tuple[list[Snapshot], bool]:
+        """The same, and whether there is an agent that lives and did not answer: then jobs are missing."""
+        found, silent = _inline().jobs(), False
         if not _only_inline():
-            found += _agent().jobs()
-        return sorted(found, key=lambda s: s.created)
+            more, silent = _agent().look()
+            found += more
+        return sorted(found, key=lambda s: s.created), silent
 
     def job(self, job_id: str) -> Job:
         """The job, wherever it is."""
@@ -76,7 +84,7 @@ def _inline() -> Host:
     return inline_host()
 
 
-def _agent() -> Host:
+def _agent() -> AgentHost:
     from nbdata.client.remote import agent_host
 
     return agent_host()

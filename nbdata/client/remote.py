@@ -18,7 +18,7 @@ from nbdata.client.launch import connect
 from nbdata.errors import AgentUnavailable, NotFound, error_from_dict
 from nbdata.operation import Item, Operation, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
-from nbdata.runtime import Endpoint, endpoint, endpoints
+from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
@@ -82,13 +82,26 @@ class AgentJob:
                     return
 
     def wait(self, timeout: float | None = None) -> Report:
-        end = None if timeout is None else time.monotonic() + timeout
-        for _ in self.watch():
-            if end is not None and time.monotonic() > end and not _.finished:
-                raise TimeoutError(f"job {self._id} still runs")
+        if timeout is None:
+            for _ in self.watch():
+                pass
+        elif not self._ended_within(timeout):
+            raise TimeoutError(f"job {self._id} still runs")
         answer = self._ask("report")
         error = error_from_dict(answer["failure"]) if answer["failure"] else None
         return conclude(self._report(answer), error, answer["on_error"])
+
+    def _ended_within(self, seconds: float) -> bool:
+        """Wait for the end of the job, and no longer than that: a job that stands still says nothing."""
+        end = time.monotonic() + seconds
+        with _reach(self._where) as connection:
+            connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
+            while not Snapshot.from_dict(connection.receive()["snapshot"]).finished:
+                left = end - time.monotonic()
+                if left <= 0 or not connection.ready(left):
+                    return False
+        self._let_go()
+        return True
 
     def report(self) -> Report:
         return self._report(self._ask("report"))
@@ -156,16 +169,14 @@ class AgentJob:
                 try:
                     yield item
                 finally:  # also when the consumer leaves its loop: this one it has had
-                    connection.send({"done": item.number})
+                    with contextlib.suppress(AgentUnavailable):  # who goes on hears of it at the next
+                        connection.send({"done": item.number})
 
     def release(self) -> None:
         # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.
         with contextlib.suppress(AgentUnavailable, NotFound):
-            self._ask("cancel")
-            end = time.monotonic() + _RELEASED
-            for _ in self.watch():
-                if time.monotonic() > end:
-                    break
+            self._tell("cancel")
+            self._ended_within(_RELEASED)
         self._let_go()
 
 
@@ -208,7 +219,12 @@ class AgentHost:
         )
 
     def jobs(self) -> list[Snapshot]:
-        return [snapshot for _, snapshot in self._everywhere()]
+        return self.look()[0]
+
+    def look(self) -> tuple[list[Snapshot], bool]:
+        """The jobs of all agents, and whether there is one that lives and did not answer."""
+        silent: list[Endpoint] = []
+        return [snapshot for _, snapshot in self._everywhere(silent)], any(held(w.alive) for w in silent)
 
     def job(self, job_id: str) -> AgentJob:
         found = [(where, s) for where, s in self._everywhere() if s.id == job_id] or [
@@ -222,11 +238,18 @@ class AgentHost:
         where, snapshot = found[0]
         return AgentJob(where, snapshot.id)
 
-    def _everywhere(self) -> Iterator[tuple[Endpoint, Snapshot]]:
+    def _everywhere(self, silent: list[Endpoint] | None = None) -> Iterator[tuple[Endpoint, Snapshot]]:
+        """All jobs, and where they are; agents that do not answer are added to `silent`."""
         for where in endpoints():
-            with contextlib.suppress(OSError, AgentUnavailable), Connection(where, timeout=2.0) as connection:
-                for data in connection.ask({"do": "list"}, timeout=5.0)["jobs"]:
-                    yield where, Snapshot.from_dict(data)
+            try:
+                with Connection(where, timeout=2.0) as connection:
+                    jobs = connection.ask({"do": "list"}, timeout=5.0)["jobs"]
+            except (OSError, AgentUnavailable):
+                if silent is not None:
+                    silent.append(where)
+                continue
+            for data in jobs:
+                yield where, Snapshot.from_dict(data)
 
 
 def _reach(where: Endpoint) -> Connection:

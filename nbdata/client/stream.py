@@ -32,6 +32,8 @@ class Stream:
 
     Attributes
     ----------
+    len(stream)
+        Items of one pass, over all its epochs.
     report : Report or None
         Of the last pass that ended: items, bytes, and in ``details["waited"]`` the seconds for which the loop waited
         (`first`, `room`, `store`; see ``nbdata.client.waits``).
@@ -47,6 +49,7 @@ class Stream:
         self._operation, self._quiet, self._process = operation, quiet, os.getpid()
         self._next: _Pass | None = _Pass(operation, quiet)
         self._current: weakref.ref[_Pass] | None = None
+        self._planned_items = self._next.planned_items
         self.report: Report | None = None
 
     def __repr__(self) -> str:
@@ -65,6 +68,14 @@ class Stream:
             yield from begun.items()
         finally:
             self.report = begun.close()
+
+    def __len__(self) -> int:
+        if self._planned_items is None:
+            raise TypeError("how many items come is not known")
+        return self._planned_items
+
+    def __bool__(self) -> bool:
+        return True
 
     def by_epoch(self) -> Iterator[tuple[int, Iterator[Item]]]:
         """Epoch after epoch, each as its number and an iterator over its items."""
@@ -100,6 +111,11 @@ class _Pass:
         self._released = weakref.finalize(self, _release, self._job, self._process)
         self._planned = _planned(self._job)
 
+    @property
+    def planned_items(self) -> int | None:
+        """How many items come, over all epochs."""
+        return self._planned.files_total
+
     def items(self) -> Iterator[Item]:
         job, shown = self._job, 0.0
         if job is None:
@@ -112,11 +128,11 @@ class _Pass:
                 if self._display is not None and time.monotonic() - shown > _SHOW_EVERY:
                     shown = time.monotonic()
                     self._display.update(self._snapshot())
+                self._files += 1
+                self._bytes += item.size
                 yield item
                 if self._job is None:
                     return  # closed meanwhile
-                self._files += 1
-                self._bytes += item.size
             self._complete = True
         except TransferFailed:
             self._complete = True
@@ -163,6 +179,10 @@ class _Pass:
             report = Report(self._planned.verb, self._source, state="INTERRUPTED")
         report.files, report.bytes, report.seconds = self._files, self._bytes, seconds
         report.headline = told(self._files, self._bytes, seconds, self._waits)
+        if "items" in report.counts:
+            report.counts["items"] = self._files  # the agent counts what was given back
+        if (hits := report.counts.get("from the cache")) is not None:
+            report.headline += f"; {hits:,} from the cache"
         report.details["waited"] = dict(vars(self._waits))
         if report.state == "CANCELLED" and not self._complete:
             report.headline += "; the loop was left before its end"
@@ -191,9 +211,13 @@ def _planned(job: Job) -> Snapshot:
 def told(files: int, size: int, seconds: float, waits: Waits) -> str:
     """One plain sentence: what went through, how long the loop waited, and for what."""
     rate = f" ({format_size(size / seconds)}/s)" if seconds >= 0.05 else ""
-    text = f"{files:,} items, {format_size(size)} in {format_duration(seconds)}{rate}; your code waited "
-    if not files or waits.seconds < 0.05:
-        return text + "for nothing" if waits.seconds < 0.05 else text + format_duration(waits.seconds)
+    items = "1 item" if files == 1 else f"{files:,} items"
+    text = f"{items}, {format_size(size)} in {format_duration(seconds)}{rate}; your code "
+    if waits.seconds < 0.05:
+        return f"{text}never waited"
+    text += "waited "
+    if not files:
+        return text + format_duration(waits.seconds)
     parts = [
         (waits.first, "for the first item"),
         (waits.store, "for the store"),

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 
 from nbdata.engine.run import Run
 from nbdata.errors import NbdataError
@@ -17,6 +18,8 @@ __all__ = ["BegunUploads"]
 
 # Seconds for which a run waits at its end until the store has given up what it is told to; when it is stopped, less.
 _ABANDON, _ABANDON_STOPPED = 30.0, 0.5
+# Seconds between two looks whether the job is to end, while an upload begins.
+_LOOK = 0.1
 
 
 class BegunUploads:
@@ -32,14 +35,44 @@ class BegunUploads:
         self._run, self._place = run, place
         self.unfinished: dict[str, Callable[[], None]] = {}
         self._begun: dict[str, str] = {}  # key to id
-        self._abandoning: list[threading.Thread] = []
+        self._threads: set[threading.Thread] = set()
 
     def begin(self, store: Store, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
-        """Begin one, and remember it."""
-        upload = store.upload(key, size, headers=headers)
-        remember(self._run.context.state_dir, self._place, key, upload.id)
+        """Begin one, remember it, and let `store` send its parts.
+
+        A stop does not wait for the store, nor does it break the request off: only the answer names what would be left
+        behind. What cannot be remembered is given up too, as nobody would find it.
+        """
+        begun: Future[Upload] = Future()
+        self._aside(self._begin_now, begun, key, size, headers)
+        while not wait([begun], _LOOK).done:
+            try:
+                self._run.control.checkpoint()
+            except NbdataError:
+                if begun.cancel():
+                    raise
+        upload = begun.result()
         self._begun[key] = upload.id
-        return upload
+        return upload.through(store)
+
+    def _begin_now(
+        self, begun: Future[Upload], key: str, size: int, headers: Mapping[str, str] | None
+    ) -> None:
+        try:
+            upload = self._store().upload(key, size, headers=headers)
+            try:
+                remember(self._run.context.state_dir, self._place, key, upload.id)
+            except NbdataError:
+                self._abandon_now(key, upload)
+                raise
+        except Exception as error:
+            if begun.set_running_or_notify_cancel():
+                begun.set_exception(error)
+            return
+        if begun.set_running_or_notify_cancel():
+            begun.set_result(upload)
+        else:
+            self._abandon_now(key, upload)
 
     def finished(self, key: str) -> None:
         """It is an object now."""
@@ -47,21 +80,32 @@ class BegunUploads:
 
     def abandon(self, key: str, upload: Upload) -> None:
         """Give it up, aside, so that a store that hangs does not hold a stop."""
-        thread = threading.Thread(target=self._abandon_now, args=(key, upload), name="abandon", daemon=True)
-        thread.start()
-        self._abandoning.append(thread)
+        self._aside(self._abandon_now, key, upload)
 
     def _abandon_now(self, key: str, upload: Upload) -> None:
         with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
-            # The job may be stopping, and with it every request of its own store.
-            again = open_place(self._place, self._run.context, fs=self._run.bindings.get("fs"))
-            again.store.abort(key, upload.id)
+            self._store().abort(key, upload.id)
             forget(self._run.context.state_dir, upload.id)
+
+    def _store(self) -> Store:
+        """Another one than that of the job, which may be stopping, and with it every request of its own store."""
+        return open_place(self._place, self._run.context, fs=self._run.bindings.get("fs")).store
+
+    def _aside(self, work: Callable[..., None], *args: object) -> None:
+        def run() -> None:
+            try:
+                work(*args)
+            finally:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name="upload", daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
     def close(self) -> None:
         """Give up what is unfinished; waits for the store, but not for long."""
         for give_up in list(self.unfinished.values()):
             give_up()
         end = time.monotonic() + (_ABANDON_STOPPED if self._run.control.is_set() else _ABANDON)
-        for thread in self._abandoning:
+        for thread in list(self._threads):
             thread.join(max(0.0, end - time.monotonic()))

@@ -81,6 +81,7 @@ def plan(run: Run) -> Plan:
     overhead = CacheFolder.OVERHEAD_BLOCKS * block
     out.needed = min(_capacity(run, op, largest + overhead, largest_key), total + overhead)
     out.inodes = min(2 * files, out.needed // block) + CacheFolder.OVERHEAD_BLOCKS
+    out.details["largest"] = largest
     items, size = out.actions.get("stream", [0, 0])
     number, of = op.share()
     out.files = len(range(number, items, of)) * op.epochs
@@ -174,7 +175,10 @@ class _Streaming:
         self.items = ItemFile(run.folder, self.block)
         self.store = run.open(folder_part(op.source)).store
         self.folder = CacheFolder(op.cache_dir, self.block)
-        self.room = CacheRoom(planned.needed - self.folder.overhead, self._delete)
+        capacity = planned.needed - self.folder.overhead
+        # What is fetched ahead must not push out what is kept, nor must one item wait for the other.
+        ahead = max(3 * planned.details["largest"], capacity // 4) if op.keep == "lru" else None
+        self.room = CacheRoom(capacity, self._delete, ahead=ahead)
         self.lock = threading.Lock()
         self.slots: dict[int, _Filling] = {}  # by the slot's number
         self.queue: deque[_Delivery] = deque()  # in order; the first may not be whole yet
@@ -202,8 +206,10 @@ class _Streaming:
             self.items.close()
             for fd in self.open_files:  # a stop left them with parts that nobody fetches
                 os.close(fd)
-        counts = {"items": self.handed, "from the cache": self.hits}
-        self.outcome.counts = {**{n: c for n, c in counts.items() if c}, **self.outcome.counts}
+        counts = {"items": self.handed}
+        if self.op.keep == "lru":
+            counts["from the cache"] = self.hits
+        self.outcome.counts = {**counts, **self.outcome.counts}
         return self.outcome.report()
 
     @contextlib.contextmanager

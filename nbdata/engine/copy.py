@@ -39,8 +39,9 @@ def plan(run: Run) -> Plan:
     at_source, at_target = _ends(run)
     found = find(at_source, op.source)
     target = at_target.open(op.target)
-    name = name_at(target, single=found.single is not None)
-    apart = _Apart(found, target, name)
+    only = found.single.key.rpartition("/")[2] if found.single is not None else ""
+    name = name_at(target, only, mirror=op.delete)
+    apart = _Apart(found, target, name, mirror=op.delete)
     remote = standing(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
     index = Index(run.context.state_dir, op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
@@ -119,7 +120,7 @@ def _protocols(filesystem: object) -> set[str]:
 class _Apart:
     """The objects of the source, without those of a target that lies in it: else each run would copy the last one's."""
 
-    def __init__(self, found: Found, target: Location, name: str) -> None:
+    def __init__(self, found: Found, target: Location, name: str, *, mirror: bool) -> None:
         self._found, self._inside = found, ""
         self.left_out = 0
         if not target.store.same_objects(found.location.store):
@@ -131,6 +132,12 @@ class _Apart:
             here, there = found.location.key, prefix
         if here == there:
             raise BadOption("source and target are the same", path=target.place, remedy="Name another target")
+        if mirror and not name and here.startswith(prefix):
+            raise BadOption(
+                "--delete would delete the source, which lies in the target",
+                path=target.place,
+                remedy="Name a target beside the source, or leave out --delete",
+            )
         if found.single is None and prefix.startswith(here):
             self._inside = prefix
 

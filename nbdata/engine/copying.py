@@ -120,6 +120,7 @@ class Copier:
                     got=f"{there.size} bytes, {there.etag}",
                 )
             unproven = _NO_PROOF
+            made = made if made.etag else there
         self._control.advance(bytes=info.size)
         return Copied(made, unproven, by_store=True)
 

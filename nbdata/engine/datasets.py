@@ -19,7 +19,7 @@ from nbdata.engine.sources import find
 from nbdata.engine.spool import RowFile
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
-from nbdata.paths import glob_base, has_glob
+from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore, disk_error
@@ -32,7 +32,7 @@ __all__ = ["ChecksumReader", "DataSet", "beside", "detail_of", "info_of", "is_ou
 
 # Manifests that are looked for beside a single remote object, whose folder may be too large to list.
 _MANIFESTS = (
-    *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS") for end in ("", ".txt")),
+    *(f"{name}{end}" for name in ("MD5SUMS", "SHA256SUMS", "SHA1SUMS", "SHA512SUMS") for end in ("", ".txt")),
     *(f"{name}sum{s}.txt" for name in ("md5", "sha256") for s in ("", "s")),
     "CHECKSUM",
     "CHECKSUMS",
@@ -118,7 +118,7 @@ def list_data(run: Run, place: str) -> DataSet:
         If there is no such file or folder.
     """
     base = glob_base(place)
-    pattern = glob_regex(place[len(base) :].rstrip("/") if has_glob(place) else "**")
+    pattern = glob_regex(glob_pattern(place).rstrip("/") if has_glob(place) else "**")
     found = find(run, base)
     listing = run.row_file("listing")
     if found.single is not None:

@@ -42,13 +42,15 @@ class Vouching:
     expected : dict of str to Expected
         By checksum files.
     objects : dict of str to ObjectInfo
-        By objects of a store; what they vouch for is looked at when the file is hashed.
+        By objects of a store, also of files that are missing; what they vouch for is looked at when the file is hashed.
     by_itself : bool
         Whether each object is compared with what its own store says of it, as nobody else says anything.
     place : str
         Where the checksum files or objects are.
     missing : list of str
         Files that somebody speaks of and that are not there.
+    lost : dict of str to Expected
+        The digests of those that are missing.
     extra : set of str
         Files that a complete list leaves out.
     reasons : dict of str to str
@@ -65,6 +67,7 @@ class Vouching:
     objects: dict[str, ObjectInfo] = field(default_factory=dict)
     by_itself: bool = False
     missing: list[str] = field(default_factory=list)
+    lost: dict[str, Expected] = field(default_factory=dict)
     extra: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -72,7 +75,7 @@ class Vouching:
     def hear(self, found: Expectations) -> None:
         """Take over what checksum files say."""
         self.expected = found.expected
-        self.missing = found.missing
+        self.missing, self.lost = found.missing, found.lost
         self.extra = set(found.extra)
         self.reasons = {p.name: f"{p.message} ({p.source})" for p in found.problems if p.name is not None}
         self.notes += bounded([f"{p.source}: {p.message}" for p in found.problems])
@@ -227,6 +230,7 @@ def _below(above: Expectations, within: str) -> Expectations:
         here(above.extra),
         here(above.unverifiable),
         here(above.missing),
+        {name[cut:]: expected for name, expected in above.lost.items() if name.startswith(within)},
         [
             type(p)(p.source, p.message, p.name[cut:] if p.name and p.name.startswith(within) else None)
             for p in above.problems
@@ -246,6 +250,7 @@ def _hear_store(known: Vouching, data: DataSet, objects: Iterable[Row]) -> None:
                 known.objects[row.path] = info_of(row)
         else:
             not_here.append(row.path)
+            known.objects.setdefault(row.path, info_of(row))
     if there or not data.names:
         known.missing = sorted({*known.missing, *not_here})
         known.extra = data.names - there - known.expected.keys() - known.reasons.keys()

@@ -1,8 +1,8 @@
-"""``md5check --write``: a manifest of the files as they are.
+"""``md5check --write``: a manifest of the files as they are; for sidecars see `nbdata.engine.sidecars`.
 
-What an existing manifest promises is never dropped or contradicted, for it may be the only witness of damage:
-its files are checked, and it is extended only if none of them differs or is missing. Lines of files that the
-options leave out are kept.
+What an existing manifest promises is not dropped or contradicted, for it may be the only witness of damage:
+its files are checked, and it is extended only if none of them differs or is missing, unless ``--overwrite always``
+is said. Lines of files that the options leave out are kept.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.engine.datasets import DataSet, detail_of, info_of
-from nbdata.engine.hashing import hash_object
+from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.run import Outcome, Run
-from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, NotFound
+from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NbdataError, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
+from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import glob_base
 from nbdata.redaction import redacted
@@ -31,7 +32,7 @@ from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.verbs.md5check import Md5check
 
-__all__ = ["perform", "plan"]
+__all__ = ["contradicted", "perform", "plan", "write_object", "writing_algorithm"]
 
 
 def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
@@ -40,15 +41,19 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     Raises
     ------
     BadOption
-        If the existing manifest holds lines that could not be kept.
+        If the existing manifest holds lines that could not be kept, or the next check would not find one of this name.
     NotFound
         If there are no files.
     """
-    algorithm = "md5" if op.algorithm == "auto" else op.algorithm
-    name = f"{data.single}.{algorithm}" if data.single else f"{algorithm.upper()}SUMS"
-    before = _before(run, data, name, algorithm)
+    name, algorithm = _name_of(op, data)
+    before = _before(run, op, data, name, algorithm)
     out = Plan("md5check", *op.places())
-    out.details = {"key": data.folder.key + name, "place": data.folder.place + name, "algorithm": algorithm}
+    out.details = {
+        "key": data.folder.key + name,
+        "place": data.folder.place + name,
+        "algorithm": algorithm,
+        "biggest": 0,
+    }
     rows = run.row_file("plan")
     gone: list[str] = []
     for entry in data.selected(op, before.keys() - data.names - data.sources.keys(), gone):
@@ -58,16 +63,16 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             action, detail = "unrepresentable", {"reason": reason}
         else:
             action = "hash"
-            out.files += 1
-            out.bytes += max(size, 0)
+            note_size(out, size)
             if entry.path in before:
                 detail["expected"] = before.pop(entry.path)
         out.count(action, size)
         rows.add(Row(entry.path, action, size, detail))
     for path in gone:
         del before[path]
-        out.count("missing", 0)
-        rows.add(Row(path, "missing", 0, {"reason": f"is missing, and {name} names it"}))
+        action = "drop" if op.overwrite == "always" else "missing"
+        out.count(action, 0)
+        rows.add(Row(path, action, 0, {"reason": f"is missing, and {name} names it"}))
     for path, digest in before.items():
         out.count("keep", 0)
         rows.add(Row(path, "keep", 0, {"expected": digest}))
@@ -83,28 +88,63 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     return out
 
 
-def _before(run: Run, data: DataSet, name: str, algorithm: str) -> dict[str, str]:
-    """Path and digest of each line of the existing manifest."""
+def _name_of(op: Md5check, data: DataSet) -> tuple[str, str]:
+    """The manifest's name, and the algorithm of its digests."""
+    if op.write is True:
+        algorithm = writing_algorithm(op)
+        return f"{data.single}.{algorithm}" if data.single else f"{algorithm.upper()}SUMS", algorithm
+    name = str(op.write)
+    if not is_checksum_file(name):
+        raise BadOption(
+            f"--write: {name!r} is no name that tells of checksums, so the next check would take it for data",
+            expected="a name such as MD5SUMS, md5sum.txt, checksums.txt or data.md5",
+        )
+    told = algorithm_in(name)
+    algorithm = writing_algorithm(op) if op.algorithm != "auto" else told or "md5"
+    if told not in (None, algorithm):
+        raise BadOption(
+            f"--write: {name!r} says {told}, and --algorithm {algorithm}", remedy="Leave one of them out"
+        )
+    return name, algorithm
+
+
+def writing_algorithm(op: Md5check) -> str:
+    """The algorithm of new digests, if their file's name does not say another."""
+    return "md5" if op.algorithm == "auto" else op.algorithm
+
+
+def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) -> dict[str, str]:
+    """Path and digest of each line of the existing manifest; none if it may give way and cannot be kept."""
     there = data.sources.get(name)
+    if there is None and data.single:  # of its folder only some names were looked for
+        with contextlib.suppress(NotFound, AccessDenied):
+            there = retrying(run.control, lambda: data.folder.store.head(data.folder.key + name))
     if there is None:
         return {}
+    manifest = there
     content = b""
-    if there.size <= MAX_SIZE:
-        content = retrying(run.control, lambda: data.folder.store.read_bytes(there.key))
+    if manifest.size <= MAX_SIZE:
+        content = retrying(run.control, lambda: data.folder.store.read_bytes(manifest.key))
     found = parse_checksums(content, algorithm=algorithm)
     lines: dict[str, str] = {}
-    good = there.size <= MAX_SIZE and not found.problems
+    good = manifest.size <= MAX_SIZE and not found.problems
     for entry in found.entries:
-        path = posixpath.normpath(entry.name or data.single)
+        if entry.name is None and owner_of(name) is None:
+            good = False
+            continue
+        path = posixpath.normpath(entry.name or owner_of(name) or "")
         good = good and entry.algorithm == algorithm and unrepresentable(path) is None
-        good = good and path == (data.single or path)
+        if op.write is True and data.single:  # a sidecar, of this file alone
+            good = good and path == data.single
         good = good and lines.setdefault(path, entry.digest) == entry.digest
-    if not good:
-        raise BadOption(
-            f"{name} is there already, and not all of its lines could be kept", path=data.folder.place + name,
-            remedy="Move it away, and the same line writes a new one",
-        )  # fmt: skip
-    return lines
+    if good:
+        return lines
+    if op.overwrite == "always":
+        return {}
+    raise BadOption(
+        f"{name} is there already, and not all of its lines could be kept", path=data.folder.place + name,
+        remedy="Move it away, or say --overwrite always, and the same line writes a new one",
+    )  # fmt: skip
 
 
 def perform(run: Run, op: Md5check, planned: Plan) -> Report:
@@ -123,13 +163,15 @@ class _Writing:
         self.store = run.open(glob_base(op.source)).store
         self.lines: dict[str, str] = {}
         self.new = False
+        self.always = op.overwrite == "always"
 
     def run_all(self) -> Report:
-        run_units(self.run.control, self._units(), workers=self.op.concurrency)
+        run_units(self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store))
         written = ""
         if self.outcome.counts.keys() & {"failed", "mismatch", "missing"}:
             self.outcome.notes.append(
-                f"{self.place} was not written, because of the failures; if they are meant, remove it first"
+                f"{self.place} was not written, because of the failures; if the files are as they should be, "
+                "--overwrite always does"
             )
         elif not self.new:
             self.outcome.notes.append(f"{self.place} says all of that already, and was left as it is")
@@ -140,7 +182,7 @@ class _Writing:
         return self.outcome.report(algorithm=self.algorithm, written=written)
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in self.plan.rows:
+        for row in biggest_first(self.plan):
             if row.action == "hash":
                 yield partial(self._hash, row)
             elif row.action == "missing":
@@ -149,6 +191,9 @@ class _Writing:
                 )
             elif row.action == "keep":
                 self.lines[row.path] = row.detail["expected"]
+            elif row.action == "drop":
+                self.new = True
+                self.outcome.add(row.path, "dropped", **row.detail)
             else:
                 self.outcome.add(row.path, row.action, row.size, **row.detail)
                 self.run.control.advance(failures=1)
@@ -164,27 +209,21 @@ class _Writing:
         got, expected = hashed.digests[0], row.detail.get("expected")
         self.run.control.advance(files=1)
         detail = {"got": got, "algorithm": self.algorithm}
-        if expected is None:
+        if expected is None or (expected != got and self.always):
             self.new = True
             self.lines[row.path] = got
-            self.outcome.add(row.path, "hashed", hashed.size, moved=True, **detail)
+            if expected is not None:
+                detail |= {"before": expected}
+            self.outcome.add(
+                row.path, "hashed" if expected is None else "replaced", hashed.size, moved=True, **detail
+            )
         elif expected == got:
             self.lines[row.path] = got
             self.outcome.add(
                 row.path, "ok", hashed.size, moved=True, **detail, expected=expected, source=self.place
             )
         else:
-            reason = f"is not what {posixpath.basename(self.place)} says"
-            promised = {**detail, "expected": expected, "source": self.place}
-            self.outcome.fail(
-                row.path,
-                ChecksumMismatch(reason, path=row.path, expected=expected, got=got),
-                outcome="mismatch",
-                size=hashed.size,
-                moved=True,
-                **promised,
-                reason=str(ChecksumMismatch(reason, expected=expected, got=got)),
-            )
+            contradicted(self.outcome, row.path, hashed.size, self.place, expected=expected, **detail)
 
     def _write(self) -> None:
         lines = (Entry(path, self.algorithm, self.lines[path]) for path in sorted(self.lines))
@@ -193,8 +232,31 @@ class _Writing:
         if isinstance(self.store, LocalStore):
             write_file("/" + key, content, umask=self.run.context.umask)
         else:
-            store: Store = self.store
-            retrying(self.run.control, lambda: store.write(key, io.BytesIO(content), len(content)))
+            write_object(self.run, self.store, key, content)
+
+
+def contradicted(
+    outcome: Outcome, path: str, size: int, place: str, *, got: str, expected: str, algorithm: str
+) -> None:
+    """Record a file that is not what an existing checksum file says; raises it if the run is to end here."""
+    reason = f"is not what {posixpath.basename(place)} says"
+    outcome.fail(
+        path,
+        ChecksumMismatch(reason, path=path, expected=expected, got=got),
+        outcome="mismatch",
+        size=size,
+        moved=True,
+        got=got,
+        expected=expected,
+        algorithm=algorithm,
+        source=place,
+        reason=str(ChecksumMismatch(reason, expected=expected, got=got)),
+    )
+
+
+def write_object(run: Run, store: Store, key: str, content: bytes) -> None:
+    """Make an object of these bytes."""
+    retrying(run.control, lambda: store.write(key, io.BytesIO(content), len(content)))
 
 
 def write_file(path: str, content: bytes, *, umask: int) -> None:

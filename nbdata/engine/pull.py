@@ -12,7 +12,7 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import check_for, plain_md5
+from nbdata.engine.verify import check_for, of_parts, plain_md5, vouched
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import OWN_FOLDER
@@ -30,14 +30,20 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
 from nbdata.verbs.pull import Pull
 
-__all__ = ["perform", "plan"]
+__all__ = ["perform", "plan", "plan_of"]
 
 
 def plan(run: Run) -> Plan:
     """Decide for each selected object; reads the listing, local stats and the index, writes nothing."""
     op = run.operation
     assert isinstance(op, Pull)
-    found = find(run, op.source)
+    return plan_of(run, find(run, op.source))
+
+
+def plan_of(run: Run, found: Found) -> Plan:
+    """The same for objects that were found already."""
+    op = run.operation
+    assert isinstance(op, Pull)
     root, rename = _target_of(op, found)
     ancestor = existing_ancestor(root)
     if not os.path.isdir(ancestor):
@@ -127,17 +133,25 @@ def _in_parts(store: Store, info: ObjectInfo) -> bool:
     return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
 
 
-def perform(run: Run, planned: Plan) -> Report:
-    """Do what the plan says."""
-    return _Pulling(run, planned).run_all()
+def perform(run: Run, planned: Plan, *, promised: Callable[[ObjectInfo], Check] | None = None) -> Report:
+    """Do what the plan says.
+
+    Parameters
+    ----------
+    promised : callable, optional
+        Gives the check of an object, where somebody else than its store vouches for the bytes.
+    """
+    return _Pulling(run, planned, promised).run_all()
 
 
 class _Pulling:
     """One pull while it is performed."""
 
-    def __init__(self, run: Run, planned: Plan) -> None:
+    def __init__(
+        self, run: Run, planned: Plan, promised: Callable[[ObjectInfo], Check] | None = None
+    ) -> None:
         assert isinstance(run.operation, Pull)
-        self.run, self.op, self.plan = run, run.operation, planned
+        self.run, self.op, self.plan, self.promised = run, run.operation, planned, promised
         self.root: str = planned.details["root"]
         self.outcome = Outcome(run)
         if not planned.actions:
@@ -273,8 +287,10 @@ class _Pulling:
         yield from fetch.units()
 
     def _check(self, info: ObjectInfo) -> Check:
+        if self.promised is not None:
+            return self.promised(info)
         part_size = None
-        if self.op.verify == "auto" and "-" in info.etag:
+        if vouched(info, self.op.verify) is None and of_parts(info, self.op.verify) is not None:
             part_size = self.store.part_size(info)
         return check_for(info, self.op.verify, part_size)
 

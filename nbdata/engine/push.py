@@ -50,7 +50,7 @@ def plan(run: Run) -> Plan:
     out = Plan("push", *op.places())
     rows = run.row_file("plan")
     single = found.single is not None
-    name = name_at(target, single=single)
+    name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
     remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
     index = Index(run.context.state_dir, op.source, op.target, _identity(root))
@@ -59,8 +59,9 @@ def plan(run: Run) -> Plan:
     detail: dict[str, object]
     for entry in Selection.of(op).apply(found.entries):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
-        if key in kept:
-            detail = {"reason": f"another file has the same key, {key}"}
+        why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
+        if why or key in kept:
+            detail = {"reason": why or f"another file has the same key, {key}"}
             out.count("unrepresentable", entry.info.size)
             rows.add(Row(entry.path, "unrepresentable", entry.info.size, detail))
             continue
@@ -95,6 +96,14 @@ def plan(run: Run) -> Plan:
     out.rows = rows.rows()
     out.details = {"root": root, "single": single}
     return out
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:  # a name of other bytes
+        return False
+    return True
 
 
 def _root(op: Push, single: bool) -> str:

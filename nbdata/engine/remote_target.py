@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from nbdata.engine.datasets import is_ours
 from nbdata.engine.run import Outcome, Run
-from nbdata.errors import BadOption, NotFound
+from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo
@@ -17,10 +18,21 @@ from nbdata.transfer.selection import glob_filter
 __all__ = ["delete_planned", "key_at", "name_at", "plan_deletions", "standing"]
 
 
-def name_at(target: Location, *, single: bool) -> str:
-    """The key that a single object gets if the target names one, not a folder; else empty."""
-    folder = not single or target.is_folder or target.store.is_folder(target.key + "/")
-    return "" if folder else target.key
+def name_at(target: Location, only: str, *, mirror: bool) -> str:
+    """The key that a single object gets; empty if there are many, or if all that is in the folder matters.
+
+    Parameters
+    ----------
+    only : str
+        The name of the single object, or empty.
+    mirror : bool
+        Whether what else is in the folder is to be deleted.
+    """
+    if not only:
+        return ""
+    if target.is_folder or target.store.is_folder(target.key + "/"):
+        return "" if mirror else key_at(target, only)
+    return target.key
 
 
 def _prefix(target: Location) -> str:
@@ -34,6 +46,12 @@ def key_at(target: Location, path: str) -> str:
 
 def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> dict[str, ObjectInfo]:
     """What stands at the target already, by key."""
+    if target.store.read_only:
+        raise BadOption(
+            "the target can only be read",
+            path=target.place,
+            remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
+        )
     if overwrite == "always" and not delete:
         return {}
     try:
@@ -43,6 +61,10 @@ def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: b
     except NotFound as error:
         if error.details.get("bucket"):
             raise
+        if name and target.store.flat:
+            # Only a listing tells a missing bucket; not all who may write may list.
+            with contextlib.suppress(AccessDenied):
+                next(listing(run.control, target.store, name), None)
         return {}
 
 
@@ -66,7 +88,8 @@ def plan_deletions(
     passes = glob_filter(getattr(op, "include", ()), getattr(op, "exclude", ()))
     for key, info in remote.items():
         path = key[len(_prefix(target)) :]
-        if key in kept or is_ours(path) or not passes(path):
+        marker = key.endswith("/") and info.size <= 0  # what consoles make for a folder is no data
+        if key in kept or marker or is_ours(path) or not passes(path):
             continue
         if not getattr(op, "force", False) and index.get(path) is None:
             raise BadOption(

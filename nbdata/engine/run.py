@@ -11,6 +11,7 @@ from nbdata.engine.leases import Leases
 from nbdata.engine.spool import RowFile
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.operation import Context, Operation
+from nbdata.redaction import redacted
 from nbdata.report import Report, Row
 from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
@@ -45,6 +46,8 @@ class Run:
         Where it hands out items, while it is performed.
     bindings : dict
         Objects of this process: ``fs``.
+    only_plan : bool
+        Whether the plan is all that is asked for.
     """
 
     operation: Operation
@@ -54,6 +57,7 @@ class Run:
     bindings: dict[str, object] = field(default_factory=dict)
     reservation: Reservation | None = None
     leases: Leases | None = None
+    only_plan: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
 
@@ -142,6 +146,8 @@ class Outcome:
         if not isinstance(error, NbdataError):
             raise error
         self._run.control.checkpoint()  # what failed because of a stop is no failure
+        if error.path is not None:  # a key of some stores is a URL with a password
+            error.path = redacted(error.path)
         told = {"reason": str(error), "error": type(error).__name__, **detail}
         self.add(path, outcome, size, moved=moved, **told)
         self._run.control.advance(failures=1)

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -26,10 +27,26 @@ from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.locks import TargetLock
 
-__all__ = ["Planning", "load_all", "make_plan", "new_task", "perform"]
+__all__ = ["Planning", "command_line", "load_all", "make_plan", "new_task", "perform"]
 
 # Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
-_VERBS = ("pull", "push", "copy", "md5check", "untar_volumes", "cache_stream", "quota", "cleanup", "probe")
+# Storage options that say where and how, and are no secrets.
+_TOLD = (
+    *("endpoint_url", "client_kwargs.endpoint_url", "region", "client_kwargs.region_name", "profile", "anon"),
+    *("requester_pays", "addressing_style"),
+)
+_VERBS = (
+    "pull",
+    "push",
+    "copy",
+    "md5check",
+    "untar_volumes",
+    "cache_stream",
+    "quota",
+    "cleanup",
+    "probe",
+    "complete",
+)
 
 
 class _Verb(Protocol):
@@ -67,7 +84,7 @@ def make_plan(
     operation: Operation, context: Context, control: Task, folder: str, bindings: Mapping[str, object]
 ) -> Plan:
     """The plan, with the room at its target; writes nothing but its rows."""
-    run = Run(operation, context, control, folder, dict(bindings))
+    run = Run(operation, context, control, folder, dict(bindings), only_plan=True)
     try:
         return _planned(run)
     except Exception as error:
@@ -105,9 +122,32 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             target=scrub(target),
             background=background,
             owner=context.owner,
-            command=scrub(operation.line(redacted)),
+            command=scrub(command_line(operation, context)),
         )
     )
+
+
+def command_line(operation: Operation, context: Context) -> str:
+    """The words that say it again, on the same server; what may be secret is left out."""
+    line = operation.line(redacted)
+    if not line:
+        return ""
+    words = []
+    for flag, options in (("--option", context.storage_options), ("--target-option", context.target_options)):
+        for name, value in _flat(options):
+            if name in _TOLD and isinstance(value, (str, bool, int)):
+                text = redacted(value) if isinstance(value, str) else str(value).lower()
+                words += [flag, f"{name}={text}"]
+    return f"{line} {shlex.join(words)}" if words else line
+
+
+def _flat(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Nested options by the names that ``--option`` has for them."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def perform(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from nbdata.engine.run import Run
 from nbdata.errors import BadOption, NotFound
-from nbdata.paths import glob_base, has_glob
+from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
+from nbdata.transfer.pool import WORKERS
 from nbdata.transfer.retry import listing, retrying
-from nbdata.transfer.selection import Entry, glob_regex
+from nbdata.transfer.selection import Entry, glob_regex, read_paths
 
 __all__ = ["Found", "find", "folder_part"]
+
+# Names that are asked for ahead of who reads them.
+_AHEAD = 256
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,30 @@ def _head(run: Run, location: Location) -> ObjectInfo | None:
 
 def _below(run: Run, folder: Location) -> Iterator[Entry]:
     """All objects below a folder; folder markers (empty, named like a folder) are no data."""
+    names = getattr(run.operation, "files_from", None)
+    if names is not None and folder.store.lists_by_page:
+        yield from _named(run, folder, names)
+        return
     for info in listing(run.control, folder.store, folder.key):
         run.control.checkpoint()
         path = info.key[len(folder.key) :]
         if path and not (info.key.endswith("/") and info.size <= 0):
             yield Entry(path, info)
+
+
+def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
+    """The objects below a folder that a file names, in key order; those that are not there are left out."""
+
+    def ask(path: str) -> Entry | None:
+        try:
+            return Entry(path, retrying(run.control, lambda: folder.store.head(folder.key + path)))
+        except NotFound:
+            return None
+
+    paths = sorted(read_paths(names))
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="asking") as asking:
+        for at in range(0, len(paths), _AHEAD):
+            yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 
 
 def _require_folder(folder: Location) -> None:
@@ -107,7 +131,7 @@ def _require_folder(folder: Location) -> None:
 def _glob(run: Run, place: str) -> Found:
     base = glob_base(place)
     location = run.open(base)
-    pattern = glob_regex(place[len(base) :].rstrip("/"))
+    pattern = glob_regex(glob_pattern(place).rstrip("/"))
     matching = (e for e in _below(run, location) if pattern.fullmatch(e.path))
     first = next(matching, None)
     if first is None:

@@ -13,6 +13,8 @@ __all__ = ["RowFile"]
 
 # Rows of a page, so that a page of long keys stays below the wire's frame size.
 _PAGE_BYTES = 256 << 10
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 
 
 class RowFile:
@@ -26,7 +28,7 @@ class RowFile:
 
     def add(self, row: Row) -> None:
         """Append one row."""
-        line = json.dumps(row, separators=(",", ":")) + "\n"
+        line = _encode(row) + "\n"
         with self._lock:
             self._file.write(line)
             self.count += 1
@@ -39,7 +41,7 @@ class RowFile:
     def __iter__(self) -> Iterator[Row]:
         with open(self.path, encoding="utf-8", errors="surrogatepass") as lines:
             for line in lines:
-                yield Row(*json.loads(line))
+                yield Row(*_decode(line))
 
     def rows(self) -> Rows:
         """The rows as Plans and Reports carry them."""

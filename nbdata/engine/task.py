@@ -247,6 +247,14 @@ class Task:
             self._now.files_total, self._now.bytes_total = files, bytes
             self._touch()
 
+    def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
+        """Add to the totals, where they are known."""
+        with self._changed:
+            now = self._now
+            now.files_total = None if now.files_total is None else now.files_total + files
+            now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
+            self._touch()
+
     def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
         """Add to what is done; negative bytes take back what has to be done again."""
         with self._changed:
@@ -319,7 +327,7 @@ def _failure(report: Report) -> TransferFailed:
     content = any(name in bad for name in ("mismatch", "missing"))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
-        remedy="Get these again from where they came"
+        remedy="md5check --repair SOURCE gets these again from where they came"
         if content
         else "The same line tries again"
         if sum(bad.values()) == sum(report.counts.values())

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch
-from nbdata.integrity.digests import OrderedDigest
+from nbdata.integrity.digests import ALGORITHMS, OrderedDigest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.fetch import Check
 
-__all__ = ["check_for", "plain_md5", "vouched"]
+__all__ = ["PartsPromise", "check_for", "digest_check", "of_parts", "plain_md5", "vouched"]
 
 # Part sizes that are tried for a multipart ETag whose part size the store does not tell: each costs one more
 # read of the file.
 _GUESSES = 4
+_MULTIPART_NAMES = {"etag": "multipart ETag"}
 
 
 def plain_md5(info: ObjectInfo) -> str | None:
@@ -38,8 +40,64 @@ def vouched(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
     md5 = plain_md5(info)
     if md5:
         known["md5"] = md5
-    order = ("md5", "sha256", "sha1", "crc32c") if verify == "auto" else (verify,)
+    order = ("md5", *ALGORITHMS) if verify == "auto" else (verify,)
     return next(((name, known[name]) for name in order if name in known), None)
+
+
+class PartsPromise(NamedTuple):
+    """A digest of the digests of an object's parts.
+
+    Attributes
+    ----------
+    name : str
+        How it is called: ``etag``, or ``composite sha256`` and the like.
+    algorithm : str
+        Of the parts, and of their digests.
+    expected : str
+        ``hex-PARTS``.
+    parts : int
+    """
+
+    name: str
+    algorithm: str
+    expected: str
+    parts: int
+
+    def sizes(self, size: int, told: int | None, limit: int = _GUESSES) -> list[int]:
+        """Part sizes to be tried for an object of `size` bytes: the one that the store `told`, or likely ones."""
+        return [told] if told else part_size_candidates(size, self.parts)[:limit]
+
+    def conclusive(self, told: int | None) -> bool:
+        """Whether another digest proves other bytes; one part is the same digest whatever its size is said to be."""
+        return told is not None or self.parts == 1
+
+    def digest(self, part_size: int) -> MultipartDigest:
+        """An empty one, for parts of that size."""
+        return MultipartDigest(part_size, self.algorithm)
+
+
+def of_parts(info: ObjectInfo, verify: str) -> PartsPromise | None:
+    """What the store vouches for of the parts of an object, or None; the strongest that it has.
+
+    ETags count with ``auto`` alone: who asks for an MD5 means that of the file.
+    """
+    if info.size <= 0:
+        return None
+    found = {
+        name: PartsPromise(f"composite {name}", name, value, int(value.partition("-")[2]))
+        for name, value in info.composite.items()
+    }
+    etag = parse_etag(info.etag)
+    if verify != "auto":
+        return found.get(verify)
+    if etag.kind == "multipart" and not info.encrypted:
+        found["md5"] = PartsPromise("etag", "md5", etag.value, etag.parts)
+    return next((found[name] for name in ALGORITHMS if name in found), None)
+
+
+def digest_check(info: ObjectInfo, algorithm: str, digest: str) -> Check:
+    """The check of an object against a digest that somebody else vouches for."""
+    return _Whole(info, algorithm, digest)
 
 
 class _Unchecked:
@@ -98,11 +156,12 @@ class _Whole:
 
 
 class _Multipart:
-    """The MD5 of the part MD5s, ``hex-N``, for a part size that is known or guessed."""
+    """The digest of the parts' digests, ``hex-N``, for a part size that is known or guessed."""
 
-    def __init__(self, info: ObjectInfo, expected: str, sizes: list[int], *, known: bool) -> None:
-        self._info, self._expected, self._sizes, self._known = info, expected, sizes, known
-        self._digest = OrderedDigest(partial(MultipartDigest, sizes[0]))
+    def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
+        self._info, self._promise, self._sizes, self._known = info, promise, sizes, known
+        self._expected = promise.expected
+        self._digest = OrderedDigest(partial(promise.digest, sizes[0]))
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
         return self._digest.offer(offset, buffer)
@@ -115,13 +174,13 @@ class _Multipart:
         if self._digest.hexdigest(size) == self._expected:
             return True
         for part_size in self._sizes[1:]:
-            digest = OrderedDigest(partial(MultipartDigest, part_size))
+            digest = OrderedDigest(partial(self._promise.digest, part_size))
             digest.catch_up(fd, size)
             if digest.hexdigest(size) == self._expected:
                 return True
         if self._known:
             raise ChecksumMismatch(
-                "the multipart ETag of the bytes is wrong",
+                f"the {_MULTIPART_NAMES.get(self._promise.name, self._promise.name)} of the bytes is wrong",
                 path=self._info.key,
                 expected=self._expected,
                 got=self._digest.hexdigest(size),
@@ -140,16 +199,9 @@ def check_for(info: ObjectInfo, verify: str, part_size: int | None = None, *, re
     known = vouched(info, verify)
     if known is not None:
         return _Whole(info, *known)
-    if verify != "auto":
-        return _Insisted(info, verify)
-    etag = parse_etag(info.etag)
-    if etag.kind == "multipart" and not info.encrypted and info.size > 0:
-        sizes = (
-            [part_size]
-            if part_size
-            else part_size_candidates(info.size, etag.parts)[: _GUESSES if readable else 1]
-        )
+    promise = of_parts(info, verify)
+    if promise is not None and (verify == "auto" or promise.conclusive(part_size)):
+        sizes = promise.sizes(info.size, part_size, _GUESSES if readable else 1)
         if sizes:
-            # One part is the same digest whatever its size is said to be.
-            return _Multipart(info, etag.value, sizes, known=part_size is not None or etag.parts == 1)
-    return _Unchecked()
+            return _Multipart(info, promise, sizes, known=promise.conclusive(part_size))
+    return _Unchecked() if verify == "auto" else _Insisted(info, verify)

@@ -17,8 +17,8 @@ from nbdata.archives.stream import Readable
 from nbdata.archives.volumes import choose_set, guess_format
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
-from nbdata.errors import BadOption, NotFound, StoreUnavailable
-from nbdata.paths import glob_base, has_glob
+from nbdata.errors import AccessDenied, BadOption, NotFound, StoreUnavailable
+from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, Location, ObjectInfo, Store
 from nbdata.transfer.control import Control
@@ -213,7 +213,7 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
         entries.setdefault(first, single)
     else:
         first = None
-        found = find(run, source if has_glob(source) else source.rstrip("/") + "/")
+        found = find(run, source if has_glob(source) else as_folder(source))
         entries = {e.path: e.info for e in found.entries}
         if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
             entries = {name: info for name, info in entries.items() if "/" not in name} or entries
@@ -253,10 +253,14 @@ def _siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Objec
     """What lies in the folder and may be of one set with `name`."""
     prefix = folder + _NUMBER.sub("", name)
     found = {}
-    for info in listing(run.control, store, prefix):
-        run.control.checkpoint()
-        if "/" not in info.key[len(folder) :]:
-            found[info.key[len(folder) :]] = info
+    try:
+        for info in listing(run.control, store, prefix):
+            run.control.checkpoint()
+            if "/" not in info.key[len(folder) :]:
+                found[info.key[len(folder) :]] = info
+    except (BadOption, NotFound, AccessDenied):
+        if not store.lists_by_page:  # else there may be no page, or a signature holds for this one object
+            raise
     return found
 
 

@@ -11,19 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from nbdata.engine.hashing import hash_object
-from nbdata.engine.verify import plain_md5, vouched
+from nbdata.engine.verify import of_parts, plain_md5, vouched
 from nbdata.errors import SourceChanged
 from nbdata.integrity.digests import Digest, new_digest
-from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.integrity.verdicts import Verdict
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
 
 __all__ = ["Answer", "compare"]
-
-# Part sizes that are tried where the store does not tell: each costs one more MD5 of the bytes.
-_GUESSES = 4
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Answer:
     expected, got : str
         Digests in hexadecimal digits; empty where there is none.
     algorithm : str
-        Of the digests; ``etag`` for one of a multipart upload.
+        Of the digests; ``etag`` or ``composite …`` for one of the parts of a multipart upload.
     reason : str
         Why it is not ok, or why nothing can be said.
     read : int
@@ -93,15 +89,16 @@ def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -
     known = vouched(info, algorithm)
     if known is not None:
         return _Promise(*known, [partial(new_digest, known[0])], conclusive=True)
-    etag = parse_etag(info.etag)
-    if algorithm != "auto" or etag.kind != "multipart" or info.encrypted or info.size < 0:
+    promise = of_parts(info, algorithm)
+    if promise is None:
         return None
     part_size = retrying(control, lambda: store.part_size(info))
-    sizes = [part_size] if part_size else part_size_candidates(info.size, etag.parts)[:_GUESSES]
-    makers = [partial(MultipartDigest, size) for size in sizes]
-    # One part is the same digest whatever its size is said to be.
-    conclusive = part_size is not None or etag.parts == 1
-    return _Promise("etag", etag.value, makers, conclusive) if makers else None  # type: ignore[arg-type]
+    # Where the store does not tell: each size that is tried costs one more digest of the bytes.
+    makers: list[Callable[[], Digest]] = [
+        partial(promise.digest, size) for size in promise.sizes(info.size, part_size)
+    ]
+    conclusive = promise.conclusive(part_size)
+    return _Promise(promise.name, promise.expected, makers, conclusive) if makers else None
 
 
 def _judged(control: Control, store: Store, info: ObjectInfo, promise: _Promise) -> Answer:
@@ -113,7 +110,8 @@ def _judged(control: Control, store: Store, info: ObjectInfo, promise: _Promise)
         verdict, reason = Verdict.MISMATCH, f"the {promise.algorithm} differs"
     elif not right:
         verdict = Verdict.UNVERIFIABLE
-        reason = "the store does not tell one part size for its multipart ETag, and the usual ones do not fit"
+        what = "multipart ETag" if promise.algorithm == "etag" else f"{promise.algorithm} checksum"
+        reason = f"the store does not tell one part size for its {what}, and the usual ones do not fit"
     return Answer(verdict, promise.expected, got, promise.algorithm, reason, hashed.size)
 
 

@@ -8,6 +8,8 @@ reversed    ``HEX name``                    BSD's ``md5 -r``; also with a tab
 BSD         ``MD5 (name) = HEX``            BSD's md5, ``md5sum --tag``, cksum
 OpenSSL     ``MD5(name)= HEX``              ``openssl dgst``
 bare        ``HEX``, ``HEX  -``             scripts, ``md5sum < name``
+base64      any of them, ``BASE64`` for     ``cksum --base64``, ``rclone hashsum --base64``, ``openssl … | base64``
+            ``HEX``
 ==========  ==============================  ==========================================================
 
 GNU's tools put a backslash before a line whose name holds a backslash, newline or carriage return, and write
@@ -22,6 +24,7 @@ Names are decoded as file names are (UTF-8 with surrogateescape); encode what `f
 
 from __future__ import annotations
 
+import base64
 import codecs
 import re
 from dataclasses import dataclass
@@ -39,9 +42,11 @@ MAX_SIZE = 64 << 20
 
 _MAX_PROBLEMS = 1000  # listed one by one; a wrong file of millions of lines must not fill the memory
 
-_UNTAGGED = re.compile(r"(?P<hex>[0-9a-fA-F]+)(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
+# Every digest in base64 ends in "=", as its bytes are no multiple of three; so it is never taken for hexadecimal.
+_DIGEST = r"(?P<digest>[0-9a-fA-F]+|[A-Za-z0-9+/_-]+={1,2})"
+_UNTAGGED = re.compile(_DIGEST + r"(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
 # The name is greedy: nothing in it is escaped by BSD's tools, so the last parenthesis ends it.
-_TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) ?\((?P<name>.+)\) ?= ?(?P<hex>[0-9a-fA-F]+)\s*", re.DOTALL)
+_TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) ?\((?P<name>.+)\) ?= ?" + _DIGEST + r"\s*", re.DOTALL)
 _TAGS = {
     "MD5": "md5",
     "SHA1": "sha1",
@@ -49,13 +54,19 @@ _TAGS = {
     "SHA256": "sha256",
     "SHA-256": "sha256",
     "SHA2-256": "sha256",  # OpenSSL 3
+    "SHA512": "sha512",
+    "SHA-512": "sha512",
+    "SHA2-512": "sha512",
+    "CRC32": "crc32",
     "CRC32C": "crc32c",
+    "CRC64NVME": "crc64nvme",
 }
 # "-" is the standard input, of which nobody knows the name; a file called so is written "./-".
 _NAMELESS = ("", "-")
 _ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])*")
 _ESCAPE = re.compile(r"\\(.)")
 _UNESCAPED = {"\\": "\\", "n": "\n", "r": "\r"}
+_STANDARD = str.maketrans("-_", "+/")
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r"})
 
 
@@ -159,21 +170,34 @@ def _parse_line(line: str, algorithm: str | None) -> Entry | str:
         algorithm = _TAGS.get(match["tag"].upper())
         if algorithm is None:
             return f"{match['tag']} is not a known algorithm"
+        digest = _hex(match["digest"])
     elif match := _UNTAGGED.fullmatch(line) or _UNTAGGED.fullmatch(line.rstrip()):
-        algorithm = algorithm or algorithm_of(match["hex"])
+        digest = _hex(match["digest"])
+        algorithm = algorithm or algorithm_of(digest)
         if algorithm is None:
-            return f"{len(match['hex'])} hexadecimal digits do not tell the algorithm"
+            return f"{len(digest)} hexadecimal digits do not tell the algorithm"
     else:
         return "neither a checksum nor a comment"
-    if len(match["hex"]) != DIGEST_LENGTHS[algorithm]:
-        return f"{len(match['hex'])} hexadecimal digits are no digest of {algorithm}"
+    if len(digest) != DIGEST_LENGTHS[algorithm]:
+        return f"{len(digest)} hexadecimal digits are no digest of {algorithm}"
     name = match["name"]
     if name is not None and escaped:
         if not _ESCAPED_NAME.fullmatch(name):
             return "a backslash in it escapes nothing"
         name = _ESCAPE.sub(lambda escape: _UNESCAPED[escape[1]], name)
     name = name if name and name.strip() not in _NAMELESS else None
-    return Entry(name, algorithm, match["hex"].lower())
+    return Entry(name, algorithm, digest)
+
+
+def _hex(digest: str) -> str:
+    """A digest in lower-case hexadecimal digits; empty if it is no base64 either."""
+    if not digest.endswith("="):
+        return digest.lower()
+    try:
+        # Both alphabets: rclone writes the one for URLs.
+        return base64.b64decode(digest.translate(_STANDARD), validate=True).hex()
+    except ValueError:
+        return ""
 
 
 def _format_entry(entry: Entry) -> str:

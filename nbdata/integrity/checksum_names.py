@@ -16,17 +16,21 @@ SIDECAR_SUFFIXES = {
     ".sha1sum": "sha1",
     ".sha256": "sha256",
     ".sha256sum": "sha256",
+    ".sha512": "sha512",
+    ".sha512sum": "sha512",
+    ".crc32": "crc32",
     ".crc32c": "crc32c",
+    ".crc64nvme": "crc64nvme",
 }
 """The algorithm that each suffix of a sidecar stands for; they are recognised in either case."""
 
 _SIDECAR = re.compile(rf"(.+)({'|'.join(map(re.escape, SIDECAR_SUFFIXES))})", re.IGNORECASE | re.DOTALL)
 _MANIFEST = re.compile(
-    r"""(md5|sha1|sha256|crc32c)sums?(\.txt)?   # MD5SUMS, sha256sum.txt
-      | (md5|sha1|sha256|crc32c)\.txt
+    rf"""({"|".join(ALGORITHMS)})sums?(\.txt)?   # MD5SUMS, sha256sum.txt
+      | ({"|".join(ALGORITHMS)})\.txt
       | (.*-)?checksums?                        # CHECKSUM, Fedora-38-x86_64-CHECKSUM
       | checksum.*\.txt
-      | (tag)?manifest-(md5|sha1|sha256)\.txt   # BagIt, RFC 8493
+      | (tag)?manifest-(md5|sha1|sha256|sha512)\.txt   # BagIt, RFC 8493
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )

@@ -10,9 +10,10 @@ import hashlib
 import os
 import re
 import threading
+import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from nbdata.errors import BadOption, SourceChanged
 
@@ -29,14 +30,23 @@ __all__ = [
     "new_digest",
 ]
 
-DIGEST_LENGTHS = {"sha256": 64, "sha1": 40, "md5": 32, "crc32c": 8}
+DIGEST_LENGTHS = {
+    "sha512": 128,
+    "sha256": 64,
+    "sha1": 40,
+    "md5": 32,
+    "crc64nvme": 16,
+    "crc32c": 8,
+    "crc32": 8,
+}
 """Hexadecimal digits of each algorithm's digest, strongest algorithm first."""
 
 ALGORITHMS = tuple(DIGEST_LENGTHS)
 """The algorithms, strongest first."""
 
 _HEX = re.compile(r"[0-9a-fA-F]+")
-_BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if name != "crc32c"}
+_BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if not name.startswith("crc")}
+_PIECE = 256 << 10
 _READ = 1 << 20  # bytes per pread: large enough for the disk, small enough to let others at the lock
 
 
@@ -57,31 +67,46 @@ class CopyableDigest(Digest, Protocol):
         """Another one that has hashed the same bytes."""
 
 
-class _Crc32c:
-    """CRC-32C (Castagnoli, RFC 3720 appendix B.4), big-endian as stores write it: 8 hexadecimal digits."""
+class _Crc:
+    """A CRC, big-endian as stores write it.
 
-    def __init__(self) -> None:
-        import google_crc32c
+    Parameters
+    ----------
+    algorithm : str
+        ``crc32c`` (Castagnoli, RFC 3720 appendix B.4), ``crc32`` (of zip and gzip), or ``crc64nvme`` (NVM Express,
+        "NVM Command Set Specification", 5.2.1.3.4), which S3 gives an object that came without a checksum.
+    crc : int
+        Of the bytes before.
+    """
 
-        self._extend = google_crc32c.extend
-        self._crc = 0
+    def __init__(self, algorithm: str, crc: int = 0) -> None:
+        self._algorithm, self._crc = algorithm, crc
+        self._extend = _extend(algorithm)
 
     def update(self, data: ReadableBuffer, /) -> None:
-        if isinstance(data, bytes):
-            self._crc = self._extend(self._crc, data)
-            return
-        # The C extension takes read-only bytes alone; copying in pieces keeps the copy in the CPU's cache.
+        # One of the C extensions takes read-only bytes alone; copying in pieces keeps the copy in the CPU's cache.
         view = memoryview(data).cast("B")
-        for start in range(0, len(view), _READ):
-            self._crc = self._extend(self._crc, bytes(view[start : start + _READ]))
+        for start in range(0, len(view), _PIECE):
+            self._crc = self._extend(bytes(view[start : start + _PIECE]), self._crc)
 
     def hexdigest(self) -> str:
-        return f"{self._crc:08x}"
+        return f"{self._crc:0{DIGEST_LENGTHS[self._algorithm]}x}"
 
-    def copy(self) -> _Crc32c:
-        other = _Crc32c()
-        other._crc = self._crc
-        return other
+    def copy(self) -> _Crc:
+        return _Crc(self._algorithm, self._crc)
+
+
+def _extend(algorithm: str) -> Callable[[bytes, int], int]:
+    """What makes of more bytes, and the CRC of those before, the CRC of both."""
+    if algorithm == "crc32":
+        return zlib.crc32
+    if algorithm == "crc64nvme":
+        from awscrt.checksums import crc64nvme
+
+        return cast("Callable[[bytes, int], int]", crc64nvme)
+    import google_crc32c
+
+    return lambda data, crc: google_crc32c.extend(crc, data)
 
 
 def new_digest(algorithm: str) -> CopyableDigest:
@@ -92,20 +117,20 @@ def new_digest(algorithm: str) -> CopyableDigest:
     BadOption
         If there is no such algorithm here.
     """
-    if algorithm == "crc32c":
-        return _Crc32c()
     if algorithm not in DIGEST_LENGTHS:
         raise BadOption(
             f"algorithm: {algorithm!r} is not known", remedy=f"Choose one of {', '.join(ALGORITHMS)}"
         )
+    if algorithm.startswith("crc"):
+        return _Crc(algorithm)
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
 def algorithm_of(hexdigest: str) -> str | None:
     """The algorithm that a hexadecimal digest of this length comes from, or None.
 
-    Eight digits give None: they may be CRC-32C, but as well CRC-32 (``.sfv``, ``cksum``) or Adler-32, and
-    a wrong guess would call good data damaged.
+    Eight and sixteen digits give None: they may be CRC-32C, but as well CRC-32 (``.sfv``) or Adler-32, or one of
+    many CRCs of 64 bits, and a wrong guess would call good data damaged.
     """
     return _BY_LENGTH.get(len(hexdigest)) if _HEX.fullmatch(hexdigest) else None
 

@@ -20,6 +20,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from nbdata.integrity.digests import new_digest
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -104,20 +106,25 @@ def combine(part_md5s: Iterable[str]) -> str:
 class MultipartDigest:
     """The ETag that an object gets if it is uploaded in parts of one size; a `Digest`, fed in order.
 
+    With another algorithm it is the *composite* checksum that S3 keeps of such an object, which is made in the
+    same way (https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html).
     An empty object counts as one empty part, as a multipart upload has at least one.
 
     Parameters
     ----------
     part_size : int
         Bytes of every part but the last.
+    algorithm : str
+        One of ``digests.ALGORITHMS``.
     """
 
-    def __init__(self, part_size: int) -> None:
+    def __init__(self, part_size: int, algorithm: str = "md5") -> None:
         if part_size < 1:
             raise ValueError(f"a part size of {part_size} bytes makes no parts")
         self.part_size = part_size
+        self._algorithm = algorithm
         self._finished: list[str] = []
-        self._part = _md5()
+        self._part = new_digest(algorithm)
         self._room = part_size
 
     def update(self, data: ReadableBuffer, /) -> None:
@@ -127,15 +134,18 @@ class MultipartDigest:
             # A full part is closed by the next byte, not by its own last one: no empty part at the end.
             if not self._room:
                 self._finished.append(self._part.hexdigest())
-                self._part = _md5()
+                self._part = new_digest(self._algorithm)
                 self._room = self.part_size
             piece, view = view[: self._room], view[self._room :]
             self._part.update(piece)
             self._room -= len(piece)
 
     def hexdigest(self) -> str:
-        """The ETag of all bytes so far, without quotes: ``<md5>-<parts>``."""
-        return combine([*self._finished, self._part.hexdigest()])
+        """The ETag of all bytes so far, without quotes: ``<md5>-<parts>``; or the composite checksum, likewise."""
+        parts = [*self._finished, self._part.hexdigest()]
+        whole = new_digest(self._algorithm)
+        whole.update(bytes.fromhex("".join(parts)))
+        return f"{whole.hexdigest()}-{len(parts)}"
 
 
 def part_size_candidates(size: int, parts: int, *, limit: int = 32) -> list[int]:

@@ -105,6 +105,8 @@ class Expectations:
         All other files: nothing names them, or not with the algorithm asked for, or the sources disagree.
     missing : list of str
         Files that a checksum file names but the data set does not have.
+    lost : dict of str to Expected
+        The digests of those that are missing, where the sources agree.
     problems : list of Problem
         To be reported; a check with problems has not checked everything.
     """
@@ -113,6 +115,7 @@ class Expectations:
     extra: list[str] = field(default_factory=list)
     unverifiable: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    lost: dict[str, Expected] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -245,7 +248,8 @@ class _Collector:
                 usable = False
                 message = "a digest among several has no file name"
                 if entry.name is not None:
-                    message = f"unsafe name {entry.name!r}: it must be relative and without '..'"
+                    kind = "absolute" if entry.name.startswith("/") else "unsafe"
+                    message = f"{kind} name {entry.name!r}: it must be relative to the list, without '..'"
                 self.problems.append(Problem(source, message))
             elif name in self.data or name not in self.sources:
                 names.add(name)
@@ -271,6 +275,8 @@ class _Collector:
             chosen = next((each for each in algorithms if each in by_algorithm), None)
             if name not in self.data:
                 result.missing.append(name)
+                if chosen and chosen not in disputed:
+                    result.lost[name] = by_algorithm[chosen][0]
             elif chosen and chosen not in disputed:
                 result.expected[name] = by_algorithm[chosen][0]
             elif name not in self.claims and posixpath.dirname(name) in self.complete_folders:

@@ -19,6 +19,8 @@ __all__ = ["CacheStreamDataset"]
 
 # Requests at a time of all workers together, and of each at least.
 _REQUESTS, _LEAST = 16, 2
+# Passes whose workers may begin at the same time.
+_PASSES = 4
 
 
 class CacheStreamDataset(IterableDataset[Any]):
@@ -125,30 +127,36 @@ class _Passes:
     """Counts the passes of all workers together, so that those of one pass agree on its epoch.
 
     The workers of one pass have the same base seed, which PyTorch draws anew for each pass; workers that persist keep
-    theirs, and count. Shared memory, since neither forked nor spawned workers can tell their parent.
+    theirs, and count. Shared memory, since neither forked nor spawned workers can tell their parent. The last few
+    passes are remembered, as those of several loaders may begin at once.
     """
 
     def __init__(self, epoch: int) -> None:
         context = multiprocessing.get_context("spawn")  # its locks can be handed to forked workers too
         self._lock = context.Lock()
-        self._shared = context.RawArray(
-            "q", [epoch, 0, 0, 0]
-        )  # next epoch; base seed, count and epoch of this pass
+        self._next = context.RawArray("q", [epoch, 0])  # epoch and place of the next pass
+        self._known = context.RawArray(
+            "q", 3 * _PASSES
+        )  # base seed, count and epoch of each; the count is from 1
         self._count = 0
 
     def set(self, epoch: int) -> None:
-        """The epoch of the next pass."""
+        """The epoch of the next pass, also if it has the seed of an earlier one."""
         with self._lock:
-            self._shared[0] = epoch
+            self._next[0] = epoch
+            self._known[:] = [0] * len(self._known)
 
     def begin(self, seed: int) -> int:
         """The epoch of the pass that a worker with this base seed begins now."""
         self._count += 1
         with self._lock:
-            if (self._shared[1], self._shared[2]) != (seed, self._count):
-                self._shared[1], self._shared[2], self._shared[3] = seed, self._count, self._shared[0]
-                self._shared[0] += 1
-            return int(self._shared[3])
+            for at in range(0, len(self._known), 3):
+                if (self._known[at], self._known[at + 1]) == (seed, self._count):
+                    return int(self._known[at + 2])
+            epoch, at = self._next
+            self._known[at : at + 3] = [seed, self._count, epoch]
+            self._next[:] = [epoch + 1, (at + 3) % len(self._known)]
+            return int(epoch)
 
 
 def _read_file(item: Item) -> tuple[str, bytes]:

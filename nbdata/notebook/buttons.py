@@ -100,6 +100,8 @@ class Buttons:
             _ended.popleft().close()
 
     def close(self) -> None:
-        """Take the widgets out of the page and the kernel."""
+        """Take the widgets out of the page and the kernel, with those that say how they look."""
         for widget in (self._box, self._said, *self._buttons.values()):
-            widget.close()
+            for each in (widget, widget.layout, getattr(widget, "style", None)):
+                if each is not None:
+                    each.close()

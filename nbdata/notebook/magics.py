@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.magic import no_var_expand
 
 from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.panels import shown
 from nbdata.operation import Operation, Option
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "unregister"]
 
-_EXTRA = {
-    "output": Option("Put the Report (with -b the Job) in the variable NAME too.", short="o", metavar="NAME")
-}
+
+def _extra(cls: type[Operation]) -> dict[str, Option]:
+    """The option that magics add to a verb."""
+    what = "stream" if cls.bound else "Report (with -b the Job)"
+    return {"output": Option(f"Put the {what} in the variable NAME too.", short="o", metavar="NAME")}
 
 
 def register(shell: InteractiveShell) -> None:
@@ -34,6 +37,7 @@ def register(shell: InteractiveShell) -> None:
     for cls in VERBS.values():
         shell.register_magic_function(_magic(cls, shell), "line", cls.verb)  # type: ignore[arg-type]
     shell.register_magic_function(_loop(shell), "cell", CacheStream.verb)  # type: ignore[arg-type]
+    tab.register(shell, _extra)
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -41,6 +45,7 @@ def unregister(shell: InteractiveShell) -> None:
     for verb in VERBS:
         shell.magics_manager.magics["line"].pop(verb, None)
     shell.magics_manager.magics["cell"].pop(CacheStream.verb, None)
+    tab.unregister(shell)
 
 
 def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any]:
@@ -59,7 +64,7 @@ def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any
             raise _in_one_line(error) from None
 
     magic.__name__ = magic.__qualname__ = cls.verb
-    magic.__doc__ = help_text(cls, prog, _EXTRA)
+    magic.__doc__ = help_text(cls, prog, _extra(cls))
     return magic
 
 
@@ -81,7 +86,7 @@ def _loop(shell: InteractiveShell) -> Callable[[str, str], None]:
     loop.__name__ = loop.__qualname__ = CacheStream.verb
     loop.__doc__ = (
         f"Run the cell's body once for each item, bound to `{ITEM}`, as the body of a `for`.\n\n"
-        + help_text(CacheStream, prog, _EXTRA)
+        + help_text(CacheStream, prog, _extra(CacheStream))
     )
     return loop
 
@@ -96,9 +101,9 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
         sys.stderr.write(
             f"{written}=… is saved with this cell; {written}=env:NAME takes it from the environment\n"
         )
-    operation, face = parse(cls, words, prog=prog, extra=_EXTRA)
+    operation, face = parse(cls, words, prog=prog, extra=_extra(cls))
     if operation is None:
-        print(help_text(cls, prog, _EXTRA))  # noqa: T201  what was asked for
+        print(help_text(cls, prog, _extra(cls)))  # noqa: T201  what was asked for
         return None
     quiet, name = bool(face["quiet"]), face.get("output")
     if name and not name.isidentifier():

@@ -5,13 +5,14 @@ Not of the agent: looking at the panel must neither start one nor keep it alive.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import threading
 import time
 from typing import Any
 
 from nbdata.client.inline import inline_host
 from nbdata.paths import is_inside
+from nbdata.server.workers import Workers
 from nbdata.verbs.quota import Quota
 
 __all__ = ["Disks"]
@@ -21,21 +22,32 @@ _FRESH = 1.0
 
 
 class Disks:
-    """The gauges, for the server's root folder and the home folder; safe to use from many threads."""
+    """The gauges, for the server's root folder and the home folder; used by the event loop's thread only."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, workers: Workers, root: str) -> None:
+        self._workers = workers
         home = os.path.expanduser("~")
         self._paths = list(dict.fromkeys([root if os.path.isdir(root) else home, home]))
-        self._lock = threading.Lock()
         self._at, self._gauges = -_FRESH, list[dict[str, Any]]()
+        self._looking: asyncio.Task[None] | None = None
 
-    def gauges(self) -> list[dict[str, Any]]:
-        """Limits first, then disks: path, source, limit, used, reserved, free, and whether notebooks are *here*."""
-        with self._lock:
-            if time.monotonic() - self._at >= _FRESH:
-                self._gauges = self._look()
-                self._at = time.monotonic()
-            return self._gauges
+    async def gauges(self) -> list[dict[str, Any]]:
+        """Limits first, then disks: path, source, limit, used, reserved, free, and whether notebooks are *here*.
+
+        One look at a time serves all who ask meanwhile: disks that take long to answer hold one thread, not all.
+        """
+        if self._looking is None and time.monotonic() - self._at >= _FRESH:
+            self._looking = asyncio.get_running_loop().create_task(self._renew())
+        if self._looking is not None:
+            await asyncio.shield(self._looking)
+        return self._gauges
+
+    async def _renew(self) -> None:
+        try:
+            self._gauges = await self._workers.run(self._look)
+            self._at = time.monotonic()
+        finally:
+            self._looking = None
 
     def _look(self) -> list[dict[str, Any]]:
         details = [inline_host().submit(Quota(path), background=False).wait().details for path in self._paths]

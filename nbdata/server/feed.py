@@ -31,6 +31,7 @@ _RECENT = 10.0
 _MOST = 1000
 
 _LOST = NbdataError("the agent that carried it ended", remedy="The same line continues")
+_SILENT = "an agent does not answer; its transfers are shown as they were"
 
 _log = logging.getLogger("nbdata.server")
 
@@ -91,14 +92,12 @@ class Feed:
             began = time.monotonic()
             self._wake.clear()
             try:
-                seen = await self._workers.run(ChoosingHost().jobs)
+                self._take(*await self._workers.run(ChoosingHost().look))
             except (NbdataError, OSError) as error:
                 self._publish(self.jobs, str(error))
             except Exception:
                 _log.exception("nbdata: the jobs could not be listed")
                 self._publish(self.jobs, "internal error; the server's log says more")
-            else:
-                self._take(seen)
             # Not sooner than this, however often somebody pokes.
             await asyncio.sleep(max(0.0, began + _LIVE - time.monotonic()))
             with contextlib.suppress(asyncio.TimeoutError):
@@ -109,11 +108,17 @@ class Feed:
             return _ALONE
         return _LIVE if self._unfinished else _QUIET
 
-    def _take(self, seen: list[Snapshot]) -> None:
-        """Make the state of what the agents said, and of what is known of jobs whose agent is gone."""
+    def _take(self, seen: list[Snapshot], silent: bool) -> None:
+        """Make the state of what the agents said, and of what is known of jobs whose agent is gone.
+
+        While an agent that lives is `silent`, jobs that are missing stay as they were.
+        """
         now = time.monotonic()
         found = {key_of(snapshot): snapshot for snapshot in seen}
-        if now - self._seen_at < _RECENT:
+        if silent:
+            known = {key: s for key, s in self._unfinished.items() if key not in self._over}
+            found = {**known, **found}
+        elif now - self._seen_at < _RECENT:
             for key, lost in self._unfinished.items():
                 if key not in found:
                     lost.state, lost.reason, lost.rate, lost.eta = "INTERRUPTED", "", 0.0, None
@@ -128,7 +133,8 @@ class Feed:
             # Cullers of idle servers look at every setting of such a name.
             self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
         newest = sorted(self._unfinished.items(), key=lambda item: item[1].created)[-_MOST:]
-        self._publish({key: shown(s, self._root) for key, s in [*self._over.items(), *newest]}, "")
+        jobs = {key: shown(s, self._root) for key, s in [*self._over.items(), *newest]}
+        self._publish(jobs, _SILENT if silent else "")
 
     def _publish(self, jobs: Jobs, problem: str) -> None:
         # What has not changed stays the same object: that is how watchers know.

@@ -83,7 +83,7 @@ class _Disks(_Handler):
     @authorized
     async def get(self) -> None:
         try:
-            gauges = await self.workers.run(self.disks.gauges)
+            gauges = await self.disks.gauges()
         except NbdataError as error:
             self.refuse(error)
             return

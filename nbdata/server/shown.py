@@ -60,7 +60,7 @@ def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
 
 def _below(place: str, root: str) -> str | None:
     """A local place relative to `root`; None if it is elsewhere, or hidden as the file browser sees it."""
-    if not root or is_url(place) or not is_inside(place, root):
+    if not root or not place or is_url(place) or not is_inside(place, root):
         return None
     relative = os.path.relpath(place, root)
     if relative == ".":

@@ -48,5 +48,5 @@ def describe(profile: str | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the description for the profile named in the only argument (empty: the default)."""
-    json.dump(describe(sys.argv[1] or None if len(sys.argv) > 1 else None), sys.stdout)
+    """Print the description for the profile that stdin names (null: the default)."""
+    json.dump(describe(json.load(sys.stdin)), sys.stdout)

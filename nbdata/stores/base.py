@@ -8,6 +8,7 @@ One conformance suite (``tests/conformance``) runs over every implementation.
 from __future__ import annotations
 
 import abc
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ __all__ = [
 ]
 
 
+# Objects that `Store.children` looks at, if it has to look at all.
+_LOOKED_AT = 5000
+
+
 @dataclass(frozen=True)
 class ObjectInfo:
     """What a store says of one object.
@@ -46,6 +51,8 @@ class ObjectInfo:
         Version or generation id, or empty.
     checksums : dict
         Digests of the whole object that the store keeps, by algorithm, as hex.
+    composite : dict
+        Digests of the digests of its parts, likewise: ``hex-PARTS``.
     encrypted : bool
         Encrypted by a key of the user's or KMS: then the ETag is no MD5, whatever it looks like.
     headers : dict
@@ -59,6 +66,7 @@ class ObjectInfo:
     modified: float | None = None
     version: str = ""
     checksums: dict[str, str] = field(default_factory=dict)
+    composite: dict[str, str] = field(default_factory=dict)
     encrypted: bool = False
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -116,6 +124,10 @@ class Upload(abc.ABC):
         SourceChanged if `source` does not give just `size` bytes.
         """
 
+    @abc.abstractmethod
+    def through(self, store: Store) -> Upload:
+        """The same upload, its parts sent by another object for the same store, which another `Stop` stops."""
+
     def copy_part(self, number: int, source: Store, info: ObjectInfo, start: int, end: int) -> str:
         """The same with the bytes ``start:end`` of an object that this store can copy (`Store.can_copy`)."""
         raise BadOption("this store copies nothing by itself")
@@ -142,6 +154,11 @@ class Store(abc.ABC):
     flat: bool = False
     #: Whether there may be objects below the key of an object (``a`` and ``a/b``).
     below_objects: bool = True
+    #: Whether nothing can be written.
+    read_only: bool = False
+    #: Whether `list` reads pages made for people, which may not be there, so that names that are known are better
+    #: asked for one by one.
+    lists_by_page: bool = False
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 
@@ -153,6 +170,20 @@ class Store(abc.ABC):
         and list ``a/1`` before ``a-b``. With `after`, a key that was listed, only those behind it, so that a
         listing that broke off goes on. Nothing below `prefix` is no error; a missing bucket is.
         """
+
+    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
+        """Some of what begins with `prefix`, no deeper than the next slash: keys, and folders that end in a slash.
+
+        For who types a name: at most `limit`, and those of the first few thousand objects where the store cannot
+        list without what lies below.
+        """
+        found: dict[str, None] = {}
+        for info in itertools.islice(self.list(prefix), _LOOKED_AT):
+            end = info.key.find("/", len(prefix))
+            found[info.key if end < 0 else info.key[: end + 1]] = None
+            if len(found) >= limit:
+                break
+        return tuple(found)
 
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:

@@ -6,13 +6,7 @@ files or providers decide is asked of botocore in a short process with the clien
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +14,8 @@ from urllib.parse import urlsplit
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context, suggest
+from nbdata.stores.asked import ask
+from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.sigv4 import Identity
 
 __all__ = ["S3Config", "s3_config"]
@@ -60,8 +56,6 @@ _IGNORED = {
     "s3_additional_kwargs",
     "retries",
 }
-# Ask again this long before credentials expire, in seconds.
-_EARLY = 300
 
 
 @dataclass(frozen=True)
@@ -78,13 +72,15 @@ class S3Config:
     requester_pays: bool = False
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
-        """Scheme, host, port and path prefix for a bucket."""
+        """Scheme, host, port and path prefix for a bucket; without one, of the service itself."""
         endpoint = self.endpoint or self._aws_endpoint()
         parts = urlsplit(endpoint)
         scheme = parts.scheme.lower()
         port = parts.port or (443 if scheme == "https" else 80)
         host = parts.hostname or ""
         prefix = parts.path.rstrip("/")
+        if not bucket:
+            return scheme, host, port, prefix
         virtual = self.addressing == "virtual" or (
             self.addressing == "auto" and not self.endpoint and "." not in bucket
         )
@@ -99,11 +95,12 @@ class S3Config:
         return f"https://s3.{self.region}.{suffix}"
 
 
-def s3_config(scheme: str, context: Context) -> S3Config:
+def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
     """The configuration for ``s3://`` or ``obs://`` in a client's context.
 
     Storage options given with the operation win over fsspec's configuration, that over the environment, and
-    that over AWS's configuration files. Keys and token come from one place, never from two.
+    that over AWS's configuration files. Keys and token come from one place, never from two. A session token that was
+    `refused` is asked for anew, where it was asked for.
 
     Raises
     ------
@@ -144,12 +141,14 @@ def s3_config(scheme: str, context: Context) -> S3Config:
     endpoint = endpoint or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
     region = region or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
     addressing = _addressing(options)
-    ca = env.get("AWS_CA_BUNDLE") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
+    ca = env.get("AWS_CA_BUNDLE") or authorities_in(env)
     if not given:
         identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
-        asked = _ask_botocore(profile, env)
+        # Which botocore does not read by the name that other clients of AWS do.
+        told = {"AWS_DEFAULT_REGION": str(region), **env} if region else env
+        asked = ask("aws_session", profile, told, refused=refused)
         region = region or asked.get("region")
         endpoint = endpoint or asked.get("endpoint") or ""
         addressing = addressing or asked.get("addressing")
@@ -170,7 +169,7 @@ def s3_config(scheme: str, context: Context) -> S3Config:
         str(region or "us-east-1"),
         endpoint,
         addressing or ("virtual" if scheme == "obs" else "auto"),
-        _proxy(endpoint, str(region or "us-east-1"), env),
+        proxy_for(endpoint or f"https://s3.{region or 'us-east-1'}.amazonaws.com", env),
         ca,
         _truth(verify),
         _truth(options.get("requester_pays", False)),
@@ -245,33 +244,6 @@ def _checked_endpoint(endpoint: str, options: Mapping[str, Any]) -> str:
     return endpoint
 
 
-def _proxy(endpoint: str, region: str, env: Mapping[str, str]) -> str:
-    """The proxy for an endpoint as the usual variables have it; lower case wins, as in curl."""
-    parts = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
-    host = (parts.hostname or "").lower()
-    excluded = env.get("no_proxy") or env.get("NO_PROXY") or ""
-    for entry in (e.strip().lower().lstrip(".") for e in excluded.split(",")):
-        if entry == "*" or (entry and (host == entry or host.endswith("." + entry))):
-            return ""
-    name = f"{parts.scheme}_proxy"
-    # HTTP_PROXY in capitals can be set by a web request's header (httpoxy); curl ignores it, and so do we.
-    found = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
-    found = found or env.get("all_proxy") or env.get("ALL_PROXY") or ""
-    if not found:
-        return ""
-    proxy = found if "://" in found else f"http://{found}"
-    try:
-        good = bool(urlsplit(proxy).hostname) and (urlsplit(proxy).port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:  # it may hold a password, so it is not shown
-        raise BadOption(
-            f"{name}: the proxy is not a URL",
-            expected="http://user:password@host:port, with '/', '?' and '#' of a password escaped",
-        )
-    return proxy
-
-
 def _has_config_file(env: Mapping[str, str]) -> bool:
     home = env.get("HOME") or os.path.expanduser("~")
     return os.path.exists(os.path.expanduser(env.get("AWS_CONFIG_FILE") or f"{home}/.aws/config"))
@@ -289,42 +261,3 @@ def _identity_of(asked: Mapping[str, Any], profile: str | None) -> Identity:
             remedy="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or a profile; --option anon=true if public",
         )
     return Identity(asked["key"], asked["secret"], asked.get("token") or "", whose, asked.get("expires"))
-
-
-def _of_aws(variable: str) -> bool:
-    """Whether botocore has to do with a variable; secrets of others are none of its business."""
-    return variable.startswith(("AWS_", "SSL_CERT_", "LD_LIBRARY_")) or (
-        variable in ("HOME", "PATH", "REQUESTS_CA_BUNDLE") or variable.lower().endswith("_proxy")
-    )
-
-
-_answers: dict[str, tuple[float, dict[str, Any]]] = {}
-_answers_lock = threading.Lock()
-
-
-def _ask_botocore(profile: str | None, env: Mapping[str, str]) -> dict[str, Any]:
-    """What botocore makes of this environment; kept for a minute, or until its credentials nearly expire."""
-    name = hashlib.sha256(json.dumps([profile, sorted(env.items())]).encode()).hexdigest()
-    with _answers_lock:
-        until, answer = _answers.get(name, (0.0, {}))
-        if time.time() < until:
-            return answer
-        code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
-        code += "runpy.run_path(sys.argv.pop())['main']()"  # by path: the import path may have another nbdata
-        module = os.path.join(os.path.dirname(__file__), "aws_session.py")
-        run = subprocess.run(
-            [sys.executable, "-c", code, profile or "", module, json.dumps([p for p in sys.path if p])],
-            env={n: v for n, v in env.items() if _of_aws(n)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            cwd="/",
-        )
-        try:
-            answer = json.loads(run.stdout)
-        except ValueError:
-            answer = {"error": "botocore could not be asked"}
-        expires = answer.get("expires")
-        _answers[name] = (expires - _EARLY if expires else time.time() + 60, answer)
-        return answer

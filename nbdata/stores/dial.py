@@ -238,4 +238,4 @@ def remedy(error: Exception) -> str:
         return "Name the authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
     if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
         return "Write http:// in place of https:// in the endpoint, or name the port that https has"
-    return "Check the endpoint (endpoint_url or AWS_ENDPOINT_URL), the network and the proxy settings"
+    return "Check the address (for S3: endpoint_url or AWS_ENDPOINT_URL), the network and the proxy settings"

@@ -88,6 +88,9 @@ class FsspecStore(Store):
         if path.startswith(_BY_URL):
             path = self.key_of(path)
         etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
+        crc = found.get("CRC")  # of a member of a zip archive, which has no time with a zone
+        if not etag and isinstance(crc, int):
+            etag = f"crc32-{crc:08x}"
         time = (
             found.get("LastModified") or found.get("mtime") or found.get("modified") or found.get("created")
         )
@@ -280,11 +283,14 @@ def _code(error: BaseException) -> str:
 
 
 def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
-    """Whether an object is another than the one that was listed, by what the listing told (of http: nothing)."""
-    told = match.etag or match.modified
+    """Whether an object is another than the one that was listed, by what both were told of."""
+    if match.etag and info.etag:
+        other = info.etag != match.etag
+    else:
+        other = None not in (info.modified, match.modified) and info.modified != match.modified
     return (
-        (match.size >= 0 and info.size != match.size)
-        or (told is not None and (info.etag or info.modified) != told)
+        other
+        or (match.size >= 0 and info.size != match.size)
         or (match.version != "" and info.version != match.version)
     )
 
@@ -298,6 +304,8 @@ class _FsspecBody:
         if end is None or info.size >= 0:
             end = info.size if end is None else min(end, info.size)
         self._left = self.length = max(0, end - start) if end >= 0 else -1
+        # What takes several requests may be of several versions, as file systems of fsspec ask for none of them.
+        self._pieces = start > 0 or not 0 <= self._left <= _BLOCK
 
     def readinto(self, buffer: memoryview, /) -> int:
         want = len(buffer) if self._left < 0 else min(len(buffer), self._left)
@@ -315,7 +323,23 @@ class _FsspecBody:
         buffer[:count] = data
         if self._left > 0:
             self._left -= count
+        if self._pieces and (self._left == 0 or not count):
+            self._still_the_same()
         return count
+
+    def _still_the_same(self) -> None:
+        """Raise SourceChanged if the object is another one than it was before it was opened."""
+        key = self.info.key
+        try:
+            same = not _differs(self._store.head(key), self.info)
+        except NotFound:
+            same = False
+        if not same:
+            raise SourceChanged(
+                "the object changed while it was read",
+                path=self._store._said(key),
+                remedy="Run the same line again: it takes the new version",
+            )
 
     def close(self) -> None:
         self._file.close()

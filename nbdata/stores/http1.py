@@ -88,8 +88,10 @@ class Pool:
                     raise
                 except (OSError, Closed) as error:
                     connection.drop()
-                    # A kept connection may have been closed by the server just now; that is no failure.
-                    if not fresh and replayable and not connection.answered and not (stop and stop.is_set()):
+                    # A kept connection may have been closed by the server just now; that is no failure. Silence is
+                    # one: the server may be at work on this very request.
+                    closed = not fresh and not connection.answered and not isinstance(error, TimeoutError)
+                    if closed and replayable and not (stop and stop.is_set()):
                         continue
                     raise self._lost(error) from error
             except BaseException:
@@ -300,7 +302,7 @@ class _Connection:
         headers = {}
         for line in lines[1:]:
             name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
+            headers[name.lower()] = value.strip(" \t")  # no more: bytes of UTF-8 may look like other blanks
         return int(parts[1]), headers, parts[0] == "HTTP/1.0"
 
     # -- the body, for Response ---------------------------------------------------------------

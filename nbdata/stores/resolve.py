@@ -8,10 +8,10 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.paths import is_url
-from nbdata.redaction import S3_SCHEMES, redacted
+from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES, redacted
 from nbdata.stores.base import Location, Stop, Store
 
-__all__ = ["open_place"]
+__all__ = ["children", "open_place"]
 
 
 def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:
@@ -32,23 +32,48 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         from nbdata.stores.local import LocalStore
 
         return Location(LocalStore(), place.lstrip("/"), place)
-    scheme, rest = place.split("://", 1)
+    scheme = place.split("://", 1)[0]
     if fs is None and context.filesystem is not None:
         fs = _rebuilt(context.filesystem)
     if fs is None and scheme in S3_SCHEMES:
         from nbdata.stores.credentials import s3_config
         from nbdata.stores.s3 import S3Store
 
-        bucket, slash, key = rest.partition("/")
-        if not bucket:
-            raise BadOption(f"{place} names no bucket", expected=f"{scheme}://bucket/key")
+        bucket, slash, key = _bucket(place, f"{scheme}://bucket/key")
         if "@" in bucket:
             raise BadOption(
                 f"an {scheme}:// URL holds no keys", path=redacted(place),
                 remedy="Give them with --option key=env:NAME --option secret=env:NAME, or in a profile",
             )  # fmt: skip
-        store = S3Store(bucket, s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        kind = "obs" if scheme == "obs" else "s3"
+        store = S3Store(
+            bucket,
+            s3_config(kind, context),
+            stop=stop,
+            renew=lambda refused: s3_config(kind, context, refused=refused),
+        )
         return Location(store, key, place if slash else place + "/")
+    if fs is None and scheme in ("gs", "gcs"):
+        from nbdata.stores.gs import GsStore
+        from nbdata.stores.gs_config import gs_config
+
+        bucket, slash, key = _bucket(place, "gs://bucket/key")
+        return Location(GsStore(bucket, gs_config(context), stop=stop), key, place if slash else place + "/")
+    if fs is None and scheme in AZURE_SCHEMES:
+        from nbdata.stores.az import AzStore
+        from nbdata.stores.az_config import az_config
+
+        container, slash, key = _bucket(place, f"{scheme}://container/key")
+        container, _, host = container.partition("@")
+        az = AzStore(container, az_config(host, context), stop=stop)
+        return Location(az, key, place if slash else place + "/")
+    if fs is None and scheme in ("http", "https"):
+        from nbdata.stores.http import HttpStore, key_of
+        from nbdata.stores.http_config import http_config
+
+        url = place.partition("#")[0]
+        store = HttpStore(url, http_config(url, context), stop=stop)
+        return Location(store, key_of(url), redacted(url).partition("?")[0])
     from nbdata.stores.fsspec_store import FsspecStore
 
     if fs is None:
@@ -62,6 +87,29 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
     return Location(store, key, redacted(place))
 
 
+def children(place: str, context: Context, limit: int, *, stop: Stop | None = None) -> list[str]:
+    """Some places that begin with this URL, no deeper than the next slash; those that go on end in a slash."""
+    scheme, _, rest = place.partition("://")
+    if "/" not in rest and scheme in S3_SCHEMES:
+        from nbdata.stores.credentials import s3_config
+        from nbdata.stores.s3 import S3Store
+
+        service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
+        return [f"{scheme}://{name}" for name in service.children(rest, limit)]
+    folder = place[: place.rindex("/") + 1]
+    location = open_place(folder, context, stop=stop)
+    found = location.store.children(location.key + place[len(folder) :], limit)
+    return [folder + key[len(location.key) :] for key in found]
+
+
+def _bucket(place: str, expected: str) -> tuple[str, str, str]:
+    """The bucket that a URL names, the slash behind it if there is one, and the key."""
+    bucket, slash, key = place.split("://", 1)[1].partition("/")
+    if not bucket:
+        raise BadOption(f"{place} names no bucket", expected=expected)
+    return bucket, slash, key
+
+
 def _filesystem(scheme: str, context: Context) -> Any:
     import fsspec
 
@@ -69,7 +117,9 @@ def _filesystem(scheme: str, context: Context) -> Any:
         near = difflib.get_close_matches(scheme, [*S3_SCHEMES, *fsspec.available_protocols()], n=1)
         raise BadOption(
             f"there is no store for {scheme}://",
-            remedy=f"Did you mean {near[0]}://?" if near else "Known are s3, obs and the protocols of fsspec",
+            remedy=f"Did you mean {near[0]}://?"
+            if near
+            else "Known are s3, obs, gs, az, http and the protocols of fsspec",
         )
     configured = context.fsspec_conf.get(scheme)
     options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}

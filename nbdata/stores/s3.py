@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import base64
-import calendar
 import hashlib
-import os
 import re
 import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from email.utils import parsedate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from nbdata.errors import NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import ResponseBody, http_time, iso_time, refuse_another, start_of
+from nbdata.stores.asked import EARLY
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.dial import wants_password
 from nbdata.stores.http1 import Origin, Pool, Response
-from nbdata.stores.s3_errors import error_of, new_region
-from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Signer, quote_path, quote_query
+from nbdata.stores.pools import pool_of
+from nbdata.stores.s3_errors import EXPIRED, error_of, field, new_region
+from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
 __all__ = ["S3Store"]
 
 # What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
 _NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
+_MD5 = re.compile("[0-9a-f]{32}")
 # Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
 _KEPT = {
     "cache-control",
@@ -37,25 +38,10 @@ _KEPT = {
     "content-type",
     "expires",
 }
+# Seconds between two questions for credentials that are said to expire soon all the same.
+_ASK_AGAIN = 30.0
 # Inside the class `list` is the method.
 _Keys = list[str]
-
-_pools: dict[tuple[Origin, object], Pool] = {}
-_pools_lock = threading.Lock()
-
-
-def _pool(origin: Origin, identity: object) -> Pool:
-    """The connections of one identity to one origin: never shared between identities."""
-    with _pools_lock:
-        return _pools.setdefault((origin, identity), Pool(origin))
-
-
-def _after_fork() -> None:
-    global _pools_lock
-    _pools_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Aim(NamedTuple):
@@ -74,17 +60,29 @@ class S3Store(Store):
     Parameters
     ----------
     bucket : str
+        Empty for the service itself, whose `children` are the buckets.
     config : S3Config
     stop : Stop, optional
         Ends blocking calls.
+    renew : callable, optional
+        Gives the configuration anew when its identity is about to expire, or when the session token that it is told
+        was refused.
     """
 
     multipart = True
     flat = True
 
-    def __init__(self, bucket: str, config: S3Config, *, stop: Stop | None = None) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        config: S3Config,
+        *,
+        stop: Stop | None = None,
+        renew: Callable[[str], S3Config] | None = None,
+    ) -> None:
         self.name = f"s3://{bucket}"
-        self._bucket, self._config, self._stop = bucket, config, stop
+        self._bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
+        self._renewing, self._asked = threading.Lock(), 0.0
         self._aim(config.region)
 
     def _aim(self, region: str) -> _Aim:
@@ -93,8 +91,30 @@ class S3Store(Store):
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
-        self._aimed = aim = _Aim(region, prefix, origin.netloc, _pool(origin, config.identity), signer)
+        self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim
+
+    def _fresh(self) -> _Aim:
+        """The aim, with an identity that is not about to expire if there is another."""
+        identity = self._config.identity
+        if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
+            self._renewed(identity)
+        return self._aimed
+
+    def _renewed(self, old: Identity, refused: str = "") -> bool:
+        """Whether there is another identity now."""
+        with self._renewing:
+            if self._renew is None or self._config.identity != old:
+                return self._config.identity != old
+            if not refused and time.monotonic() < self._asked:
+                return False
+            config = self._renew(refused)
+            self._asked = time.monotonic() + _ASK_AGAIN
+            if config.identity == old:
+                return False
+            self._config = config
+            self._aim(self._aimed.region)
+            return True
 
     # -- one request --------------------------------------------------------------------------
 
@@ -110,8 +130,8 @@ class S3Store(Store):
         ok: tuple[int, ...] = (200,),
     ) -> Response:
         """The answer to a signed request, once its status is one of `ok`; else the error it means."""
-        for last in (False, True):
-            aim = self._aimed
+        for last in (False, False, True):
+            aim, signed = self._fresh(), self._config.identity
             response = self._exchange(aim, method, key, query, headers, body, size)
             if response.status in ok:
                 return response
@@ -119,6 +139,19 @@ class S3Store(Store):
                 response.close()
                 raise wants_password(aim.pool.origin)
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
+            if (
+                not last
+                and signed is not None
+                and field(data, "Code") in EXPIRED
+                and self._renewed(signed, signed.token)
+            ):
+                if body is None or isinstance(body, bytes):
+                    continue
+                raise StoreUnavailable(
+                    "the credentials had expired, and there are new ones",
+                    path=self.name,
+                    details={"retry": True},
+                )
             region = new_region(response, data)
             if region and not last and region != aim.region:
                 if self._aimed is aim:  # else another thread has learnt it meanwhile
@@ -185,7 +218,8 @@ class S3Store(Store):
         response = self._send(method, key, query, sent, body)
         data = response.read()
         try:
-            root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
+            # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
+            root = ET.fromstring(data.lstrip())  # noqa: S314  expat refuses entity bombs since 2.4.1
         except ET.ParseError as error:
             if re.match(rb"\s*<(!doctype )?html", data[:256], re.IGNORECASE):
                 raise self._web_page() from error
@@ -213,6 +247,11 @@ class S3Store(Store):
             query["start-after"] = after
         while True:
             root = self._xml("GET", "", query)
+            if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
+                # Of a login page, say: taken for an empty bucket, it would have a mirror delete everything.
+                raise StoreUnavailable(
+                    "the store's answer is no listing", path=self.name, got=f"<{root.tag[:40]}>"
+                )
             decode = root.findtext("EncodingType") == "url"
             last = ""
             for item in root.iterfind("Contents"):
@@ -222,7 +261,7 @@ class S3Store(Store):
                     last,
                     int(item.findtext("Size") or -1),
                     etag=item.findtext("ETag") or "",
-                    modified=_iso_time(item.findtext("LastModified")),
+                    modified=iso_time(item.findtext("LastModified")),
                 )
             if root.findtext("IsTruncated") != "true":
                 return
@@ -239,6 +278,17 @@ class S3Store(Store):
                 )
             query.pop("continuation-token", None)
             query |= {"start-after": last, "marker": last}
+
+    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
+        if not self._bucket:
+            names = (bucket.findtext("Name") or "" for bucket in self._xml("GET", "", {}).iter("Bucket"))
+            return tuple(f"{name}/" for name in names if name.startswith(prefix))[:limit]
+        query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
+        root = self._xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
+        decode = _decoded if root.findtext("EncodingType") == "url" else str
+        folders = [decode(item.findtext("Prefix") or "") for item in root.iterfind("CommonPrefixes")]
+        keys = [decode(item.findtext("Key") or "") for item in root.iterfind("Contents")]
+        return tuple(sorted([*folders, *(key for key in keys if not key.endswith("/"))]))[:limit]
 
     def head(self, key: str) -> ObjectInfo:
         response = self._send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
@@ -262,7 +312,7 @@ class S3Store(Store):
 
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
-    ) -> _S3Body:
+    ) -> ResponseBody:
         headers = {"x-amz-checksum-mode": "ENABLED"}
         query: dict[str, str] = {}
         ranged = start > 0 or end is not None
@@ -288,27 +338,17 @@ class S3Store(Store):
             raise
         info = _info_of(key, response)
         try:
-            self._refuse_another(key, info, match)
+            refuse_another(f"{self.name}/{key}", info, match)
         except SourceChanged:
             response.close()
             raise
-        return _S3Body(response, info, _start_of(response) if ranged and response.status == 206 else 0)
+        return ResponseBody(response, info, start_of(response) if ranged and response.status == 206 else 0)
 
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> _S3Body:
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
         """The empty body of a range beyond the end."""
         info = self.head(key)
-        self._refuse_another(key, info, match)
-        return _S3Body(None, info, start)
-
-    def _refuse_another(self, key: str, info: ObjectInfo, match: ObjectInfo | None) -> None:
-        if match is not None and _differs(info, match):
-            raise SourceChanged(
-                "the object changed while it was read",
-                path=f"{self.name}/{key}",
-                expected=match.etag,
-                got=info.etag,
-                remedy="Run the same line again: it takes the new version",
-            )
+        refuse_another(f"{self.name}/{key}", info, match)
+        return ResponseBody(None, info, start)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -414,27 +454,15 @@ class S3Store(Store):
                 self._send("DELETE", key, ok=(200, 204, 404)).close()
 
 
-class _S3Body:
-    """A response as a Body."""
-
-    def __init__(self, response: Response | None, info: ObjectInfo, start: int) -> None:
-        self._response = response
-        self.info, self.start = info, start
-        self.length = response.length if response else 0
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        return self._response.readinto(buffer) if self._response else 0
-
-    def close(self) -> None:
-        if self._response:
-            self._response.close()
-
-
 class _S3Upload(Upload):
     """A multipart upload to one key."""
 
     def __init__(self, store: S3Store, key: str, size: int, upload_id: str) -> None:
         self._store, self._key, self._size, self.id = store, key, size, upload_id
+
+    def through(self, store: Store) -> Upload:
+        assert isinstance(store, S3Store)
+        return _S3Upload(store, self._key, self._size, self.id)
 
     def part(self, number: int, source: Source, size: int) -> str:
         query = {"partNumber": str(number), "uploadId": self.id}
@@ -458,8 +486,30 @@ class _S3Upload(Upload):
             part = ET.SubElement(root, "Part")
             ET.SubElement(part, "PartNumber").text = str(number)
             ET.SubElement(part, "ETag").text = etag
-        answer = self._store._xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
-        return ObjectInfo(self._key, self._size, etag=answer.findtext("ETag") or "", encrypted=self.encrypted)
+        try:
+            answer = self._store._xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
+        except (StoreUnavailable, NotFound):
+            # Perhaps only the answer was lost, and with it the request asked again, of an upload that is an object now.
+            made = self._made_of(parts)
+            if made is None:
+                raise
+            return made
+        # Some servers do not say here.
+        etag = _quoted(answer.findtext("ETag")) or self._store.head(self._key).etag
+        return ObjectInfo(self._key, self._size, etag=etag, encrypted=self.encrypted)
+
+    def _made_of(self, parts: _Keys) -> ObjectInfo | None:
+        """What stands at the key, if its ETag says that it was put together from just these parts."""
+        digests = [part.strip('"').lower() for part in parts]
+        if self.encrypted or not all(_MD5.fullmatch(digest) for digest in digests):
+            return None
+        whole = hashlib.md5(bytes.fromhex("".join(digests)), usedforsecurity=False).hexdigest()
+        try:
+            found = self._store.head(self._key)
+        except NbdataError:
+            return None
+        same = (found.size, found.etag.strip('"').lower()) == (self._size, f"{whole}-{len(parts)}")
+        return found if same else None
 
     def abort(self) -> None:
         self._store.abort(self._key, self.id)
@@ -474,7 +524,7 @@ def _decoded(key: str) -> str:
 
 
 def _quoted(etag: str | None) -> str:
-    """An ETag as listings have it; SeaweedFS answers a copy without its quotes."""
+    """An ETag as listings have it; SeaweedFS answers a copy, and Ceph also a finished upload, without its quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 
@@ -486,26 +536,46 @@ def _info_of(key: str, response: Response) -> ObjectInfo:
     headers = response.headers
     size = headers.get("content-length", "")
     total = headers.get("content-range", "").rpartition("/")[2]
-    # Other types (COMPOSITE) are checksums of part checksums.
-    whole = headers.get("x-amz-checksum-type", "FULL_OBJECT") == "FULL_OBJECT"
-    checksums = {}
-    for name in ("sha256", "sha1", "crc32c"):
-        value = headers.get(f"x-amz-checksum-{name}", "")
-        if value and whole and "-" not in value:
-            checksums[name] = base64.b64decode(value).hex()
+    whole, composite = _checksums_of(headers)
     return ObjectInfo(
         key,
         int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
         etag=headers.get("etag", ""),
-        modified=_http_time(headers.get("last-modified")),
+        modified=http_time(headers.get("last-modified")),
         # A strong ETag tells versions apart as well, and asking by version id takes a permission of its own.
         version=""
         if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
         else headers.get("x-amz-version-id", "").replace("null", ""),
-        checksums=checksums,
+        checksums=whole,
+        composite=composite,
         encrypted=_encrypted(response),
         headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
     )
+
+
+# Algorithms by which S3 keeps checksums, and the bytes of their digests.
+_STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
+
+
+def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
+    whole, composite = dict[str, str](), dict[str, str]()
+    kind = headers.get("x-amz-checksum-type", "")
+    count = headers.get("etag", "").strip('"').partition("-")[2]
+    for name, length in _STORED.items():
+        value, _, parts = headers.get(f"x-amz-checksum-{name}", "").partition("-")
+        try:
+            digest = base64.b64decode(value, validate=True)
+        except ValueError:
+            continue
+        if len(digest) != length:  # a store that answers another algorithm's, or none
+            continue
+        if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
+            composite[name] = f"{digest.hex()}-{parts or count}"
+        elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
+            whole[name] = digest.hex()
+        # Else it is of an object in parts, and nothing tells which of the two it is.
+    return whole, composite
 
 
 def _keys_of(config: S3Config) -> tuple[str, ...]:
@@ -525,32 +595,3 @@ def _written(key: str, size: int, response: Response) -> ObjectInfo:
     return ObjectInfo(
         key, size, etag=info.etag, version=info.version, checksums=info.checksums, encrypted=info.encrypted
     )
-
-
-def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
-    """Whether an answer is of another version than was listed, although the store let it pass."""
-    if match.size >= 0 and info.size >= 0 and match.size != info.size:
-        return True
-    if match.etag and info.etag:
-        return match.etag.strip('"') != info.etag.strip('"')
-    if match.modified is not None and info.modified is not None:
-        return int(match.modified) != int(info.modified)
-    return False
-
-
-def _start_of(response: Response) -> int:
-    text = response.headers.get("content-range", "")
-    start = text.removeprefix("bytes ").partition("-")[0]
-    return int(start) if start.isdigit() else -1
-
-
-def _iso_time(text: str | None) -> float | None:
-    try:
-        return float(calendar.timegm(time.strptime((text or "")[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return None
-
-
-def _http_time(text: str | None) -> float | None:
-    parsed = parsedate(text) if text else None
-    return float(calendar.timegm(parsed)) if parsed else None

@@ -8,7 +8,7 @@ from typing import Any
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.http1 import Response
 
-__all__ = ["error_of", "new_region"]
+__all__ = ["EXPIRED", "error_of", "field", "new_region"]
 
 # "Error Responses" of the Amazon S3 API reference: what is worth another try.
 _BUSY_STATUS = {408, 429, 500, 502, 503, 504, 509}
@@ -20,6 +20,8 @@ _BUSY_CODE = {
     "ThrottlingException",
     "OperationAborted",
 }
+#: What is said of credentials that were good once.
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _DENIED = {
     "AccessDenied": ("the store denies access", "Check that this identity may do this to this bucket"),
     "InvalidAccessKeyId": (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ __all__ = ["EMPTY", "UNSIGNED", "Identity", "Signer", "quote_path", "quote_query
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
 EMPTY = hashlib.sha256(b"").hexdigest()
+_BLANK = " \t"
+_BLANKS = re.compile(f"[{_BLANK}]+")
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,9 @@ class Signer:
             headers["x-amz-security-token"] = self._identity.token
         names = sorted(headers)
         signed = ";".join(names)
-        # Runs of blanks count as one ("Trim" of the canonical request); only metadata has any.
-        lines = "\n".join(f"{name}:{' '.join(headers[name].split())}" for name in names)
+        # Runs of blanks count as one ("Trim" of the canonical request); only metadata has any. Bytes of UTF-8 may look
+        # like blanks of other kinds.
+        lines = "\n".join(f"{name}:{_BLANKS.sub(' ', headers[name].strip(_BLANK))}" for name in names)
         request = f"{method}\n{path}\n{query}\n{lines}\n\n{signed}\n{payload}"
         scope = f"{day}/{self._region}/s3/aws4_request"
         text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{hashlib.sha256(request.encode('latin-1')).hexdigest()}"

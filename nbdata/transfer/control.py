@@ -31,6 +31,9 @@ class Control(Protocol):
     def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
         """Add to what is done."""
 
+    def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
+        """Add to what is to be done, where that is known."""
+
     def fail(self, error: NbdataError) -> None:
         """End the work soon, as failed; every checkpoint raises Cancelled from now on."""
 

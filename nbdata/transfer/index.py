@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nbdata.paths import is_inside, is_url
+from nbdata.stores.local import disk_error
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -152,7 +153,10 @@ class Index:
         """Append records (None: forget the path); in the file when it returns, on disk after `sync`."""
         data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
         with self._lock:
-            _write(self._fd, data)
+            try:
+                _write(self._fd, data)
+            except OSError as error:
+                raise disk_error(error, self.path) from error
             self._good += len(data)
             self._lines += len(records)
             self._records.update(records)

@@ -57,9 +57,10 @@ class Relay:
         self.info = self._body.info
         self.headers: Mapping[str, str] = self.info.headers
         try:
-            if self._body.start != start:
+            fits = self._body.length in (size, -1)
+            if self._body.start != start or not (whole or fits):
                 raise RangesIgnored("the store answers a range with the whole object", path=info.key)
-            if self._body.length not in (size, -1):
+            if not fits:
                 raise SourceChanged(
                     "the object is not as long as it was listed",
                     path=info.key,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from nbdata.errors import BadOption, NotFound
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["Entry", "Selection", "glob_filter", "glob_regex"]
+__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "read_paths"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,18 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
     return passes
 
 
+def read_paths(file: str) -> set[str]:
+    """The relative paths in a file, one a line; NotFound if it cannot be read."""
+    try:
+        with open(file, encoding="utf-8", errors="surrogateescape") as lines:
+            return {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
+    except OSError as error:
+        raise NotFound(
+            f"--files-from cannot be read ({os.strerror(error.errno or 0)})", path=file,
+            remedy="Name a file with relative paths, one a line",
+        ) from error  # fmt: skip
+
+
 def _draw(seed: int, path: str) -> int:
     digest = hashlib.blake2b(f"{seed}\0".encode() + os.fsencode(path), digest_size=8).digest()
     return int.from_bytes(digest, "big")
@@ -147,14 +159,7 @@ class Selection:
 
     def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         assert self.files_from is not None
-        try:
-            with open(self.files_from, encoding="utf-8", errors="surrogateescape") as lines:
-                wanted = {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
-        except OSError as error:
-            raise NotFound(
-                f"--files-from cannot be read ({os.strerror(error.errno or 0)})", path=self.files_from,
-                remedy="Name a file with relative paths, one a line",
-            ) from error  # fmt: skip
+        wanted = read_paths(self.files_from)
         for entry in entries:
             if entry.path in wanted:
                 wanted.discard(entry.path)

@@ -158,6 +158,11 @@ def _reading(control: Control, source: Outgoing) -> Iterator[Outgoing]:
         source.close()
 
 
+def _answer_of(info: ObjectInfo) -> str:
+    """What a store says of the bytes it has: a stored MD5, else the ETag."""
+    return f'"{info.checksums["md5"]}"' if "md5" in info.checksums else info.etag
+
+
 def send_whole(
     control: Control, store: Store, key: str, reader: Reader, size: int, hashers: Callable[[], Hasher]
 ) -> tuple[ObjectInfo, bool]:
@@ -176,7 +181,7 @@ def send_whole(
                 raise ChecksumMismatch(
                     "the store has another size", path=key, expected=str(size), got=str(info.size)
                 )
-            return info, hasher.verify("" if info.encrypted else info.etag)
+            return info, hasher.verify("" if info.encrypted else _answer_of(info))
 
     return attempts(control, attempt)
 

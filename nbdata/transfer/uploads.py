@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.space.ledger import is_alive, this_process
+from nbdata.stores.local import disk_error
 
 __all__ = ["Begun", "forget", "remember", "remembered"]
 
@@ -93,6 +94,13 @@ def _parse(line: bytes) -> list[Any]:
 
 
 def _append(state_dir: str, entry: list[object]) -> None:
+    try:
+        _append_locked(state_dir, entry)
+    except OSError as error:
+        raise disk_error(error, _path(state_dir)) from error
+
+
+def _append_locked(state_dir: str, entry: list[object]) -> None:
     os.makedirs(state_dir, mode=0o700, exist_ok=True)
     path = _path(state_dir)
     with file_lock(os.path.join(runtime_folder(), "uploads.lock")):

@@ -8,6 +8,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation, suggest
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.cleanup import Cleanup
+from nbdata.verbs.complete import Complete
 from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.probe import Probe
@@ -19,18 +20,20 @@ from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["VERBS", "operation_from_dict"]
 
-# In the order in which help lists them; probe is the agent's own and not offered.
+# In the order in which help lists them; what _OWN has is asked of the agent and offered to nobody.
 VERBS: dict[str, type[Operation]] = {
     cls.verb: cls
     for cls in (Pull, Push, Copy, Md5check, UntarVolumes, CacheStream, Quota, Transfers, Cleanup)
 }
+
+_OWN: dict[str, type[Operation]] = {cls.verb: cls for cls in (Probe, Complete)}
 
 
 def operation_from_dict(data: dict[str, Any]) -> Operation:
     """Rebuild and validate an Operation from `Operation.to_dict`."""
     options = dict(data)
     verb = options.pop("verb", None)
-    cls = Probe if verb == Probe.verb else VERBS.get(str(verb))
+    cls = VERBS.get(str(verb)) or _OWN.get(str(verb))
     if cls is None:
         raise BadOption(f"unknown verb {verb!r}", remedy=suggest(str(verb), list(VERBS)))
     return cls(**options)

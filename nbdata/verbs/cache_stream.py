@@ -54,6 +54,7 @@ class CacheStream(Selecting, Storing):
         metavar="SIZE",
     )
     by: str = option("folder", "What an item is.", choices=("folder", "file", "sample"))
+    seed: int = option(0, "Seed of --shuffle and --sample.", kind="count", metavar="N")
     shuffle: bool = option(False, "A new random order in each epoch, drawn from --seed.", kind="flag")
     epochs: int = option(1, "How often each item is handed out.", kind="count", metavar="N")
     first_epoch: int = option(

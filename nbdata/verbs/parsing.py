@@ -17,7 +17,7 @@ from nbdata.operation import Operation, Option, options_of, suggest
 from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 
-__all__ = ["help_text", "parse", "written_secrets"]
+__all__ = ["face_options", "flag_of", "help_text", "pairs", "parse", "written_secrets"]
 
 _FLAGS = {
     "storage_options": "option",
@@ -39,15 +39,19 @@ class _Parser(argparse.ArgumentParser):
         raise BadOption(f"{self.prog}: {message}", remedy=f"{self.prog} --help explains the options")
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """How an option is spelt."""
     return "--" + _FLAGS.get(name, name).replace("_", "-")
 
 
 def _add(parser: argparse.ArgumentParser, name: str, declared: Option, default: object) -> None:
-    names = [f"-{declared.short}"] * bool(declared.short) + [_flag(name)]
+    names = [f"-{declared.short}"] * bool(declared.short) + [flag_of(name)]
     text = declared.help.replace("%", "%%")
     if declared.kind == "flag":
         parser.add_argument(*names, dest=name, action="store_true", default=None, help=text)
+        return
+    if declared.kind == "optional":
+        parser.add_argument(*names, dest=name, nargs="?", const=True, metavar=declared.metavar, help=text)
         return
     if default not in (None, MISSING, ()):
         text += f" (default: {default})"
@@ -71,11 +75,13 @@ _METAVARS = {
 }
 
 
-def _parser(cls: type[Operation], prog: str, extra: Mapping[str, Option]) -> _Parser:
+def _parser(
+    cls: type[Operation], prog: str, extra: Mapping[str, Option], examples_of: Sequence[str]
+) -> _Parser:
     import inspect
 
     description = f"{cls.summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}"
-    examples = "\n".join(f"  {prog.removesuffix(cls.verb)}{example}" for example in cls.examples)
+    examples = "\n".join(f"  {prog.removesuffix(cls.verb)}{example}" for example in examples_of)
     parser = _Parser(
         prog=prog,
         description=description,
@@ -116,9 +122,11 @@ def face_options(cls: type[Operation], extra: Mapping[str, Option]) -> dict[str,
     return {**common, **extra}
 
 
-def help_text(cls: type[Operation], prog: str, extra: Mapping[str, Option]) -> str:
-    """The manual of a verb for one face."""
-    return _parser(cls, prog, face_options(cls, extra)).format_help()
+def help_text(
+    cls: type[Operation], prog: str, extra: Mapping[str, Option], examples: Sequence[str] | None = None
+) -> str:
+    """The manual of a verb for one face, which may have examples of its own."""
+    return _parser(cls, prog, face_options(cls, extra), examples or cls.examples).format_help()
 
 
 def parse(
@@ -146,8 +154,8 @@ def parse(
     own = face_options(cls, extra)
     declared = options_of(cls)
     places = [name for name, (_, o) in declared.items() if o.positional]
-    flags = {_flag(n): n for n, (_, o) in declared.items() if not o.positional and o.kind != "object"}
-    flags |= {_flag(n): n for n in own}
+    flags = {flag_of(n): n for n, (_, o) in declared.items() if not o.positional and o.kind != "object"}
+    flags |= {flag_of(n): n for n in own}
     parser = _Parser(prog=prog, add_help=False, allow_abbrev=False)
     for name, (_, option) in declared.items():
         if not option.positional and option.kind != "object":
@@ -168,6 +176,11 @@ def parse(
             expected=" ".join(declared[n][1].metavar for n in places),
             remedy="Put a glob in quotes, so that nbdata and not the shell expands it",
         )
+    for name in [n for n, (_, o) in declared.items() if o.kind == "optional"]:
+        # ``verb --option PLACE``: the one word there is can only be the place that must be.
+        if not found.places and isinstance(getattr(found, name), str):
+            found.places = [getattr(found, name)]
+            setattr(found, name, True)
     for name in places[len(found.places) :]:
         if declared[name][0].default is MISSING:
             raise BadOption(
@@ -177,7 +190,7 @@ def parse(
     for name in declared:
         value = getattr(found, name, None)
         if name not in places and value is not None:
-            values[name] = _pairs(value, env) if declared[name][1].kind == "pairs" else value
+            values[name] = pairs(value, env) if declared[name][1].kind == "pairs" else value
     return cls(**values), {name: getattr(found, name) for name in own}
 
 
@@ -193,7 +206,7 @@ def written_secrets(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
+def pairs(words: list[str], env: Mapping[str, str] | None) -> dict[str, Any]:
     """``KEY=VALUE`` words as a dictionary; a dot in KEY makes nested ones, ``env:NAME`` reads the environment."""
     out: dict[str, Any] = {}
     for word in words:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
 import nbdata
+from nbdata.client import remote
+from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.errors import Cancelled
 from nbdata.verbs.probe import Probe
@@ -129,3 +132,46 @@ def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:
     assert job._ask("interrupt", session=job._session, at_once=False)["alone"]
     with pytest.raises(Cancelled):
         job.wait(5)
+
+
+def test_waiting_for_a_job_that_stands_still_ends_in_time() -> None:
+    job = HOST.submit(Probe(items=400, delay=20, tag="still"), background=True)
+    job.pause()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0.5)
+    assert 0.5 <= time.monotonic() - began < 5
+    job.cancel()
+    with pytest.raises(Cancelled):
+        job.wait(timeout=10)
+    with pytest.raises(Cancelled):
+        job.wait(timeout=0)
+
+
+def test_a_loop_is_left_in_time_though_the_agent_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_ANSWER", 0.5)
+    monkeypatch.setattr(remote, "_RELEASED", 0.5)
+    job = HOST.submit(Probe(items=400, delay=20, lease=True, tag="held"), background=False)
+    next(job.items())
+    with connect() as connection:
+        agent = int(connection.ask({"do": "hello"})["pid"])
+    os.kill(agent, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        job.release()
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert time.monotonic() - began < 5
+
+
+def test_more_jobs_than_a_message_holds_are_listed_with_those_that_run() -> None:
+    running = HOST.submit(Probe(items=2000, delay=50, tag="first"), background=True)
+    queued = [
+        HOST.submit(Probe(items=2000, delay=50, tag=f"{number} {'long ' * 4000}"), background=True)
+        for number in range(60)
+    ]
+    listed = {snapshot.id for snapshot in HOST.jobs()}
+    assert running.id in listed
+    assert listed & {job.id for job in queued}
+    for job in [running, *queued]:
+        job.cancel()

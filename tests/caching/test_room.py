@@ -11,11 +11,20 @@ from nbdata.caching.room import CacheRoom
 from nbdata.errors import AccessDenied
 
 
+class Impatient(CacheRoom):
+    """Who waits is asked to go on at once: it is the test itself that makes room then."""
+
+    def take(self, *args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("nbdata.caching.room._POLL", 0.0)
+            return super().take(*args)
+
+
 class Disk:
     """Counts what stands on it."""
 
-    def __init__(self, capacity):
-        self.room = CacheRoom(capacity, self.remove)
+    def __init__(self, capacity, ahead=None):
+        self.room = Impatient(capacity, self.remove, ahead=ahead)
         self.used = self.most = self.fetched = 0
 
     def put(self, slot):
@@ -25,14 +34,6 @@ class Disk:
 
     def remove(self, slot):
         self.used -= slot.room
-
-
-@pytest.fixture(scope="module", autouse=True)
-def impatient():
-    """Who waits here is asked to go on at once: it is the test itself that makes room then."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nbdata.caching.room._POLL", 0.0)
-        yield
 
 
 def never():
@@ -47,9 +48,12 @@ def never():
     shuffle=st.booleans(),
     keep=st.booleans(),
     ahead=st.integers(1, 5),
+    share=st.none() | st.integers(0, 60),
 )
-def test_it_never_holds_more_than_its_capacity_and_always_goes_on(sizes, spare, epochs, shuffle, keep, ahead):
-    disk = Disk(max(sizes) + spare)
+def test_it_never_holds_more_than_its_capacity_and_always_goes_on(
+    sizes, spare, epochs, shuffle, keep, ahead, share
+):
+    disk = Disk(max(sizes) + spare, share)
     waiting = []  # taken, in order, and not yet used
 
     def consume():
@@ -72,6 +76,24 @@ def test_it_never_holds_more_than_its_capacity_and_always_goes_on(sizes, spare, 
     assert disk.used == disk.room.used == 0
     if not keep and ahead == 1 and len(sizes) > 2 and not shuffle:
         assert disk.fetched == epochs * len(sizes)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_what_is_fetched_ahead_does_not_push_out_what_is_kept(shuffle):
+    disk = Disk(80, ahead=20)
+    waiting = []
+
+    def consume():  # as late as can be: all that there is room for is fetched ahead
+        turn, slot = waiting.pop(0)
+        disk.room.release(slot, turn.next_use)
+
+    for turn in turns(100, epochs=4, shuffle=shuffle):
+        slot, new = disk.room.take(turn.item, 1, turn.position, lambda: consume() if waiting else never())
+        if new:
+            disk.put(slot)
+        waiting.append((turn, slot))
+    assert disk.most <= 80
+    assert disk.fetched <= 100 + 3 * 55  # 20 of 80 are for what is ahead, so some 60 of 100 can stay
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,22 @@ import pytest
 
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
+from nbdata.stores.az import AzStore
+from nbdata.stores.az_config import az_config
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.credentials import s3_config
 from nbdata.stores.fsspec_store import FsspecStore
 from nbdata.stores.local import LocalStore
+from nbdata.stores.resolve import open_place
 from nbdata.stores.s3 import S3Store
+from tests.stores.emulators import azure, google
+from tests.stores.folder_server import folder_server
 
-KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs")
+KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs", "gs", "az")
+READ_ONLY = ("http", "zip")
+S3 = ("moto", "seaweedfs")
+PARTS = (*S3, "az")
+REMOTE = (*S3, "s3fs", "gs", "az")
 
 
 @dataclass
@@ -32,7 +42,12 @@ class Place:
     server: EmbeddedServer | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+    folder: Path | None = None  # what a store that is only read serves
+
     def put(self, key: str, data: bytes) -> ObjectInfo:
+        if self.folder is not None:
+            behind = LocalStore().write(f"{self.folder}/{key}".lstrip("/"), io.BytesIO(data), len(data))
+            return replace(behind, key=self.prefix + key)
         return self.store.write(self.prefix + key, io.BytesIO(data), len(data))
 
     def get(
@@ -63,6 +78,9 @@ class Place:
         return [info.key[len(self.prefix) :] for info in found]
 
     def delete(self, keys: Iterable[str]) -> None:
+        if self.folder is not None:
+            LocalStore().delete(f"{self.folder}/{key}".lstrip("/") for key in keys)
+            return
         self.store.delete(self.prefix + key for key in keys)
 
     def another(self, *, bucket: str = "", **options: Any) -> Store:
@@ -70,7 +88,38 @@ class Place:
         options = {**self.options, **options}
         if self.kind == "s3fs":
             return s3fs_store(options)
+        if self.kind == "gs":
+            return gs_store({**options, "bucket": bucket or options["bucket"]})
+        if self.kind == "az":
+            return az_store({**options, "bucket": bucket or options["bucket"]})
         return _s3_store(bucket or self.options["bucket"], options)
+
+
+class ZipPlace(Place):
+    """A zip archive, written anew for each change, by way of fsspec."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.held = folder / "all.zip", dict[str, bytes]()
+        super().__init__("zip", LocalStore(), "folder/")
+        self._write()
+
+    def _write(self) -> None:
+        import fsspec
+
+        with zipfile.ZipFile(self.path, "w") as archive:
+            for name, data in self.held.items():
+                archive.writestr(self.prefix + name, data)
+        self.store = FsspecStore(fsspec.filesystem("zip", fo=str(self.path), skip_instance_cache=True))
+
+    def put(self, key: str, data: bytes) -> ObjectInfo:
+        self.held[key] = data
+        self._write()
+        return self.store.head(self.prefix + key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.held.pop(key, None)
+        self._write()
 
 
 def context(**storage_options: Any) -> Context:
@@ -91,6 +140,37 @@ def s3fs_store(options: dict[str, Any]) -> FsspecStore:
     )
 
 
+def gs_store(options: dict[str, Any]) -> Store:
+    """Our store of Google's."""
+    known = {k: v for k, v in options.items() if k != "bucket"}
+    return open_place(f"gs://{options['bucket']}/", context(**known)).store
+
+
+def az_store(options: dict[str, Any]) -> AzStore:
+    """Our store of Azure's."""
+    known = {k: v for k, v in options.items() if k != "bucket"}
+    return AzStore(options["bucket"], az_config("", context(**known)))
+
+
+@pytest.fixture(scope="session")
+def azure_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Azurite with a container named ``bucket``, for the whole session."""
+    with azure(tmp_path_factory.mktemp("azure")) as port:
+        endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
+        store = az_store(
+            {"connection_string": f"UseDevelopmentStorage=true;BlobEndpoint={endpoint}", "bucket": "bucket"}
+        )
+        store._send("PUT", "", {"restype": "container"}, body=b"", ok=(201,)).read()
+        yield port
+
+
+@pytest.fixture(scope="session")
+def google_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """gcp-storage-emulator, for the whole session."""
+    with google(tmp_path_factory.mktemp("google")) as port:
+        yield port
+
+
 @pytest.fixture(scope="session")
 def buckets(request: pytest.FixtureRequest) -> dict[str, tuple[EmbeddedServer, str]]:
     """One bucket on each server that was asked for."""
@@ -109,18 +189,48 @@ def _bucket(request: pytest.FixtureRequest, kind: str) -> tuple[EmbeddedServer, 
 
 def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A new place of a kind."""
+    options: dict[str, Any]
     if kind == "local":
         return Place(kind, LocalStore(), str(tmp_path).lstrip("/") + "/store/")
     if kind == "memory":
         import fsspec
 
         return Place(kind, FsspecStore(fsspec.filesystem("memory")), f"{secrets.token_hex(6)}/")
+    if kind == "gs":
+        endpoint = f"http://127.0.0.1:{request.getfixturevalue('google_port')}"
+        prefix = f"{secrets.token_hex(6)}/"
+        options = {"endpoint_url": endpoint, "token": "anon", "bucket": "bucket"}
+        return Place(kind, gs_store(options), prefix, options=options)
+    if kind == "az":
+        endpoint = f"http://127.0.0.1:{request.getfixturevalue('azure_port')}/devstoreaccount1"
+        prefix = f"{secrets.token_hex(6)}/"
+        options = {
+            "connection_string": f"UseDevelopmentStorage=true;BlobEndpoint={endpoint}",
+            "bucket": "bucket",
+        }
+        return Place(kind, az_store(options), prefix, options=options)
     server, bucket = _bucket(request, "moto" if kind == "moto" else "seaweedfs")
-    options: dict[str, Any] = {**server.storage_options(), "bucket": bucket}
+    options = {**server.storage_options(), "bucket": bucket}
     prefix = f"{secrets.token_hex(6)}/"
     if kind == "s3fs":
         return Place(kind, s3fs_store(options), f"{bucket}/{prefix}", server, options)
     return Place(kind, _s3_store(bucket, options), prefix, server, options)
+
+
+@pytest.fixture(params=[*KINDS, *READ_ONLY])
+def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Each store in turn, also those that are only read."""
+    if request.param == "zip":
+        yield ZipPlace(tmp_path)
+        return
+    if request.param != "http":
+        yield make_place(request.param, request, tmp_path)
+        return
+    folder = tmp_path / "served/folder"
+    folder.mkdir(parents=True)
+    with folder_server(folder.parent) as server:
+        at = open_place(f"{server.url}folder/", context())
+        yield Place("http", at.store, at.key, folder=folder)
 
 
 @pytest.fixture(params=KINDS)
@@ -129,7 +239,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return make_place(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=["moto", "seaweedfs"])
+@pytest.fixture(params=PARTS)
+def parts_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Each store that takes an object in parts."""
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=REMOTE)
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Each store with a server."""
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=S3)
 def s3_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Our S3 store over each server in turn."""
     return make_place(request.param, request, tmp_path)

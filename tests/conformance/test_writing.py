@@ -146,8 +146,8 @@ def test_a_store_without_multipart_uploads_says_so(place: Place) -> None:
     assert list(place.store.pending(place.prefix)) == []
 
 
-def test_parts_may_come_in_any_order_and_from_threads(s3_place: Place) -> None:
-    place = s3_place
+def test_parts_may_come_in_any_order_and_from_threads(parts_place: Place) -> None:
+    place = parts_place
     parts = [os.urandom(5 * MIB), os.urandom(5 * MIB), b"the last one"]
     size = sum(map(len, parts))
     upload = place.store.upload(place.prefix + "big", size)
@@ -162,19 +162,20 @@ def test_parts_may_come_in_any_order_and_from_threads(s3_place: Place) -> None:
     head = place.store.head(place.prefix + "big")
     assert head.size == size
     assert head.etag.strip('"') == info.etag.strip('"')
-    assert head.etag.strip('"').endswith("-3")
+    assert place.kind == "az" or head.etag.strip('"').endswith("-3")
     assert place.get("big", piece=MIB) == b"".join(parts)
     assert place.get("big", 5 * MIB - 10, 5 * MIB + 10) == parts[0][-10:] + parts[1][:10]
     assert list(place.store.pending(place.prefix)) == []
 
 
-def test_finishing_twice_gives_the_same_object(s3_place: Place) -> None:
+def test_finishing_twice_gives_the_same_object(parts_place: Place) -> None:
     """An answer that was lost on its way makes the engine ask again."""
-    upload = s3_place.store.upload(s3_place.prefix + "x", 4)
+    upload = parts_place.store.upload(parts_place.prefix + "x", 4)
     parts = [upload.part(1, io.BytesIO(b"1234"), 4)]
     first = upload.finish(parts)
-    assert upload.finish(parts).etag.strip('"') == first.etag.strip('"')
-    assert s3_place.get("x") == b"1234"
+    again = upload.finish(parts)
+    assert parts_place.kind == "az" or again.etag.strip('"') == first.etag.strip('"')
+    assert parts_place.get("x") == b"1234"
 
 
 def test_an_upload_whose_parts_are_gone_cannot_be_finished(s3_place: Place) -> None:
@@ -190,8 +191,8 @@ def test_an_upload_whose_parts_are_gone_cannot_be_finished(s3_place: Place) -> N
     assert s3_place.keys() == []
 
 
-def test_a_part_of_another_size_is_refused(s3_place: Place) -> None:
-    upload = s3_place.store.upload(s3_place.prefix + "x", 10)
+def test_a_part_of_another_size_is_refused(parts_place: Place) -> None:
+    upload = parts_place.store.upload(parts_place.prefix + "x", 10)
     with pytest.raises(SourceChanged):
         upload.part(1, io.BytesIO(b"12345"), 10)
     upload.abort()
@@ -220,10 +221,10 @@ def test_unfinished_uploads_are_listed_and_can_be_aborted(s3_place: Place, name:
     other.abort()
 
 
-def test_objects_that_were_uploaded_in_parts_tell_their_part_size_or_nothing(s3_place: Place) -> None:
-    upload = s3_place.store.upload(s3_place.prefix + "x", 5 * MIB + 1)
+def test_objects_that_were_uploaded_in_parts_tell_their_part_size_or_nothing(parts_place: Place) -> None:
+    upload = parts_place.store.upload(parts_place.prefix + "x", 5 * MIB + 1)
     parts = [upload.part(1, io.BytesIO(bytes(5 * MIB)), 5 * MIB), upload.part(2, io.BytesIO(b"x"), 1)]
     upload.finish(parts)
-    assert s3_place.store.part_size(s3_place.store.head(s3_place.prefix + "x")) in (5 * MIB, None)
-    s3_place.put("plain", b"x")
-    assert s3_place.store.part_size(s3_place.store.head(s3_place.prefix + "plain")) is None
+    assert parts_place.store.part_size(parts_place.store.head(parts_place.prefix + "x")) in (5 * MIB, None)
+    parts_place.put("plain", b"x")
+    assert parts_place.store.part_size(parts_place.store.head(parts_place.prefix + "plain")) is None

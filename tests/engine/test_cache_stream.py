@@ -80,7 +80,7 @@ def test_every_folder_comes_once_in_order_with_all_its_bytes(
     assert report.files == 12
     assert report.bytes == sum(map(len, FOLDERS.values()))
     assert report.counts["items"] == 12
-    assert "your code waited" in report.line
+    assert "; your code " in report.line
     assert any("loose.txt" in note for note in report.notes)
 
 
@@ -384,7 +384,7 @@ def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
     done = run("--run", f"{sys.executable} -c 'import sys; print(sys.argv[1])' {{}}")
     assert done.returncode == 0, done.stderr
     assert [Path(line).name for line in done.stdout.splitlines()] == [f"f{n:02}" for n in range(12)]
-    assert "your code waited" in done.stderr
+    assert "; your code " in done.stderr
     failed = run("--run", "false")
     assert failed.returncode == 1
     assert "false ended with status 1" in failed.stderr

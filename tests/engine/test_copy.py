@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import re
 import secrets
 import socket
 import threading
@@ -16,6 +18,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.operation import Context
+from nbdata.stores.credentials import s3_config
+from nbdata.stores.s3 import S3Store
 from nbdata.transfer.uploads import remembered
 from tests.conftest import client_of
 from tests.slow import SlowProxy
@@ -124,6 +129,21 @@ def test_content_type_and_metadata_arrive_whole_and_a_second_run_moves_nothing(
         assert (head["ContentType"], head["CacheControl"]) == ("text/x-odd", "max-age=9")
         assert head["Metadata"] == source.head(key)["Metadata"]
     assert copy(source, target, "in/").counts == {"unchanged": 3}
+
+
+@pytest.mark.parametrize("other", ["seaweedfs", "moto"])
+def test_metadata_in_utf_8_arrives_byte_for_byte(other: str, side: Sides) -> None:
+    """Some of its bytes look like blanks of another encoding, also at an end."""
+    source, target = side("seaweedfs"), side(other)
+    said = "Voilà Åse à".encode().decode("latin-1")
+    store_of(source).write("f", io.BytesIO(b"x"), 1, headers={"x-amz-meta-said": said})
+    copy(source, target)
+    assert store_of(target).head("f").headers["x-amz-meta-said"] == said
+
+
+def store_of(side: Side) -> S3Store:
+    """A bucket as nbdata sees it."""
+    return S3Store(side.bucket, s3_config("s3", Context(cwd="/", storage_options=side.options)))
 
 
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
@@ -315,6 +335,130 @@ def test_a_target_inside_the_source_is_not_copied_into_itself(side: Sides) -> No
         nbdata.copy(f"{one.url}a", one.url, storage_options=one.options, quiet=True)
 
 
+@pytest.mark.parametrize("source", ["d/x/", "d/x/a", "d/x/*"])
+def test_a_mirror_is_refused_that_would_delete_its_source(source: str, side: Sides) -> None:
+    one = side("moto")
+    one.put({"d/x/a": b"1", "d/x/b": b"2", "d/y": b"3"})
+    with pytest.raises(nbdata.BadOption, match="would delete the source"):
+        nbdata.copy(
+            one.url + source, f"{one.url}d/", delete=True, force=True, storage_options=one.options, quiet=True
+        )
+    assert sorted(one.keys()) == ["d/x/a", "d/x/b", "d/y"]
+
+
+def test_a_mirror_takes_no_folder_marker_for_an_object(side: Sides) -> None:
+    source, target = side("moto"), side("moto")
+    source.put({"a": b"1"})
+    target.put({"m/": b"", "m/sub/": b""})
+    assert copy(source, target, "m/", delete=True).counts == {"copied": 1}
+    assert sorted(target.keys()) == ["m/", "m/a", "m/sub/"]
+
+
+def test_for_one_object_the_folder_that_it_goes_to_is_not_listed() -> None:
+    asked, stored, empty = [], [], hashlib.md5(b"").hexdigest()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            read_body(connection, head)
+            line = head.split(b"\r\n")[0].decode()
+            asked.append(line)
+            answer = ok(b"", f'ETag: "{empty}"')
+            if line.startswith("HEAD") and "/out/" in line:
+                answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+            elif "list-type" in line:
+                answer = ok(b"<L><IsTruncated>false</IsTruncated></L>")
+            elif line.startswith("PUT"):
+                stored.append(line.split()[1])
+                answer = ok(f"<R><ETag>{empty}</ETag></R>".encode())
+            connection.sendall(answer)
+
+    with serving(handle) as port:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s"}
+        report = nbdata.copy("s3://bucket/in/a", "s3://bucket/out/", storage_options=options, quiet=True)
+    assert report.counts == {"copied": 1}
+    assert stored == ["/bucket/out/a"]
+    listed = {found[1] for line in asked if (found := re.search("prefix=([^& ]*)", line))}
+    assert listed == {"in%2Fa%2F", "out%2Fa"}
+
+
+def test_a_missing_bucket_is_told_before_one_object_is_copied(side: Sides) -> None:
+    source = side("moto")
+    source.put({"a": b"1"})
+    for target in ("s3://not-there/", "s3://not-there/b"):
+        with pytest.raises(nbdata.NotFound, match="no such bucket"):
+            nbdata.copy(f"{source.url}a", target, storage_options=source.options, quiet=True)
+
+
+@pytest.mark.parametrize("listed", ["<ETag>&quot;{}&quot;</ETag>", "<ETag>{}</ETag>", ""])
+def test_a_source_without_ranges_is_read_in_one_piece(listed: str, side: Sides) -> None:
+    """Also if the first part is the first to find out: its bytes begin where they should.
+
+    However its listing names the object that it later gives with an ETag.
+    """
+    target, data = side("moto"), os.urandom(33 * MIB)
+    etag = f"{'0' * 31}x"  # no digest
+    found = f"<Contents><Key>f</Key><Size>{len(data)}</Size>{listed.format(etag)}</Contents>"
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            line = head.split(b"\r\n")[0].decode()
+            answer = ok(data, f'ETag: "{etag}"')
+            if line.startswith("HEAD"):
+                answer = answer[: -len(data)]
+            elif "list-type" in line:
+                answer = ok(f"<L><IsTruncated>false</IsTruncated>{found}</L>".encode())
+            connection.sendall(answer)
+
+    with serving(handle) as port:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s"}
+        report = nbdata.copy(
+            "s3://bucket/",
+            target.url,
+            storage_options=options,
+            target_options=target.options,
+            concurrency=1,
+            quiet=True,
+        )
+    assert report.counts == {"copied": 1}
+    assert target.get("f") == data
+    assert target.pending() == []
+
+
+@pytest.mark.parametrize("kind", ["moto", "seaweedfs"])
+def test_an_upload_that_cannot_be_remembered_is_given_up_and_the_reason_is_told(
+    kind: str, side: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path))
+    (tmp_path / "uploads.log").symlink_to("/dev/full")
+    source, target = side(kind), side("moto")
+    source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
+    with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
+        copy(source, target)
+    _until(lambda: not target.pending())
+
+
+def test_no_password_of_a_url_is_in_a_report(side: Sides) -> None:
+    target = side("moto")
+
+    def handle(connection: socket.socket) -> None:  # says of no object how large it is
+        while head := read_head(connection):
+            body = b"" if head.startswith(b"HEAD") else b"3\r\nabc\r\n0\r\n\r\n"
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+
+    with serving(handle) as port:
+        report = nbdata.copy(
+            f"http://user:hunter2@127.0.0.1:{port}/f.bin",
+            target.url,
+            target_options=target.options,
+            on_error="report",
+            quiet=True,
+        )
+    said = repr([report.text(), report.to_dict(), list(report.rows)])
+    assert "does not say how large" in said
+    assert f"127.0.0.1:{port}/f.bin" in said
+    assert "hunter2" not in said
+
+
 def test_local_paths_are_refused_with_the_verb_that_takes_them(tmp_path: Path) -> None:
     with pytest.raises(nbdata.BadOption, match="Use push"):
         nbdata.Copy(str(tmp_path), "s3://bucket/x")
@@ -356,6 +500,39 @@ def test_a_cancel_ends_within_a_second_and_leaves_no_upload(
     _until(lambda: not target.pending())
     assert remembered(os.environ["NBDATA_STATE_DIR"]) == {}
     assert _files(tmp_path) == before, "nothing touched the disk"
+
+
+def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) -> None:
+    """Only the store's answer names it, and that comes after the cancel."""
+    source, cancelled, given_up = side("moto"), threading.Event(), threading.Event()
+    source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
+    begun = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            read_body(connection, head)
+            line = head.split(b"\r\n")[0].decode()
+            answer = ok(b"<L><IsTruncated>false</IsTruncated></L>")
+            if "uploads=" in line:
+                begun.set()
+                cancelled.wait(30)
+                answer = ok(b"<R><UploadId>left7</UploadId></R>")
+            elif line.startswith("DELETE") and "uploadId=left7" in line:
+                given_up.set()
+            connection.sendall(answer)
+
+    with serving(handle) as port:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s"}
+        job = nbdata.Copy(
+            source.url, "s3://bucket/", storage_options=source.options, target_options=options
+        ).start()
+        assert begun.wait(30)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait(timeout=20)
+        cancelled.set()
+        assert given_up.wait(30)
+    _until(lambda: remembered(os.environ["NBDATA_STATE_DIR"]) == {})
 
 
 def test_memory_is_bounded_by_blocks_not_by_objects(side: Sides) -> None:

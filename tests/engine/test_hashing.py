@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from nbdata.engine.hashing import Hashed, hash_object
+import nbdata
+from nbdata.engine.hashing import Hashed, biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.runner import Planning
 from nbdata.errors import SourceChanged, StoreUnavailable
 from nbdata.integrity.digests import new_digest
+from nbdata.report import Plan, Row, Rows
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 
@@ -123,3 +126,35 @@ def test_a_store_that_gives_up_leaves_no_bytes_counted(big: Path) -> None:
         hash_object(control, store, store.head(str(big).lstrip("/")), lambda: [new_digest("md5")])
     assert len(store.starts) == 8
     assert control.snapshot().bytes == 0
+
+
+def test_big_files_are_begun_first_the_biggest_of_them_at_once() -> None:
+    sizes = [1, 64 << 20, 5, 100 << 20, 70 << 20, 2]
+    plan = Plan("md5check", details={"biggest": 0})
+    plan.rows = Rows(6, lambda _: ([Row(str(n), "check", size, {}) for n, size in enumerate(sizes)], None))
+    for size in sizes:
+        note_size(plan, size)
+    assert [row.path for row in biggest_first(plan)] == ["3", "4", "1", "0", "2", "5"]
+    assert (plan.files, plan.bytes) == (6, sum(sizes))
+
+
+@pytest.mark.parametrize(("processors", "threads"), [(1, 2), (2, 4), (64, 16)])
+def test_how_many_files_of_a_disk_are_hashed_at_a_time_follows_the_processors_and_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, processors: int, threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
+    assert hashing_workers(None, LocalStore()) == threads
+    assert hashing_workers(3, LocalStore()) == 3
+
+
+@pytest.mark.usefixtures("inline")
+def test_several_files_are_hashed_at_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tree / "MD5SUMS").write_text("".join(f"{'0' * 32}  {name}\n" for name in ("a.txt", "b/e.txt")))
+    meeting = threading.Barrier(2)
+
+    def meet(*args: Any) -> Hashed:
+        meeting.wait(timeout=30)  # breaks if the other never comes
+        return hash_object(*args)
+
+    monkeypatch.setattr("nbdata.engine.md5check.hash_object", meet)
+    assert nbdata.md5check(tree, on_error="report", quiet=True).counts["mismatch"] == 2

@@ -15,9 +15,11 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
 from nbdata.report import Report
-from nbdata.stores.s3 import S3Store, _S3Body
+from nbdata.stores.answers import ResponseBody
+from nbdata.stores.s3 import S3Store
 
 from .test_md5check import check, flip, found, manifest, sidecars
+from .test_verify import BARE
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -68,7 +70,7 @@ def test_remote_files_are_checked_by_sidecars_or_a_manifest_beside_them(
     client.delete_object(Bucket=bucket, Key="data/a.txt")
     report = check(f"s3://{bucket}/data")
     assert found(report) == dict.fromkeys(names, "ok") | {"b/c.bin": "mismatch", "a.txt": "missing"}
-    assert {row.detail.get("algorithm") for row in report.rows} == {"md5", None}
+    assert {row.detail["algorithm"] for row in report.rows} == {"md5"}
     assert found(check(f"s3://{bucket}/data/b/c.bin")) == {"c.bin": "mismatch"}
     assert found(check(f"s3://{bucket}/data/*.txt")) == {"a.txt": "missing", "with space & ünï.txt": "ok"}
 
@@ -106,12 +108,12 @@ def test_bytes_that_are_not_what_the_etag_says_are_a_mismatch(
 ) -> None:
     put(client, bucket, tree)
     upload(client, bucket, "data/parts", [os.urandom(5 * MIB), b"end"])
-    monkeypatch.setattr(_S3Body, "readinto", _spoiling(_S3Body.readinto))
+    monkeypatch.setattr(ResponseBody, "readinto", _spoiling(ResponseBody.readinto))
     assert check(f"s3://{bucket}/data", exclude="empty").counts == {"mismatch": 5}
 
 
 def _spoiling(readinto: Any) -> Any:
-    def spoiled(self: _S3Body, buffer: memoryview) -> int:
+    def spoiled(self: ResponseBody, buffer: memoryview) -> int:
         count = readinto(self, buffer)
         if count:
             buffer[0] ^= 1
@@ -124,10 +126,10 @@ def test_a_read_that_breaks_off_goes_on_where_it_stopped(
     client: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.put_object(Bucket=bucket, Key="big", Body=os.urandom(9 * MIB))
-    starts, readinto, read = [], _S3Body.readinto, S3Store.read
+    starts, readinto, read = [], ResponseBody.readinto, S3Store.read
     broken: list[int] = []
 
-    def breaking(self: _S3Body, buffer: memoryview) -> int:
+    def breaking(self: ResponseBody, buffer: memoryview) -> int:
         count = readinto(self, buffer)
         # More often than there are tries without progress, each time after more bytes.
         if count and len(broken) < 12 and self.length > 0 and getattr(self, "seen", False):
@@ -141,7 +143,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_stopped(
             starts.append(start)
         return read(self, key, start, *args, **options)
 
-    monkeypatch.setattr(_S3Body, "readinto", breaking)
+    monkeypatch.setattr(ResponseBody, "readinto", breaking)
     monkeypatch.setattr(S3Store, "read", reading)
     monkeypatch.setattr("nbdata.transfer.retry._FIRST", 0.001)
     monkeypatch.setattr("nbdata.transfer.retry._LONGEST", 0.01)
@@ -340,6 +342,7 @@ def aws(moto: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         region_name="us-east-1",
         aws_access_key_id=moto.access_key,
         aws_secret_access_key=moto.secret_key,
+        config=BARE,
     )
     yield made
     made.close()
@@ -371,6 +374,56 @@ def test_a_stored_sha256_refutes_where_the_etag_cannot(aws: Any, tree: Path) -> 
     assert found(report) == {"a.txt": "ok", "secret": "mismatch"}
     (row,) = [row for row in report.rows if row.path == "secret"]
     assert row.detail["algorithm"] == "sha256"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "said"),
+    [
+        ("SHA256", "COMPOSITE", "composite sha256"),
+        ("SHA1", "COMPOSITE", "composite sha1"),
+        ("CRC32", "COMPOSITE", "composite crc32"),
+        ("CRC32", "FULL_OBJECT", "crc32"),
+        ("CRC64NVME", "FULL_OBJECT", "crc64nvme"),
+    ],
+)
+def test_a_checksum_stored_with_a_multipart_upload_refutes_where_the_etag_cannot(
+    aws: Any, tree: Path, algorithm: str, kind: str, said: str
+) -> None:
+    parts, prefix = [os.urandom(5 * MIB), os.urandom(5 * MIB), b"end"], f"parts-{algorithm}-{kind}"
+    (tree / "parts").write_bytes(b"".join(parts))
+    options = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind, "ServerSideEncryption": "aws:kms"}
+    begun = aws.create_multipart_upload(Bucket="checks", Key=f"{prefix}/parts", **options)["UploadId"]
+    where = {"Bucket": "checks", "Key": f"{prefix}/parts", "UploadId": begun}
+    sent = [
+        {"PartNumber": n, "ETag": aws.upload_part(**where, PartNumber=n, Body=body)["ETag"]}
+        for n, body in enumerate(parts, 1)
+    ]
+    aws.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
+    (row,) = check(tree / "parts", against=f"s3://checks/{prefix}/").rows
+    assert (row.action, row.detail["algorithm"]) == ("ok", said)
+    flip(tree / "parts")
+    (row,) = check(tree / "parts", against=f"s3://checks/{prefix}/").rows
+    assert (row.action, row.detail["algorithm"]) == ("mismatch", said)
+    out = nbdata.pull(f"s3://checks/{prefix}/", tree / "out", quiet=True)
+    assert [row.detail["verified"] for row in out.rows] == [True]
+
+
+def test_a_checksum_of_which_nobody_says_whether_it_is_of_the_parts_refutes_nothing(
+    aws: Any, tree: Path
+) -> None:
+    # moto gives a composite checksum without its type and number of parts, if none was asked for.
+    parts = [os.urandom(5 * MIB), b"end"]
+    (tree / "parts").write_bytes(b"".join(parts))
+    options = {"ChecksumAlgorithm": "SHA256", "ServerSideEncryption": "aws:kms"}
+    where = {"Bucket": "checks", "Key": "untold/parts"}
+    where["UploadId"] = aws.create_multipart_upload(**where, **options)["UploadId"]
+    sent = [
+        {"PartNumber": n, "ETag": aws.upload_part(**where, PartNumber=n, Body=body)["ETag"]}
+        for n, body in enumerate(parts, 1)
+    ]
+    aws.complete_multipart_upload(**where, MultipartUpload={"Parts": sent})
+    with pytest.raises(nbdata.NotFound, match="keeps no other checksum"):
+        check(tree / "parts", against="s3://checks/untold/")
 
 
 def test_an_algorithm_asked_for_is_taken_from_what_the_store_keeps(aws: Any, tree: Path) -> None:

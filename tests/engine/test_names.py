@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,13 @@ def test_a_name_of_two_lines_is_a_name(tmp_path: Path) -> None:
     (tmp_path / "in" / "line\nfeed").write_text("x")
     assert nbdata.pull(f"{tmp_path}/in/", f"{tmp_path}/out", quiet=True).counts == {"fetched": 1}
     assert (tmp_path / "out" / "line\nfeed").read_text() == "x"
+
+
+def test_a_name_that_is_no_text_is_told_before_anything_is_sent(odd: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "good").write_text("x")
+    with open(os.fsencode(f"{tmp_path}/in/") + b"caf\xe9", "w") as file:
+        file.write("y")
+    report = nbdata.push(f"{tmp_path}/in/", f"{odd}/text/", on_error="report", quiet=True)
+    assert report.counts == {"sent": 1, "unrepresentable": 1}
+    assert "not UTF-8" in report.failures[0][1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import shutil
@@ -18,6 +19,7 @@ from nbdata.integrity.checksum_files import Entry, format_checksums, parse_check
 
 A, B = hashlib.md5(b"a").hexdigest(), hashlib.md5(b"b").hexdigest()
 SHA1, SHA256 = hashlib.sha1(b"a").hexdigest(), hashlib.sha256(b"a").hexdigest()
+SHA512 = hashlib.sha512(b"a").hexdigest()
 
 ODD_NAMES = [
     "plain",
@@ -56,7 +58,8 @@ def _run(folder: Path, *command: str, stdin: bytes | None = None) -> bytes:
 
 @coreutils
 @pytest.mark.parametrize(
-    ("tool", "algorithm"), [("md5sum", "md5"), ("sha1sum", "sha1"), ("sha256sum", "sha256")]
+    ("tool", "algorithm"),
+    [("md5sum", "md5"), ("sha1sum", "sha1"), ("sha256sum", "sha256"), ("sha512sum", "sha512")],
 )
 @pytest.mark.parametrize("options", [[], ["--binary"], ["--tag"], ["--zero"]])
 def test_what_the_coreutils_write_is_read_with_every_name_as_it_is(tmp_path, tool, algorithm, options):
@@ -71,8 +74,21 @@ def test_what_the_coreutils_write_is_read_with_every_name_as_it_is(tmp_path, too
     ]
 
 
+@pytest.mark.skipif(shutil.which("cksum") is None, reason="needs GNU coreutils")
+@pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256", "sha512"])
+def test_what_cksum_writes_with_an_algorithm_is_read(tmp_path, algorithm):
+    _make(tmp_path, ["a (1).tar", "new\nline"])
+    made = _run(tmp_path, "cksum", "-a", algorithm, "--", "a (1).tar", "new\nline")
+    found = parse_checksums(made)
+    assert found.problems == []
+    assert [entry.name for entry in found.entries] == ["a (1).tar", "new\nline"]
+    assert found.entries[0].digest == hashlib.new(algorithm, b"content 0").hexdigest()
+
+
 @coreutils
-@pytest.mark.parametrize(("tool", "algorithm"), [("md5sum", "md5"), ("sha256sum", "sha256")])
+@pytest.mark.parametrize(
+    ("tool", "algorithm"), [("md5sum", "md5"), ("sha256sum", "sha256"), ("sha512sum", "sha512")]
+)
 def test_what_is_written_here_the_coreutils_check(tmp_path, tool, algorithm):
     _make(tmp_path, [*ODD_NAMES, "-"])
     entries = [
@@ -110,7 +126,7 @@ def test_a_file_of_any_name_goes_through_md5sum_and_back(name):
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-@pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256"])
+@pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256", "sha512"])
 def test_what_openssl_writes_is_read(tmp_path, algorithm):
     _make(tmp_path, ["a (1).tar"])
     found = parse_checksums(_run(tmp_path, "openssl", "dgst", f"-{algorithm}", "a (1).tar"))
@@ -157,6 +173,7 @@ def test_what_is_written_is_read_again(entries):
         f"  {A}\t\n".encode(),
         f"{A}  -\n".encode(),
         f"{A} *-\n".encode(),
+        base64.b64encode(bytes.fromhex(A)) + b"\n",
     ],
 )
 def test_a_digest_alone_is_read_however_it_was_saved(data):
@@ -186,6 +203,17 @@ def test_a_digest_alone_is_read_however_it_was_saved(data):
         (f"SHA2-256(a)= {SHA256}", Entry("a", "sha256", SHA256)),
         ("CRC32C (a) = E3069283", Entry("a", "crc32c", "e3069283")),
         (f"{SHA1}  a", Entry("a", "sha1", SHA1)),
+        (f"{SHA512}  a", Entry("a", "sha512", SHA512)),
+        (f"SHA512 (a) = {SHA512}", Entry("a", "sha512", SHA512)),
+        (f"SHA2-512(a)= {SHA512}", Entry("a", "sha512", SHA512)),
+        ("CRC32 (a) = cbf43926", Entry("a", "crc32", "cbf43926")),
+        ("CRC64NVME (a) = ae8b14860a799888", Entry("a", "crc64nvme", "ae8b14860a799888")),
+        ("DMF1ucDxtqgxw5niaXcmYQ==  a", Entry("a", "md5", A)),
+        ("DMF1ucDxtqgxw5niaXcmYQ== *a", Entry("a", "md5", A)),
+        ("MD5 (a) = DMF1ucDxtqgxw5niaXcmYQ==", Entry("a", "md5", A)),
+        # With both letters that differ between the alphabets of base64.
+        ("-_-_-_-_-_-_-_-_-_-_-w==  a", Entry("a", "md5", "fbffbf" * 5 + "fb")),
+        ("+/+/+/+/+/+/+/+/+/+/+w==  a", Entry("a", "md5", "fbffbf" * 5 + "fb")),
     ],
 )
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
@@ -204,8 +232,11 @@ def test_each_style_of_line_is_read(line, entry, end):
         f"a  {A}",
         f"MD5 (a) = {SHA1}",
         f"MD5 () = {A}",
-        f"SHA512 (a) = {'0' * 128}",
-        f"{'0' * 128}  a",
+        f"SHA384 (a) = {'0' * 96}",
+        f"{'0' * 96}  a",
+        "DMF1ucDxtqgxw5niaXcm==  a",
+        "DMF1ucDxtqgxw5ni-aXcmYQ=  a",
+        "4038471504 12 a",
         "deadbeef  a",
         rf"\{A}  a\tb",
         f"\\{A}  a\\",

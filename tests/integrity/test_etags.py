@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import zlib
 
 import pytest
 from hypothesis import given
@@ -119,3 +120,17 @@ def test_a_multipart_object_is_recognised_among_the_candidates():
         digest.update(data)
         found.append(digest.hexdigest())
     assert etag in found
+
+
+def test_a_composite_checksum_is_made_of_those_of_the_parts_as_the_etag_is():
+    # The worked way of Amazon's guide, "Checking object integrity": digest the parts' digests, and count them.
+    parts = [b"a" * 10, b"b" * 10, b"c" * 3]
+    for algorithm in ("sha1", "sha256"):
+        digest = MultipartDigest(10, algorithm)
+        digest.update(b"".join(parts))
+        inner = b"".join(hashlib.new(algorithm, part).digest() for part in parts)
+        assert digest.hexdigest() == f"{hashlib.new(algorithm, inner).hexdigest()}-3"
+    digest = MultipartDigest(10, "crc32")
+    digest.update(b"".join(parts))
+    inner = b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
+    assert digest.hexdigest() == f"{zlib.crc32(inner):08x}-3"

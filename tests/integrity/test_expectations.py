@@ -113,7 +113,7 @@ def test_a_name_that_could_lead_outside_is_a_problem_and_never_a_name(name):
     assert digests(found) == {"b": B}
     assert found.missing == []
     assert len(found.problems) == 2
-    assert all("unsafe name" in problem.message for problem in found.problems)
+    assert all(repr(name) in problem.message and "relative" in problem.message for problem in found.problems)
 
 
 def test_a_digest_without_a_name_among_several_is_a_problem():
@@ -160,8 +160,8 @@ def test_an_algorithm_that_is_asked_for_is_the_only_one():
 
 
 def test_an_unknown_algorithm_is_refused():
-    with pytest.raises(BadOption, match="sha512"):
-        collect([], {}, algorithm="sha512")
+    with pytest.raises(BadOption, match="sha3"):
+        collect([], {}, algorithm="sha3")
 
 
 def test_sources_that_agree_are_no_problem():

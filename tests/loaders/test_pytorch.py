@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch import CacheStreamDataset
+from nbdata.loaders.pytorch import CacheStreamDataset, _Passes
 from tests.watcher import Watcher
 
 Put = Callable[[dict[str, bytes]], str]
@@ -123,3 +124,18 @@ def test_nbdata_does_not_import_torch() -> None:
 
     code = "import sys, nbdata, nbdata.loaders; nbdata.cache_stream; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_workers_of_loaders_that_begin_at_once_agree_on_the_epoch_of_their_pass() -> None:
+    passes = _Passes(3)
+    one, other, late = (copy.copy(passes) for _ in range(3))
+    assert one.begin(11) == 3
+    assert other.begin(22) == 4
+    assert late.begin(11) == 3, "a worker of the first loader"
+
+
+def test_an_epoch_that_is_set_holds_although_the_seed_is_that_of_the_pass_before() -> None:
+    passes = _Passes(0)
+    assert copy.copy(passes).begin(11) == 0
+    passes.set(5)
+    assert [copy.copy(passes).begin(11) for _ in range(2)] == [5, 5]

@@ -43,7 +43,7 @@ def test_the_magic_gives_an_iterable_and_one_plain_sentence_at_its_end(kernel: K
     assert out.error is None
     assert out.text.split() == [word for n in range(12) for word in (f"f{n:02}", "200000")]
     assert "12 items, 2.4 MB" in out.displays[-1]
-    assert "your code waited" in out.displays[-1]
+    assert "; your code " in out.displays[-1]
 
 
 def test_the_cell_is_the_body_of_a_loop(kernel: Kernel, put: Put, tmp_path: Path) -> None:

@@ -336,6 +336,32 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert caught.value.details == {"retry": True, "unreached": True}
 
 
+def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was asked for may be done just then, as when a store puts an upload together."""
+    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.2)
+    asked: list[bytes] = []
+    ended = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            if b"/slow" in head:
+                asked.append(head)
+                ended.wait(10)
+                return
+            connection.sendall(ok(b"hello"))
+
+    with serving(handle) as port:
+        pool = pool_at(port)
+        several = [pool.request("GET", "/", {"host": "x"}) for _ in range(3)]
+        assert [response.read() for response in several] == [b"hello"] * 3
+        with pytest.raises(StoreUnavailable, match="too long"):
+            pool.request("POST", "/slow", {"host": "x"}, b"")
+        ended.set()
+    assert len(asked) == 1
+
+
 # -- after a fork ---------------------------------------------------------------------------------
 
 

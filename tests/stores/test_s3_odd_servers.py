@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import socket
 import threading
 import time
+from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
-from nbdata.errors import StoreUnavailable
+import nbdata
+from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores import http1
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.s3 import S3Store
 from nbdata.stores.sigv4 import Identity
@@ -84,3 +90,207 @@ def test_an_upload_without_an_id_is_refused() -> None:
     answer = ok(b"<InitiateMultipartUploadResult></InitiateMultipartUploadResult>")
     with serving(each(lambda head: answer)) as port, pytest.raises(StoreUnavailable):
         store(port).upload("key", 100 << 20)
+
+
+def test_an_upload_is_put_together_by_a_server_that_answers_blanks_first_and_no_quotes() -> None:
+    """The blanks keep the connection alive while it works; the ETag is to be the one that a listing has."""
+
+    def answer(head: str) -> bytes:
+        if "uploads=" in head:
+            return ok(b"<R><UploadId>7</UploadId></R>")
+        return ok(b"  \n<?xml version='1.0'?><R><ETag>0123456789abcdef0123456789abcdef-1</ETag></R>")
+
+    with serving(each(answer)) as port:
+        made = store(port).upload("key", 1).finish(['"x"'])
+    assert made.etag == '"0123456789abcdef0123456789abcdef-1"'
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("done", [True, False])
+def test_an_upload_whose_last_answer_is_lost_is_looked_for(kept: bool, done: bool) -> None:
+    """It may be an object by then; if the connection was a kept one, the store is asked again and knows it no more."""
+    digest = hashlib.md5(b"x").digest()
+    etag = f"{hashlib.md5(digest).hexdigest()}-1" if done else "0" * 32
+    asked: list[str] = []
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection).decode("latin-1"):
+            read_body(connection, head.encode("latin-1"))
+            line = head.split("\r\n")[0]
+            if "uploads=" in line:
+                connection.sendall(
+                    ok(b"<R><UploadId>7</UploadId></R>", *([] if kept else ["Connection: close"]))
+                )
+            elif line.startswith("POST"):
+                asked.append(line)
+                if len(asked) == 1:
+                    return
+                body = b"<Error><Code>NoSuchUpload</Code></Error>"
+                connection.sendall(
+                    b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+                )
+            else:
+                connection.sendall(ok(b"x", f'ETag: "{etag}"')[:-1])
+            if not kept:
+                return
+
+    with serving(handle) as port:
+        upload = store(port).upload("key", 1)
+        if done:
+            assert upload.finish([f'"{digest.hex()}"']).etag == f'"{etag}"'
+        else:
+            with pytest.raises(NotFound if kept else StoreUnavailable):
+                upload.finish([f'"{digest.hex()}"'])
+    assert len(asked) == (2 if kept else 1)
+
+
+# -- servers that do half of what S3 does ---------------------------------------------------------
+
+
+def job(port: int) -> dict[str, str]:
+    return {"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s", "region": "us-east-1"}
+
+
+def one_object(data: bytes, *headers: str, ranges: str = "right", etag: str = '"tag"') -> Handler:
+    """A bucket with the object ``x``, whose server knows ranges, or does not, or gets them wrong."""
+
+    def answer(head: str) -> bytes:
+        shown = [f"ETag: {etag}"] if etag else []
+        if "list-type=2" in head:
+            tag = f"<ETag>{escape(etag)}</ETag>" if etag else ""
+            item = f"<Contents><Key>x</Key><Size>{len(data)}</Size>{tag}</Contents>"
+            found = item if re.search(r"prefix=(&|x?$|x? )", head.split("\r\n")[0]) else ""
+            return ok(f"<R><IsTruncated>false</IsTruncated>{found}</R>".encode())
+        if head.startswith("HEAD"):
+            return ok(data, *shown, *headers).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        asked = re.search(r"range: bytes=(\d+)-(\d*)", head)
+        if asked is None or ranges == "ignored":
+            return ok(data, *shown, *headers)
+        start, end = int(asked[1]), int(asked[2] or len(data) - 1) + 1
+        if ranges == "others":
+            start, end = 0, end - start
+        piece = data[start : end - (100 if ranges == "short" else 0)]
+        lines = [
+            f"Content-Length: {len(piece)}",
+            f"Content-Range: bytes {start}-{end - 1}/{len(data)}",
+            *shown,
+        ]
+        return "\r\n".join(["HTTP/1.1 206 X", *lines, *headers, "", ""]).encode() + piece
+
+    return each(answer)
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("ranges", ["ignored", "others", "short"])
+def test_a_server_that_gets_ranges_wrong_gives_the_right_bytes_all_the_same(
+    ranges: str, tmp_path: Path
+) -> None:
+    data = os.urandom(1 << 20) * 33
+    with serving(one_object(data, ranges=ranges)) as port:
+        report = nbdata.pull("s3://bucket/x", tmp_path / "out", storage_options=job(port), quiet=True)
+    assert report.counts == {"fetched": 1}
+    assert (tmp_path / "out").read_bytes() == data
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("etag", ["", 'W/"weak"'])
+def test_a_server_without_checksums_or_with_weak_etags_is_read_and_nothing_is_called_verified(
+    etag: str, tmp_path: Path
+) -> None:
+    time_of = "Last-Modified: Sat, 31 Jan 2026 12:00:00 GMT"
+    with serving(one_object(b"content", time_of, etag=etag)) as port:
+        report = nbdata.pull("s3://bucket/", tmp_path / "out", storage_options=job(port), quiet=True)
+    assert (tmp_path / "out/x").read_bytes() == b"content"
+    assert report.notes == ["1 could not be verified: the store vouches for no checksum of them"]
+
+
+@pytest.mark.parametrize(("first", "then"), [('"one"', '"two"'), ('W/"one"', 'W/"two"')])
+def test_a_server_that_ignores_conditions_does_not_hide_a_change(first: str, then: str) -> None:
+    etags = [first, then, then]
+    with serving(each(lambda head: ok(b"12345", f"ETag: {etags.pop(0)}"))) as port:
+        there = store(port)
+        info = there.head("x")
+        for ranged in ((), (1, 3)):
+            with pytest.raises(SourceChanged):
+                there.read("x", *ranged, match=info)
+
+
+def test_a_weak_etag_is_never_insisted_on() -> None:
+    seen: list[str] = []
+
+    def answer(head: str) -> bytes:
+        seen.append(head)
+        return ok(b"12345", 'ETag: W/"weak"')
+
+    with serving(each(answer)) as port:
+        there = store(port)
+        there.read("x", match=there.head("x")).close()
+    assert not any("if-match" in head for head in seen)
+
+
+@pytest.mark.usefixtures("inline")
+def test_an_upload_whose_end_is_answered_without_an_etag_is_known_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/x").write_bytes(os.urandom(1 << 20) * 33)
+    size, made, puts = 33 << 20, False, 0
+
+    def handle(connection: socket.socket) -> None:
+        nonlocal made, puts
+        while head := read_head(connection):
+            body = read_body(connection, head)
+            line = head.decode("latin-1").split("\r\n")[0]
+            shown = ok(b"<R><IsTruncated>false</IsTruncated></R>")
+            if line.startswith("POST") and "uploads=" in line:
+                shown = ok(b"<R><UploadId>id</UploadId></R>")
+            elif line.startswith("POST"):
+                made, shown = True, ok(b"<R></R>")
+            elif line.startswith("PUT"):
+                puts += 1
+                shown = ok(b"", f'ETag: "{hashlib.md5(body).hexdigest()}"')
+            elif line.startswith("HEAD"):
+                shown = f'HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nETag: "real-3"\r\n\r\n'.encode()
+            elif made:
+                item = f'<Contents><Key>x</Key><Size>{size}</Size><ETag>"real-3"</ETag></Contents>'
+                shown = ok(f"<R><IsTruncated>false</IsTruncated>{item}</R>".encode())
+            connection.sendall(shown)
+
+    with serving(handle) as port:
+        for expected in ({"sent": 1}, {"unchanged": 1}):
+            report = nbdata.push(tmp_path / "in", "s3://bucket/", storage_options=job(port), quiet=True)
+            assert report.counts == expected
+    assert puts == 3
+
+
+def test_a_server_that_is_slow_to_list_is_waited_for() -> None:
+    def handle(connection: socket.socket) -> None:
+        while read_head(connection):
+            answer = listed(["a", "d"])
+            for at in range(0, len(answer), 40):
+                connection.sendall(answer[at : at + 40])
+                time.sleep(0.05)
+
+    with serving(handle) as port:
+        assert [info.key for info in store(port).list("")] == ["a", "d"]
+
+
+def test_a_server_that_never_answers_a_listing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.3)
+    ended = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        read_head(connection)
+        ended.wait(20)
+
+    with serving(handle) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
+        list(store(port).list(""))
+    ended.set()
+    assert caught.value.details["retry"] is True
+
+
+def test_a_page_of_something_else_is_no_listing() -> None:
+    for page in (b"<html><body>Please log in</body></html>", b"", b"{}", b"<ListBucketResult>"):
+        with serving(each(lambda head, page=page: ok(page))) as port, pytest.raises(NbdataError):  # type: ignore[misc]
+            list(store(port).list(""))

@@ -1,0 +1,157 @@
+"""What a whole process took: wall and processor seconds, peak memory; of nbdata with its agent, and of the server."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nbdata.client.launch import connect
+
+BIN = Path(sys.executable).parent
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Run:
+    """One run: seconds of wall, of the client's processors (with the agent) and of the server's; peak bytes of memory.
+
+    `others` is how many cores were used by neither: what others do on this machine.
+    """
+
+    wall: float
+    cpu: float
+    server: float
+    memory: int
+    others: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def process_cpu(pid: int) -> float:
+    """Processor seconds that a process has used so far; 0 if it is gone."""
+    with suppress(OSError):
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / TICKS
+    return 0.0
+
+
+def machine_cpu() -> float:
+    """Processor seconds that the machine has spent on anything so far; what other machines stole counts."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS
+
+
+def agent_pid() -> int:
+    """The agent's process; it is started if it does not run."""
+    with connect() as connection:
+        return int(connection.ask({"do": "hello"})["pid"])
+
+
+def agent_cpu() -> float:
+    """Processor seconds that the agent has used so far."""
+    return process_cpu(agent_pid())
+
+
+def _reset_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): begin the peak of its memory anew
+
+
+def _peak(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+class _Memory(threading.Thread):
+    """Looks at a process and its children again and again, and keeps the most memory that it saw.
+
+    The kernel's own figure for a child that has ended begins with the memory of who started it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.most, self.over = pid, 0, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Look until it is over."""
+        while not self.over.wait(0.02):
+            with suppress(OSError, ValueError):
+                children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+                peaks = []
+                for pid in (self.pid, *map(int, children)):
+                    with suppress(OSError, IndexError):
+                        peaks.append(_peak(pid))
+                self.most = max(self.most, sum(peaks))
+
+
+def timed(
+    command: Sequence[str],
+    *,
+    servers: Sequence[int] = (),
+    agent: bool = False,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> Run:
+    """Run a command to its end, without its output.
+
+    Parameters
+    ----------
+    servers : sequence of int
+        Processes whose share is the server's.
+    agent : bool
+        Whether the agent's share is the client's.
+    """
+    keeper = agent_pid() if agent else 0
+    if keeper:
+        _reset_peak(keeper)
+    before = process_cpu(keeper), sum(map(process_cpu, servers)), machine_cpu()
+    own = os.times()
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, cwd=cwd)
+    assert process.stderr is not None
+    watch = _Memory(process.pid)
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    wall = time.monotonic() - began
+    watch.over.set()
+    watch.join()
+    process.stderr.close()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command[:3]} ended with status {process.returncode}: {said[-2000:].decode()}")
+    now = os.times()
+    cpu = used.ru_utime + used.ru_stime + process_cpu(keeper) - before[0]
+    server = sum(map(process_cpu, servers)) - before[1]
+    mine = now.user + now.system - own.user - own.system
+    others = max(0.0, machine_cpu() - before[2] - cpu - server - mine) / wall
+    memory = watch.most + (_peak(keeper) if keeper else 0)
+    return Run(wall, cpu, server, memory, others)
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same files, byte for byte."""
+    compared = filecmp.dircmp(one, other)
+    if compared.left_only or compared.right_only or compared.funny_files:
+        return False
+    _, wrong, errors = filecmp.cmpfiles(one, other, compared.common_files, shallow=False)
+    return not wrong and not errors and all(same(one / n, other / n) for n in compared.common_dirs)
+
+
+def interval(ratios: Sequence[float], *, draws: int = 2000) -> tuple[float, float, float]:
+    """Median of ratios, and the 95 % interval of it by the bootstrap (B. Efron, Annals of Statistics 7(1), 1979)."""
+    chance = random.Random(0)
+    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return statistics.median(ratios), medians[int(0.025 * draws)], medians[int(0.975 * draws)]

@@ -1,0 +1,372 @@
+"""``make bench``: nbdata beside its peers, row by row: whole processes in turn on one server, outputs compared.
+
+``ARGS="--only 'pull 8'"`` for some rows, ``--rounds``, ``--json FILE`` for all single runs. The state of the machine is
+half of such a figure: read the ratios, and their intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ceiling import read_by_sockets
+from line import Line, carried
+from measure import BIN, Run, agent_pid, interval, same, timed
+from peers import COMMANDS, rclone_environment
+
+from nbdata.client.agents import stop_all
+from nbdata.demo.server import EmbeddedServer
+from nbdata.version import __version__
+
+# A tool that takes this many times as long as nbdata is run once or twice only, for the sake of time.
+SLOW = 4.0
+# Beyond this share of what the line alone can carry a row says more of the line than of the clients.
+BOUND = 0.7
+
+
+SMALL, BIG, HUGE = "20,000 × 10 KB", "8 × 128 MiB", "1 × 2 GiB"
+# Files and bytes of each.
+DATA = {
+    SMALL: (20_000, 10_000),
+    BIG: (8, 128 << 20),
+    HUGE: (1, 2 << 30),
+    "2,000 × 10 KB": (2_000, 10_000),
+    "8 × 64 MiB": (8, 64 << 20),
+}
+AWAY = "; 20 ms away, 50 MB/s a connection"
+
+
+def slug(name: str) -> str:
+    """A name as a part of a key."""
+    return name.replace(",", "").replace(" ", "").replace("×", "x")
+
+
+@dataclass
+class Side:
+    """One tool's way to do a row's work; `after` looks at what came out, and clears it away."""
+
+    tool: str
+    command: Callable[[int], list[str]]
+    after: Callable[[int], None] = lambda _: None
+    before: Callable[[int], None] = lambda _: None
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Bench:
+    """A folder to work in, a server, and what was measured."""
+
+    work: Path
+    server: EmbeddedServer
+    rounds: int
+    only: str
+    scale: float
+    results: list[dict[str, Any]] = field(default_factory=list)
+    line: Line | None = None
+    sources: dict[str, Path] = field(default_factory=dict)
+
+    # -- one row --------------------------------------------------------------------------------
+
+    def row(self, name: str, sides: list[Side], size: int) -> None:
+        """Measure in turn and print a line for each tool; the first one is nbdata."""
+        if self.only not in name:
+            return
+        servers = [self.server.pid, *([self.line.process.pid] if self.line is not None else [])]
+        runs: dict[str, list[Run]] = {side.tool: [] for side in sides}
+        pairs: dict[str, list[float]] = {side.tool: [] for side in sides[1:]}
+        for number in range(self.rounds):
+            shift = number % len(sides)
+            took: dict[str, Run] = {}
+            for side in [*sides[shift:], *sides[:shift]]:
+                if len(runs[side.tool]) >= 1 and self._slow(runs, side, sides[0]):
+                    continue
+                side.before(number)
+                run = timed(
+                    side.command(number),
+                    servers=servers,
+                    agent=side.tool == "nbdata",
+                    env={**os.environ, **side.env},
+                )
+                side.after(number)
+                runs[side.tool].append(run)
+                took[side.tool] = run
+            for tool, ratios in pairs.items():
+                if tool in took and sides[0].tool in took:
+                    ratios.append(took[sides[0].tool].wall / took[tool].wall)
+        for side in sides:
+            self._print(name, side.tool, runs[side.tool], pairs.get(side.tool, []), size)
+
+    @staticmethod
+    def _slow(runs: dict[str, list[Run]], side: Side, first: Side) -> bool:
+        if side is first or not runs[first.tool]:
+            return False
+        return runs[side.tool][0].wall > SLOW * runs[first.tool][0].wall
+
+    def _print(self, name: str, tool: str, runs: list[Run], ratios: list[float], size: int) -> None:
+        middle = {
+            part: statistics.median(getattr(run, part) for run in runs)
+            for part in ("wall", "cpu", "server", "memory", "others")
+        }
+        told = "1"
+        if ratios:
+            median, low, high = interval(ratios)
+            told = f"{median:.2f} ({low:.2f} to {high:.2f})" if len(ratios) > 2 else f"{median:.2f} (once)"
+        print(
+            f"| {name} | {tool} | {middle['wall']:.2f} s | {told} | {middle['cpu']:.2f} s | {middle['server']:.2f} s "
+            f"| {middle['memory'] / 1e6:,.0f} MB | {size / middle['wall'] / 1e6:,.0f} MB/s | {middle['others']:.2f} |",
+            flush=True,
+        )
+        self.results.append({
+            "row": name, "tool": tool, "bytes": size, "ratios": ratios, "runs": [run.to_dict() for run in runs],
+        })  # fmt: skip
+
+    # -- data ---------------------------------------------------------------------------------
+
+    def data(self, name: str) -> tuple[int, int]:
+        """How many files, and of how many bytes each."""
+        count, size = DATA[name]
+        return (max(2, int(count * self.scale)), size) if count > 100 else (count, int(size * self.scale))
+
+    def source(self, name: str) -> Path:
+        """A folder of files of random bytes, which is in the store too."""
+        if name not in self.sources:
+            count, size = self.data(name)
+            folder = self.work / f"source-{slug(name)}"
+            folder.mkdir()
+            for number in range(count):
+                (folder / f"{number:05d}").write_bytes(random.randbytes(size))
+            timed(COMMANDS["s5cmd"]["push"](str(folder), f"s3://bench/{slug(name)}"))
+            self.sources[name] = folder
+        return self.sources[name]
+
+    def drop(self, name: str) -> None:
+        """Forget a source: the disk is small."""
+        if name in self.sources:
+            shutil.rmtree(self.sources.pop(name))
+            timed([str(BIN / "s5cmd"), "rm", f"s3://bench/{slug(name)}/*"])
+
+    @contextmanager
+    def over(self, delay: float, rate: float) -> Iterator[Line]:
+        """Everything goes over such a line."""
+        with Line(self.server.url, delay, rate) as line:
+            self.line = line
+            os.environ.update(AWS_ENDPOINT_URL=line.url, S3_ENDPOINT_URL=line.url)
+            yield line
+        self.line = None
+        os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
+
+    # -- verbs --------------------------------------------------------------------------------
+
+    def moves(self, label: str, tools: list[str], verbs: tuple[str, ...], how: str = "") -> None:
+        """Pull and push of a source, beside these tools."""
+        name = label + how
+        if not any(self.only in f"{verb} {name}" for verb in verbs):
+            return
+        source, (count, size) = self.source(label), self.data(label)
+        place = f"s3://bench/{slug(label)}"
+        env = rclone_environment(os.environ["AWS_ENDPOINT_URL"])
+
+        def pulled(tool: str) -> Side:
+            def after(number: int) -> None:
+                out = self.work / f"{tool}{number}"
+                assert same(source, out), f"{tool} pulled other bytes"
+                shutil.rmtree(out)
+
+            return Side(
+                tool,
+                lambda number: COMMANDS[tool]["pull"](place, str(self.work / f"{tool}{number}")),
+                after,
+                env=env,
+            )
+
+        def pushed(tool: str) -> Side:
+            def after(number: int) -> None:
+                back = self.work / "back"
+                timed(COMMANDS["s5cmd"]["pull"](f"{place}-{tool}{number}", str(back)))
+                assert same(source, back), f"{tool} pushed other bytes"
+                shutil.rmtree(back)
+                timed([str(BIN / "s5cmd"), "rm", f"{place}-{tool}{number}/*"])
+
+            return Side(
+                tool,
+                lambda number: COMMANDS[tool]["push"](str(source), f"{place}-{tool}{number}"),
+                after,
+                env=env,
+            )
+
+        if "pull" in verbs:
+            self.row(f"pull {name}", [pulled(tool) for tool in tools], count * size)
+        if "push" in verbs:
+            self.row(f"push {name}", [pushed(tool) for tool in tools], count * size)
+
+    def nothing_changed(self, name: str) -> None:
+        """A pull of what is there already."""
+        row = f"pull {name}, nothing changed"
+        if self.only not in row:
+            return
+        source, url, (count, size) = self.source(name), f"s3://bench/{slug(name)}", self.data(name)
+        tools = ["nbdata", "s5cmd", "rclone"]
+        env = rclone_environment(os.environ["AWS_ENDPOINT_URL"])
+        for tool in tools:
+            timed(COMMANDS[tool]["pull"](url, str(self.work / tool)), env={**os.environ, **env})
+        sides = [
+            Side(tool, lambda _, tool=tool: COMMANDS[tool]["nothing"](url, str(self.work / tool)), env=env)  # type: ignore[misc]
+            for tool in tools
+        ]
+        self.row(row, sides, count * size)
+        for tool in tools:
+            assert same(source, self.work / tool)
+            shutil.rmtree(self.work / tool)
+
+    def checked(self, name: str) -> None:
+        """md5check beside md5sum, both against the same sums."""
+        row = f"md5check {name}"
+        if self.only not in row:
+            return
+        source, (count, size) = self.source(name), self.data(name)
+        sums = source / "MD5SUMS"
+        lines = (f"{hashlib.md5(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(source.iterdir()))
+        sums.write_text("".join(lines))
+        sides = [
+            Side("nbdata", lambda _: [str(BIN / "nbdata"), "md5check", str(source), "-q"]),
+            Side("md5sum", lambda _: ["bash", "-c", f"cd '{source}' && md5sum -c --quiet MD5SUMS"]),
+        ]
+        self.row(row, sides, count * size)
+        sums.unlink()
+
+    def extracted(self) -> None:
+        """20,000 files of about 20 KB from 9 gz volumes, in 100 folders, beside ``cat | tar xz``."""
+        row = "extract 20,000 × 20 KB, 9 gz volumes"
+        if self.only not in row:
+            return
+        source, volumes = self.work / "members", self.work / "volumes"
+        volumes.mkdir()
+        count = int(20_000 * self.scale)
+        for number in range(count):
+            path = source / f"{number % 100:02d}" / f"{number:05d}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(random.randbytes(12_000) + bytes(8_000))
+        whole = self.work / "all.tar.gz"
+        with tarfile.open(whole, "w:gz", compresslevel=1) as archive:
+            archive.add(source, arcname=".")
+        part = -(-whole.stat().st_size // 9)
+        with whole.open("rb") as file:
+            for number in range(9):
+                (volumes / f"all.tar.gz.{number:02d}").write_bytes(file.read(part))
+        whole.unlink()
+
+        def ours(number: int) -> list[str]:
+            return [
+                str(BIN / "nbdata"),
+                "untar_volumes",
+                str(volumes),
+                str(self.work / f"nbdata{number}"),
+                "-q",
+            ]
+
+        def tar(number: int) -> list[str]:
+            out = self.work / f"tar{number}"
+            return ["bash", "-c", f"mkdir '{out}' && cat '{volumes}'/all.tar.gz.* | tar xz -C '{out}'"]
+
+        def after(tool: str) -> Callable[[int], None]:
+            def look(number: int) -> None:
+                out = self.work / f"{tool}{number}"
+                assert same(source, out)
+                shutil.rmtree(out)
+
+            return look
+
+        sides = [Side("nbdata", ours, after("nbdata")), Side("cat | tar xz", tar, after("tar"))]
+        self.row(row, sides, count * 20_000)
+        shutil.rmtree(source)
+        shutil.rmtree(volumes)
+
+    def ceiling(self, name: str) -> None:
+        """How fast the server is read by clients that throw everything away, if a row needs to know."""
+        if name not in self.sources:
+            return
+        read, seconds, cpu = read_by_sockets("bench", f"{slug(name)}/", self.server.pid)
+        print(
+            f"The server alone, {name}: plain sockets of 4 processes read {read / seconds / 1e6:,.0f} MB/s in "
+            f"{seconds:.2f} s; it used {cpu / seconds:.1f} cores meanwhile.",
+            flush=True,
+        )
+        self.results.append({"row": f"ceiling {name}", "bytes": read, "seconds": seconds, "server": cpu})
+
+
+def campaign(bench: Bench) -> None:
+    """All rows."""
+    everybody, both = ["nbdata", "s5cmd", "rclone", "s3fs", "boto3"], ("pull", "push")
+    bench.moves(SMALL, everybody, both)
+    bench.nothing_changed(SMALL)
+    bench.checked(SMALL)
+    bench.ceiling(SMALL)
+    bench.drop(SMALL)
+    bench.moves(BIG, everybody, both)
+    bench.checked(BIG)
+    bench.ceiling(BIG)
+    bench.drop(BIG)
+    bench.moves(HUGE, everybody, both)
+    bench.drop(HUGE)
+    bench.extracted()
+    with bench.over(10, 50e6):
+        for name in ("2,000 × 10 KB", "8 × 64 MiB"):
+            bench.moves(name, ["nbdata", "s5cmd", "rclone"], ("pull",), AWAY)
+            bench.drop(name)
+    over = [r["bytes"] / run["wall"] for r in bench.results if AWAY in r["row"] for run in r["runs"]]
+    if over:
+        most = carried(8, 2.0)
+        verdict = "proxy-bound" if max(over) > BOUND * most else "not proxy-bound"
+        print(f"The line alone carries {most / 1e6:,.0f} MB/s; the rows over it are {verdict}.", flush=True)
+        bench.results.append({"row": "ceiling of the line", "bytes_per_second": most})
+
+
+def main() -> None:
+    """Print the tables, and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="only rows whose name has this in it")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the data, to try it out")
+    parser.add_argument("--json", help="write every single run to this file")
+    options = parser.parse_args()
+    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
+        work = Path(name)
+        for variable in ("RUNTIME", "STATE"):
+            os.environ[f"NBDATA_{variable}_DIR"] = f"{work}/{variable.lower()}"
+        print(
+            f"nbdata {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores\n\n"
+            "| work | tool | wall | nbdata's wall over it | CPU, client | CPU, server | memory | rate "
+            "| cores that others used |\n" + "|---" * 9 + "|",
+            flush=True,
+        )
+        bench = None
+        try:
+            with EmbeddedServer.start(work / "server", kind="seaweedfs") as server:
+                os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
+                server.create_bucket("bench")
+                bench = Bench(work, server, options.rounds, options.only, options.scale)
+                agent_pid()
+                campaign(bench)
+        finally:
+            stop_all(now=True)
+            if bench is not None and options.json:
+                Path(options.json).write_text(json.dumps(bench.results, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""``md5check --repair``: what is wrong or missing is pulled again from another place, and checked once more.
+
+It is a pull like any other, into the same place: parts that are there are used, room is reserved before a byte is
+fetched, and a file is replaced only by a whole one. In place of what SOURCE vouches for, the bytes are compared with
+what the check expects of them, so that a wrong copy never replaces another.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable
+from functools import partial
+
+from nbdata.engine import pull
+from nbdata.engine.datasets import info_of
+from nbdata.engine.run import Run
+from nbdata.engine.sources import Found
+from nbdata.engine.verify import check_for, digest_check, of_parts, vouched
+from nbdata.errors import AccessDenied, NotFound
+from nbdata.redaction import redacted
+from nbdata.report import Plan, Row
+from nbdata.stores.base import Location, ObjectInfo, Store
+from nbdata.transfer.fetch import Check
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.selection import Entry
+from nbdata.verbs.md5check import Md5check
+from nbdata.verbs.pull import Pull
+
+__all__ = ["Repair", "promised_by"]
+
+
+class Repair:
+    """The pull of the files that a check found wrong.
+
+    Parameters
+    ----------
+    run : Run
+        Of the check.
+    op : Md5check
+    other : Store
+        Where the objects are that vouch, if any do.
+    root, single : str
+        The local folder of PATH, and the name of the file there if PATH is one.
+    wrong : iterable of Row
+        The files, with what is expected of them.
+
+    Attributes
+    ----------
+    reasons : dict of str to str
+        Why a file cannot be, or was not, fetched again.
+    """
+
+    def __init__(
+        self, run: Run, op: Md5check, other: Store, root: str, single: str, wrong: Iterable[Row]
+    ) -> None:
+        assert op.repair is not None
+        self._check, self._op, self._other = run, op, other
+        self.place = redacted(op.repair)
+        self.rows = {row.path: row for row in wrong}
+        self.reasons: dict[str, str] = {}
+        self._by_key: dict[str, Row] = {}
+        found = self._find(op.repair, single)
+        source = op.repair if found.single is not None else op.repair.rstrip("/") + "/"
+        target = os.path.join(root, single) if found.single is not None else root.rstrip("/") + "/"
+        operation = Pull(
+            source=source,
+            target=target,
+            overwrite="always",
+            on_error="report",
+            concurrency=op.concurrency,
+            ignore_space=op.ignore_space,
+        )
+        folder = os.path.join(run.folder, "repair")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._run = Run(
+            operation,
+            run.context,
+            run.control,
+            folder,
+            run.bindings,
+            reservation=run.reservation,
+            only_plan=run.only_plan,
+        )
+        try:
+            self.plan: Plan = pull.plan_of(self._run, found)
+        finally:
+            self._run.close()
+        for row in self.plan.rows:
+            if row.action not in ("fetch", "overwrite"):
+                self.reasons[row.path] = row.detail.get("reason", row.action)
+
+    # -- where they come from -------------------------------------------------------------------
+
+    def _find(self, source: str, single: str) -> Found:
+        """The objects of the wrong files, asked for one by one: a data set is large, and what is wrong of it is not."""
+        location = self._check.open(source)
+        store, prefix = location.store, location.key
+        if single and not location.is_folder and (info := self._head(store, prefix, single)) is not None:
+            self._by_key[info.key] = self.rows[single]
+            return Found(location, info, iter([Entry(posixpath.basename(info.key), info)]))
+        prefix = prefix if location.is_folder else prefix + "/"
+        found: dict[str, ObjectInfo] = {}
+
+        def ask(path: str) -> None:
+            info = self._head(store, prefix + path, path)
+            if info is not None:
+                found[path] = info
+                self._by_key[info.key] = self.rows[path]
+
+        run_units(
+            self._check.control,
+            (partial(ask, path) for path in sorted(self.rows)),
+            workers=self._op.concurrency,
+        )
+        folder = Location(store, prefix, location.place.rstrip("/") + "/")
+        return Found(folder, None, iter([Entry(path, found[path]) for path in sorted(found)]))
+
+    def _head(self, store: Store, key: str, path: str) -> ObjectInfo | None:
+        try:
+            return retrying(self._check.control, lambda: store.head(key))
+        except (NotFound, AccessDenied) as error:
+            if isinstance(error, NotFound) and error.details.get("bucket"):
+                raise
+            self.reasons[path] = (
+                f"{self.place} does not have it"
+                if isinstance(error, NotFound)
+                else f"{self.place}: {error.message}"
+            )
+            return None
+
+    # -- doing it -------------------------------------------------------------------------------
+
+    def perform(self) -> None:
+        """Fetch them; `reasons` then has those that were not.
+
+        Raises
+        ------
+        NotEnoughSpace
+            If they do not fit; nothing was fetched then.
+        """
+        if not self.plan.files:
+            return
+        if self._run.reservation is not None and not self._op.ignore_space:
+            self._run.reservation.grow(self.plan.needed)
+        self._check.control.expect_more(files=self.plan.files, bytes=2 * self.plan.bytes)
+        self._check.control.phase(f"pulls {self.plan.files:,} again")
+        try:
+            report = pull.perform(self._run, self.plan, promised=self._promised)
+        finally:
+            self._run.close()
+        for row in report.rows:
+            if row.action != "fetched":
+                self.reasons[row.path] = row.detail.get("reason", row.action)
+
+    def _promised(self, info: ObjectInfo) -> Check:
+        row = self._by_key[info.key]
+        if "object" not in row.detail:
+            return digest_check(info, row.detail["algorithm"], row.detail["expected"])
+        promised = promised_by(row)
+        told = retrying(self._check.control, lambda: self._other.head(promised.key))
+        part_size = None
+        if vouched(told, self._op.algorithm) is None and of_parts(told, self._op.algorithm) is not None:
+            part_size = self._other.part_size(told)
+        return check_for(told, self._op.algorithm, part_size)
+
+
+def promised_by(row: Row) -> ObjectInfo:
+    """The object that vouches for a file."""
+    there = dict(row.detail["object"])
+    return info_of(Row(row.path, "", there.pop("size"), there))

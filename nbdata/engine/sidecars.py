@@ -1,0 +1,202 @@
+"""``md5check --write sidecars``: ``NAME.md5`` beside each file, as ``md5sum NAME > NAME.md5`` in its folder makes it.
+
+Each stands for itself: one that says something else of its file is left as it is and reported, unless ``--overwrite
+always`` is said, and the others are written. On the local disk they come to stand under their names as pulled files do:
+whole, and durable in batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from nbdata.engine.datasets import DataSet, detail_of, info_of
+from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
+from nbdata.engine.manifest import contradicted, write_object, writing_algorithm
+from nbdata.engine.run import Outcome, Run
+from nbdata.errors import NbdataError, NotFound
+from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
+from nbdata.integrity.digests import new_digest
+from nbdata.paths import glob_base
+from nbdata.redaction import redacted
+from nbdata.report import Plan, Report, Row
+from nbdata.stores.local import LocalStore, disk_error
+from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.names import unrepresentable
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.verbs.md5check import Md5check
+
+__all__ = ["perform", "plan"]
+
+# A sidecar is a line; what is larger is something else.
+_LARGEST = 64 << 10
+
+
+def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
+    """Which files would be hashed, and which sidecars are there already; reads no data.
+
+    Raises
+    ------
+    NotFound
+        If there are no files.
+    """
+    algorithm = writing_algorithm(op)
+    out = Plan("md5check", *op.places())
+    out.details = {
+        "folder": data.folder.key,
+        "place": data.folder.place,
+        "algorithm": algorithm,
+        "biggest": 0,
+    }
+    rows = run.row_file("plan")
+    for entry in data.selected(op, (), []):
+        sidecar = f"{entry.path}.{algorithm}"
+        detail = detail_of(entry.info)
+        reason = unrepresentable(entry.path) or unrepresentable(sidecar)
+        if reason:
+            action, detail = "unrepresentable", {"reason": reason}
+        else:
+            action = "hash"
+            note_size(out, entry.info.size)
+            there = data.sources.get(sidecar)
+            if there is not None:
+                detail |= {"there": there.key, "there_size": there.size}
+        out.count(action, entry.info.size)
+        rows.add(Row(entry.path, action, entry.info.size, detail))
+    rows.close()
+    out.rows = rows.rows()
+    if not out.files:
+        raise NotFound(
+            "there are no files to write sidecars of",
+            path=redacted(op.source),
+            remedy="Check PATH and the filters",
+        )
+    out.notes.append(f"each digest would be written to NAME.{algorithm} beside the file")
+    return out
+
+
+def perform(run: Run, op: Md5check, planned: Plan) -> Report:
+    """Hash the files, and write the sidecars that contradict none that is there."""
+    return _Writing(run, op, planned).run_all()
+
+
+class _Writing:
+    """The sidecars of one data set while they are made."""
+
+    def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
+        self.run, self.op, self.plan = run, op, planned
+        self.algorithm: str = planned.details["algorithm"]
+        self.folder: str = planned.details["folder"]
+        self.outcome = Outcome(run)
+        self.store = run.open(glob_base(op.source)).store
+        self.landing: Landing | None = None
+        self.waiting: dict[str, tuple[str, Row, dict[str, str]]] = {}
+
+    def run_all(self) -> Report:
+        with contextlib.ExitStack() as stack:
+            if isinstance(self.store, LocalStore):
+                umask = self.run.context.umask
+                root = "/" + self.folder
+                self.landing = stack.enter_context(Landing(root, umask=umask, landed=self._landed))
+            run_units(
+                self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
+            )
+            if self.landing is not None:
+                self.landing.flush()
+        counts = self.outcome.counts
+        written = sum(counts.get(name, 0) for name in ("hashed", "replaced"))
+        if counts.keys() & {"mismatch", "conflict"}:
+            self.outcome.notes.append(
+                "sidecars that say something else were left as they are; if the files are as they should be, "
+                "--overwrite always replaces them"
+            )
+        place = self.plan.details["place"]
+        if written:
+            self.outcome.notes.append(f"wrote {written:,} sidecars, NAME.{self.algorithm}, in {place}")
+        return self.outcome.report(algorithm=self.algorithm, written=place if written else "")
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        for row in biggest_first(self.plan):
+            if row.action == "hash":
+                yield partial(self._one, row)
+            else:
+                self.outcome.add(row.path, row.action, row.size, **row.detail)
+                self.run.control.advance(failures=1)
+
+    def _one(self, row: Row) -> None:
+        try:
+            said = self._said(row)
+            hashed = hash_object(
+                self.run.control, self.store, info_of(row), lambda: [new_digest(self.algorithm)]
+            )
+        except Exception as error:
+            self.outcome.fail(row.path, error, size=row.size)
+            return
+        sidecar, got = f"{row.path}.{self.algorithm}", hashed.digests[0]
+        detail = {"got": got, "algorithm": self.algorithm}
+        self.run.control.advance(files=1)
+        if said == got:
+            self.outcome.add(row.path, "ok", hashed.size, moved=True, **detail, expected=got, source=sidecar)
+        elif said is None or self.op.overwrite == "always":
+            if said:
+                detail["before"] = said
+            try:
+                self._write(row, sidecar, got, "hashed" if said is None else "replaced", detail)
+            except Exception as error:
+                self.outcome.fail(row.path, error, size=row.size)
+        elif said:
+            place = self.plan.details["place"] + sidecar
+            contradicted(self.outcome, row.path, hashed.size, place, expected=said, **detail)
+        else:
+            reason = f"{posixpath.basename(sidecar)} is there, and is no sidecar of it"
+            self.outcome.add(row.path, "conflict", hashed.size, moved=True, **detail, reason=reason)
+            self.run.control.advance(failures=1)
+
+    def _said(self, row: Row) -> str | None:
+        """The digest in the sidecar that is there; empty if it is none of this file, None if there is none."""
+        if "there" not in row.detail:
+            return None
+        if row.detail["there_size"] > _LARGEST:
+            return ""
+        content = retrying(self.run.control, lambda: self.store.read_bytes(row.detail["there"]))
+        found = parse_checksums(content, algorithm=self.algorithm)
+        if found.problems or len(found.entries) != 1:
+            return ""
+        (entry,) = found.entries
+        own = entry.name is None or posixpath.basename(entry.name) == posixpath.basename(row.path)
+        return entry.digest if own and entry.algorithm == self.algorithm else ""
+
+    def _write(self, row: Row, sidecar: str, digest: str, outcome: str, detail: dict[str, str]) -> None:
+        line = format_checksums([Entry(posixpath.basename(row.path), self.algorithm, digest)])
+        content = line.encode("utf-8", "surrogateescape")
+        if self.landing is None:
+            write_object(self.run, self.store, self.folder + sidecar, content)
+            self.outcome.add(row.path, outcome, row.size, moved=True, **detail)
+            return
+        final, staging = self.landing.prepare(sidecar)
+        fd, temporary = self.landing.temporary(staging)
+        try:
+            os.fchmod(fd, self.landing.file_mode)
+            with open(fd, "wb", closefd=False) as file:
+                file.write(content)
+        except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
+            raise disk_error(error, final) from error
+        finally:
+            os.close(fd)
+        self.waiting[sidecar] = outcome, row, detail
+        self.landing.land(Landed(sidecar, temporary, final, len(content)))
+
+    def _landed(self, batch: list[Landed]) -> None:
+        """From the committing thread: these are durable under their final names."""
+        for file in batch:
+            outcome, row, detail = self.waiting.pop(file.path)
+            if file.error is not None:
+                self.outcome.fail(row.path, file.error)
+            else:
+                self.outcome.add(row.path, outcome, row.size, moved=True, **detail)

@@ -1,0 +1,59 @@
+"""Tab in a cell: options and places for the magics of nbdata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+from nbdata.operation import Operation, Option
+from nbdata.verbs import VERBS
+from nbdata.verbs.completion import completions, split_line
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["register", "unregister"]
+
+# ``%pull …``, also behind ``name =``.
+_LINE = re.compile(rf"\s*(?:\w+\s*=\s*)?%%?({'|'.join(VERBS)})\s(.*)", re.DOTALL)
+
+
+def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping[str, Option]]) -> None:
+    """Offer completions in a shell, in place of what Python's own completers would make of such a line."""
+
+    @context_matcher(identifier="nbdata")  # type: ignore[untyped-decorator]
+    def complete(context: CompletionContext) -> SimpleMatcherResult:
+        found = _LINE.fullmatch(context.text_until_cursor)
+        if found is None:
+            return _result([], None)
+        cls = VERBS[found[1]]
+        words, current = split_line(found[2])
+        offered = completions(cls, words, current, extra=extra(cls))
+        if not found[2].endswith(
+            current
+        ):  # quotes or backslashes: what is replaced is only the last name in it
+            current = re.split(r"[\s/\\'\"]", found[2])[-1]
+            offered = [text[text.rindex(current) :] for text in offered if current in text]
+        return _result(offered, current)
+
+    unregister(shell)
+    shell.Completer.custom_matchers.append(complete)
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Offer them no more."""
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != "nbdata"]
+
+
+def _result(offered: list[str], fragment: str | None) -> SimpleMatcherResult:
+    return {
+        "completions": [SimpleCompletion(text) for text in offered],
+        "matched_fragment": fragment,
+        "suppress": fragment is not None,
+        "do_not_suppress": set(),
+        "ordered": True,
+    }

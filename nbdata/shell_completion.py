@@ -1,0 +1,64 @@
+"""Tab in bash and zsh: ``eval "$(nbdata completion bash)"``.
+
+The shell calls ``nbdata completion words`` at each Tab, with the line in COMP_LINE and the cursor in COMP_POINT.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from nbdata.errors import BadOption
+from nbdata.operation import Operation, Option
+from nbdata.verbs import VERBS
+from nbdata.verbs.completion import completions, split_line
+
+__all__ = ["answer"]
+
+_BASH = """_nbdata() {
+    local IFS=$'\\n'
+    COMPREPLY=($(COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" nbdata completion words 2>/dev/null))
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[/=] ]] && compopt -o nospace
+    return 0
+}
+complete -F _nbdata nbdata"""
+_ZSH = f"autoload -Uz bashcompinit && bashcompinit\n{_BASH}"
+_SHELLS = {"bash": _BASH, "zsh": _ZSH}
+_AGENT = ("status", "stop", "log")
+
+
+def answer(
+    words: Sequence[str], extra: Callable[[type[Operation]], Mapping[str, Option]], more: Sequence[str]
+) -> str:
+    """A shell's code, or what the word that is being typed may become, one a line.
+
+    Parameters
+    ----------
+    extra : callable
+        The command line's own options for a verb.
+    more : sequence of str
+        Its commands beside the verbs.
+    """
+    asked = words[0] if len(words) == 1 else ""
+    if asked == "words":
+        return "\n".join(_offered(extra, more))
+    if asked not in _SHELLS:
+        raise BadOption("nbdata completion: name the shell", expected=" or ".join(_SHELLS))
+    return _SHELLS[asked]
+
+
+def _offered(extra: Callable[[type[Operation]], Mapping[str, Option]], more: Sequence[str]) -> list[str]:
+    line = os.environ.get("COMP_LINE", "")
+    typed = line.encode()[: int(os.environ.get("COMP_POINT") or len(line.encode()))].decode(errors="ignore")
+    words, current = split_line(typed)
+    if len(words) < 2:
+        return [name for name in (*VERBS, *more) if name.startswith(current)]
+    cls = VERBS.get(words[1].replace("-", "_"))
+    if cls is None:
+        return [
+            name for name in _AGENT if words[1] == "agent" and len(words) == 2 and name.startswith(current)
+        ]
+    # Both shells cut words at these, and replace only what is behind the last one.
+    kept = max((match.end() for match in re.finditer("[:=]", current)), default=0)
+    return [text[kept:] for text in completions(cls, words[2:], current, extra=extra(cls))]

@@ -1,0 +1,94 @@
+"""What other packages know of credentials, asked in a short process that has the client's environment.
+
+They read the environment of their process, and the agent serves clients with different ones; so the agent never
+imports them for this. Secrets pass through pipes alone, never on a command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["EARLY", "ask"]
+
+#: Ask again this long before credentials expire, in seconds.
+EARLY = 300
+# The longest that an answer may take, and how long one is kept that does not expire, in seconds.
+_LONGEST, _KEPT = 60, 60
+
+# What the variables begin with that a module's package reads.
+_PREFIXES = {
+    "aws_session": ("AWS_",),
+    "azure_session": ("AZURE_", "MSI_", "IDENTITY_", "IMDS_"),
+    "google_session": (
+        "GOOGLE_",
+        "CLOUDSDK_",
+        "GCE_",
+        "GCLOUD_",
+        "AWS_",
+    ),  # of AWS for workload identity federation
+}
+
+_answers: dict[str, tuple[float, dict[str, Any]]] = {}
+_lock = threading.Lock()
+
+
+def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = "") -> dict[str, Any]:
+    """The answer of a module of this package, which reads the question from stdin; kept until it nearly expires.
+
+    Parameters
+    ----------
+    module : str
+        Its name; it prints a JSON object, which may hold ``expires`` in seconds since the epoch, or ``error``.
+    refused : str
+        A ``token`` that the store does not take any more: an answer with it is not given again.
+    """
+    name = hashlib.sha256(json.dumps([module, question, sorted(env.items())]).encode()).hexdigest()
+    with _lock:
+        until, answer = _answers.get(name, (0.0, {}))
+        if time.time() < until and not (refused and answer.get("token") == refused):
+            return answer
+        # By path: the import path may have another nbdata.
+        code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
+        code += "runpy.run_path(sys.argv.pop())['main']()"
+        path = os.path.join(os.path.dirname(__file__), f"{module}.py")
+        try:
+            run = subprocess.run(
+                [sys.executable, "-c", code, path, json.dumps([p for p in sys.path if p])],
+                env={name: value for name, value in env.items() if _concerns(module, name)},
+                input=json.dumps(question).encode(),
+                capture_output=True,
+                timeout=_LONGEST,
+                check=False,
+                cwd="/",
+            )
+            answer = json.loads(run.stdout)
+        except subprocess.TimeoutExpired:
+            answer = {"error": f"no credentials came within {_LONGEST} seconds"}
+        except ValueError:
+            answer = {"error": f"{module} ended without an answer"}
+        expires = answer.get("expires")
+        _answers[name] = (expires - EARLY if expires else time.time() + _KEPT, answer)
+        return answer
+
+
+def _concerns(module: str, variable: str) -> bool:
+    """Whether a module's package has to do with a variable; secrets of others are none of its business."""
+    return variable.startswith((*_PREFIXES[module], "SSL_CERT_", "LD_LIBRARY_")) or (
+        variable in ("HOME", "PATH", "REQUESTS_CA_BUNDLE") or variable.lower().endswith("_proxy")
+    )
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

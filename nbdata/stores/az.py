@@ -1,0 +1,342 @@
+"""Azure Blob Storage over its REST API: one container.
+
+Own code over `http1`, as for S3 (see `gs` for why). Objects are block blobs: small ones sent in one request, of which
+Azure stores and answers the MD5, big ones as blocks that are then committed as a list.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Mapping
+from email.utils import formatdate
+from urllib.parse import quote, unquote, urlsplit
+
+from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import (
+    ResponseBody,
+    digest_in,
+    http_time,
+    refuse_another,
+    refused,
+    start_of,
+    total_of,
+)
+from nbdata.stores.az_config import AzConfig
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
+from nbdata.stores.http1 import Origin, Response
+from nbdata.stores.pools import pool_of
+from nbdata.stores.sigv4 import quote_query
+
+__all__ = ["AzStore", "signature"]
+
+_VERSION = "2021-08-06"
+# The last one in which the answer to a block tells its MD5 unasked ("Put Block", Blob Storage REST API).
+_VERSION_OF_BLOCKS = "2018-11-09"
+# Headers that are signed by their place ("Authorize with Shared Key").
+_SIGNED = (
+    "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
+    "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range",
+)  # fmt: skip
+_REMEDY = "Check that this identity may do this to this container, and for a SAS that it has not expired"
+_KEPT = {
+    "content-type": "x-ms-blob-content-type",
+    "content-encoding": "x-ms-blob-content-encoding",
+    "content-language": "x-ms-blob-content-language",
+    "content-disposition": "x-ms-blob-content-disposition",
+    "cache-control": "x-ms-blob-cache-control",
+}
+# Inside the class `list` is the method.
+_Keys = list[str]
+
+
+class AzStore(Store):
+    """One container.
+
+    Parameters
+    ----------
+    container : str
+    config : AzConfig
+    stop : Stop, optional
+        Ends blocking calls.
+    """
+
+    multipart = True
+    flat = True
+    min_part = 1 << 20
+    max_parts = 50_000
+    _page = 5000  # blobs that one answer lists
+
+    def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
+        self.name = f"az://{container}"
+        self._container, self._config, self._stop = container, config, stop
+        parts = urlsplit(config.endpoint)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._origin = Origin(
+            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify
+        )
+        self._base = f"{parts.path.rstrip('/')}/{quote(container, safe='$')}"
+        self._pool = pool_of(self._origin, (config.account, config.key, config.sas, config.tokens.identity))
+
+    def _said(self, key: str) -> str:
+        return f"{self.name}/{key}" if key else self.name
+
+    # -- one request --------------------------------------------------------------------------
+
+    def _send(
+        self,
+        method: str,
+        key: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Iterator[memoryview] | None = None,
+        *,
+        size: int = 0,
+        ok: tuple[int, ...] = (200,),
+    ) -> Response:
+        """The answer to a signed request, once its status is one of `ok`; else the error it means."""
+        config = self._config
+        path = self._base + (f"/{_quoted(key)}" if key else "")
+        text = "&".join(filter(None, [quote_query(query) if query else "", config.sas]))
+        for last in (False, True):
+            sent = {"host": self._origin.netloc, "accept-encoding": "identity", "x-ms-version": _VERSION}
+            sent |= headers or {}
+            sent["x-ms-date"] = formatdate(time.time(), usegmt=True)
+            token = ""
+            if config.key:
+                length = len(body) if isinstance(body, bytes) else size
+                sent["authorization"] = signature(
+                    config.account, config.key, method, path, query or {}, sent, length
+                )
+            elif not config.sas:
+                token = config.tokens.header()
+                sent |= {"authorization": token} if token else {}
+            target = f"{path}?{text}" if text else path
+            response = self._pool.request(method, target, sent, body, size=size, stop=self._stop)
+            if response.status in ok:
+                return response
+            data = b"" if method == "HEAD" else response.read(limit=1 << 20)
+            if response.status == 401 and not last and token and config.tokens.renewed(token):
+                if body is None or isinstance(body, bytes):
+                    continue
+                raise StoreUnavailable(  # the body is spent: whoever made it has to begin again
+                    "the access token had ended", path=self._said(key), details={"retry": True}
+                )
+            break
+        raise self._error(response, data, key)
+
+    def _error(self, response: Response, data: bytes, key: str) -> NbdataError:
+        code = response.headers.get("x-ms-error-code") or _read(data).findtext("Code") or ""
+        if code in ("ContainerNotFound", "ContainerBeingDeleted"):
+            return NotFound(
+                "there is no such container",
+                path=self.name,
+                remedy="Check the name and the account",
+                details={"status": response.status, "code": code, "bucket": True},
+            )
+        status = {"PublicAccessNotPermitted": 403, "NoAuthenticationInformation": 401}.get(
+            code, response.status
+        )
+        return refused(
+            status, response.headers, path=self._said(key), identity=self._config.source, code=code,
+            remedy=_REMEDY,
+        )  # fmt: skip
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": str(self._page)}
+        while True:
+            root = _read(self._send("GET", "", query).read(limit=64 << 20))
+            if root.tag != "EnumerationResults":
+                raise StoreUnavailable(
+                    "the store's listing cannot be read", path=self._said(prefix), details={"retry": True}
+                )
+            for item in root.iterfind("Blobs/Blob"):
+                info = _listed(item)
+                # With folders of their own (Data Lake), accounts list those too.
+                if info.key > after and item.findtext("Properties/ResourceType") != "directory":
+                    yield info
+            marker = root.findtext("NextMarker")
+            if not marker:
+                return
+            if marker == query.get("marker"):
+                raise StoreUnavailable("the listing does not go on", path=self._said(prefix))
+            query["marker"] = marker
+
+    def head(self, key: str) -> ObjectInfo:
+        return _info_of(key, self._send("HEAD", key))
+
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> ResponseBody:
+        if end is not None and end <= start:
+            return self._nothing(key, start, match)
+        headers = {}
+        ranged = start > 0 or end is not None
+        if ranged:
+            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if match is not None and match.etag:
+            headers["if-match"] = match.etag
+        try:
+            response = self._send("GET", key, None, headers, ok=(200, 206, 416) if ranged else (200,))
+            if response.status == 416:
+                response.close()
+                return self._nothing(key, start, match)
+        except NotFound as error:
+            if match is not None and not error.details.get("bucket"):
+                raise SourceChanged(
+                    "the object vanished after it was listed", path=self._said(key)
+                ) from error
+            raise
+        info = _info_of(key, response)
+        try:
+            refuse_another(self._said(key), info, match)
+        except SourceChanged:
+            response.close()
+            raise
+        return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
+
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
+        """The empty body of a range beyond the end."""
+        info = self.head(key)
+        refuse_another(self._said(key), info, match)
+        return ResponseBody(None, info, start)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        body = fill(source, size, self._said(key))
+        sent = {"x-ms-blob-type": "BlockBlob", **_kept(headers)}
+        response = self._send("PUT", key, None, sent, body, size=size, ok=(201,))
+        response.read()
+        digest = digest_in(response.headers.get("content-md5", ""), 16)
+        return ObjectInfo(
+            key, size, etag=response.headers.get("etag", ""), checksums={"md5": digest} if digest else {}
+        )
+
+    def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
+        return _AzUpload(self, key, size, _kept(headers))
+
+    def same_objects(self, other: Store) -> bool:
+        return isinstance(other, AzStore) and (self._origin, self._base) == (other._origin, other._base)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._send("DELETE", key, None, {"x-ms-delete-snapshots": "include"}, ok=(200, 202, 404)).close()
+
+
+class _AzUpload(Upload):
+    """Blocks of one blob. Those that are never committed cost nothing after a week, and cannot be deleted before."""
+
+    def __init__(self, store: AzStore, key: str, size: int, headers: Mapping[str, str]) -> None:
+        self._store, self._key, self._size, self._headers = store, key, size, headers
+        self.id = secrets.token_hex(8)
+
+    def through(self, store: Store) -> Upload:
+        assert isinstance(store, AzStore)
+        same = _AzUpload(store, self._key, self._size, self._headers)
+        same.id = self.id
+        return same
+
+    def _block(self, number: int) -> str:
+        return base64.b64encode(f"{self.id}-{number:06}".encode()).decode()
+
+    def part(self, number: int, source: Source, size: int) -> str:
+        store = self._store
+        query = {"comp": "block", "blockid": self._block(number)}
+        body = fill(source, size, store._said(self._key))
+        sent = {"x-ms-version": _VERSION_OF_BLOCKS}
+        response = store._send("PUT", self._key, query, sent, body, size=size, ok=(201,))
+        response.read()
+        digest = digest_in(response.headers.get("content-md5", ""), 16)
+        return f'"{digest}"' if digest else ""
+
+    def finish(self, parts: _Keys) -> ObjectInfo:
+        root = ET.Element("BlockList")
+        for number in range(1, len(parts) + 1):
+            ET.SubElement(root, "Latest").text = self._block(number)
+        data = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+        response = self._store._send("PUT", self._key, {"comp": "blocklist"}, self._headers, data, ok=(201,))
+        response.read()
+        return ObjectInfo(self._key, self._size, etag=response.headers.get("etag", ""))
+
+    def abort(self) -> None:
+        """Nothing: Azure has no request for it."""
+
+
+def signature(
+    account: str,
+    key: str,
+    method: str,
+    path: str,
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+    length: int,
+) -> str:
+    """The Authorization header of a request ("Authorize with Shared Key", Azure Storage REST API)."""
+    known = {**headers, "content-length": str(length) if length else ""}
+    lines = [method, *(known.get(name, "") for name in _SIGNED)]
+    lines += [f"{name}:{headers[name]}" for name in sorted(headers) if name.startswith("x-ms-")]
+    lines.append(f"/{account}{path}")
+    lines += [f"{name}:{query[name]}" for name in sorted(query)]
+    try:
+        secret = base64.b64decode(key, validate=True)
+    except ValueError:
+        secret = b""  # the store then says that the key is wrong
+    digest = hmac.digest(secret, "\n".join(lines).encode("utf-8", "surrogatepass"), hashlib.sha256)
+    return f"SharedKey {account}:{base64.b64encode(digest).decode()}"
+
+
+def _quoted(key: str) -> str:
+    return quote(key.encode("utf-8", "surrogatepass"), safe="/-_.~")
+
+
+def _read(data: bytes) -> ET.Element:
+    try:
+        return ET.fromstring(data.removeprefix(b"\xef\xbb\xbf"))  # noqa: S314  expat refuses entity bombs since 2.4.1
+    except ET.ParseError:
+        return ET.Element("Unreadable")
+
+
+def _kept(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {_KEPT[name]: value for name, value in (headers or {}).items() if name in _KEPT}
+
+
+def _listed(item: ET.Element) -> ObjectInfo:
+    name = item.find("Name")
+    key = (name.text or "") if name is not None else ""
+    if name is not None and name.get("Encoded") == "true":  # what XML cannot say
+        key = unquote(key)
+    size = item.findtext("Properties/Content-Length") or ""
+    etag = (item.findtext("Properties/Etag") or "").strip('"')
+    digest = digest_in(item.findtext("Properties/Content-MD5") or "", 16)
+    return ObjectInfo(
+        key,
+        int(size) if size.isdigit() else -1,
+        etag=f'"{etag}"' if etag else "",
+        modified=http_time(item.findtext("Properties/Last-Modified")),
+        checksums={"md5": digest} if digest else {},
+    )
+
+
+def _info_of(key: str, response: Response) -> ObjectInfo:
+    headers = response.headers
+    whole = headers.get("x-ms-blob-content-md5", "")
+    if response.status == 200:  # of a range it is that of the range
+        whole = whole or headers.get("content-md5", "")
+    digest = digest_in(whole, 16)
+    return ObjectInfo(
+        key,
+        total_of(response),
+        etag=headers.get("etag", ""),
+        modified=http_time(headers.get("last-modified")),
+        checksums={"md5": digest} if digest else {},
+        headers={n: v for n, v in headers.items() if n in _KEPT},
+    )

@@ -1,0 +1,177 @@
+"""Where ``az://`` is and who asks there: storage options by adlfs's names, and the client's environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from nbdata.errors import BadOption
+from nbdata.operation import Context, suggest
+from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.proxies import authorities_in, proxy_for
+
+__all__ = ["AzConfig", "az_config"]
+
+_OPTIONS = [
+    "account_name", "account_key", "connection_string", "sas_token", "credential", "tenant_id", "client_id",
+    "client_secret", "anon", "account_host", "endpoint_url", "verify",
+]  # fmt: skip
+# Options that adlfs knows and that change nothing here.
+_IGNORED = {
+    "request_session", "socket_timeout", "blocksize", "default_fill_cache", "default_cache_type", "version_aware",
+    "assume_container_exists", "max_concurrency", "location_mode", "asynchronous", "loop", "use_listings_cache",
+    "listings_expiry_time", "max_paths", "skip_instance_cache", "exclude_shared_token_cache_credential",
+}  # fmt: skip
+# The account that every emulator has ("Use the Azurite emulator", Azure Storage documentation); it is no secret.
+_EMULATED = {
+    "AccountName": "devstoreaccount1",
+    "AccountKey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    "BlobEndpoint": "http://127.0.0.1:10000/devstoreaccount1",
+}
+
+
+@dataclass(frozen=True)
+class AzConfig:
+    """All that decides where requests go and what goes along with them.
+
+    Attributes
+    ----------
+    key : str
+        The account's key to sign with, or ''.
+    sas : str
+        A shared access signature, as a query, or ''.
+    """
+
+    account: str
+    endpoint: str
+    key: str = field(default="", repr=False)
+    sas: str = field(default="", repr=False)
+    tokens: TokenSource = field(default=FixedToken("", "nobody"), repr=False)
+    source: str = ""
+    proxy: str = field(default="", repr=False)
+    ca: str = ""
+    verify: bool = True
+
+
+def az_config(host: str, context: Context) -> AzConfig:
+    """The configuration for ``az://`` in a client's context; storage options win over the environment.
+
+    Parameters
+    ----------
+    host : str
+        What the URL says of the account (``account.dfs.core.windows.net``), or ''.
+
+    Raises
+    ------
+    BadOption
+        For an unknown storage option, no account, or an endpoint that is no URL.
+    AccessDenied
+        If there are no credentials.
+    """
+    options: dict[str, Any] = {}
+    for name in ("az", "abfs", "abfss"):
+        layer = context.fsspec_conf.get(name)
+        options |= layer if isinstance(layer, dict) else {}
+    options |= context.storage_options
+    for name in options:
+        if name not in _OPTIONS and name not in _IGNORED:
+            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+    env = context.env
+    told = _connection(str(options.get("connection_string") or ""))
+    given = bool(
+        set(options) & {"account_key", "sas_token", "credential", "connection_string", "client_secret"}
+    )
+    if not given and not options.get("account_name") and not host:
+        told = _connection(env.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    account = str(
+        options.get("account_name")
+        or host.partition(".")[0]
+        or told.get("AccountName")
+        or env.get("AZURE_STORAGE_ACCOUNT")
+        or env.get("AZURE_STORAGE_ACCOUNT_NAME")
+        or ""
+    )
+    endpoint = str(options.get("endpoint_url") or told.get("BlobEndpoint") or "").rstrip("/")
+    if not endpoint:
+        if not account:
+            raise BadOption(
+                "az:// needs an account",
+                remedy="Set AZURE_STORAGE_ACCOUNT, or --option account_name=…, or write abfs://container@account…",
+            )
+        suffix = told.get("EndpointSuffix", "core.windows.net")
+        where = str(
+            options.get("account_host") or host.replace(".dfs.", ".blob.") or f"{account}.blob.{suffix}"
+        )
+        endpoint = f"{told.get('DefaultEndpointsProtocol', 'https')}://{where}"
+    _check(endpoint)
+    credentials = _credentials(options, told, env)
+    verify, ca = options.get("verify", True), authorities_in(env)
+    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
+        ca, verify = verify, True
+    return AzConfig(
+        account, endpoint, *credentials, proxy_for(endpoint, env), ca, str(verify).lower() == "true"
+    )
+
+
+def _credentials(
+    options: Mapping[str, Any], told: Mapping[str, str], env: Mapping[str, str]
+) -> tuple[str, str, TokenSource, str]:
+    """Key, SAS, tokens and where they come from: of the first place that has any."""
+    nobody = FixedToken("", "nobody (anonymous)")
+    if str(options.get("anon", "")).lower() in ("1", "true", "yes"):
+        return "", "", nobody, nobody.source
+    given = options.get("credential")
+    if given is not None and not isinstance(given, str):
+        raise BadOption(
+            "credential: only a key or a SAS can be given", remedy="Leave it out: nbdata then logs in itself"
+        )
+    key = str(options.get("account_key") or "")
+    sas = str(options.get("sas_token") or "")
+    if given:
+        key, sas = ("", given) if "sig=" in given else (given, "")
+    if key or sas:
+        return key, sas.lstrip("?"), nobody, "storage options"
+    if options.get("client_secret"):
+        question = {
+            name: str(options.get(name) or "") for name in ("tenant_id", "client_id", "client_secret")
+        }
+        tokens = AskedToken("azure_session", question, env, "storage options")
+        return "", "", tokens, tokens.source
+    if told.get("AccountKey") or told.get("SharedAccessSignature"):
+        return (
+            told.get("AccountKey", ""),
+            told.get("SharedAccessSignature", ""),
+            nobody,
+            "the connection string",
+        )
+    key = env.get("AZURE_STORAGE_KEY") or env.get("AZURE_STORAGE_ACCOUNT_KEY") or ""
+    sas = env.get("AZURE_STORAGE_SAS_TOKEN") or ""
+    if key or sas:
+        return key, "" if key else sas.lstrip("?"), nobody, "the environment"
+    tokens = AskedToken("azure_session", None, env, "the environment (azure-identity)")
+    return "", "", tokens, tokens.source
+
+
+def _connection(text: str) -> dict[str, str]:
+    """A connection string ("Configure Azure Storage connection strings"), read; BadOption if it is none."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise BadOption("connection_string: this is none", expected="Name=value;Name=value …")
+        found[name] = value
+    if found.get("UseDevelopmentStorage", "").lower() == "true":
+        return {**_EMULATED, **found}
+    return found
+
+
+def _check(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good or "?" in endpoint or "@" in endpoint:
+        raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")

@@ -1,0 +1,64 @@
+"""Access tokens that go along with requests, and are asked for again before they end, or when they are refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from nbdata.errors import AccessDenied
+from nbdata.stores.asked import ask
+
+__all__ = ["AskedToken", "FixedToken", "TokenSource"]
+
+
+class FixedToken:
+    """A token that was given, or none."""
+
+    def __init__(self, token: str, source: str) -> None:
+        self._token, self.source = token, source
+        self.identity: object = token
+
+    def header(self) -> str:
+        """The Authorization header, or ''."""
+        return f"Bearer {self._token}" if self._token else ""
+
+    def renewed(self, header: str) -> bool:
+        """Whether there is another one than that which was refused."""
+        return False
+
+
+class AskedToken:
+    """A token that a module of this package is asked for (see `asked`).
+
+    Parameters
+    ----------
+    source : str
+        Where the credentials come from, for people.
+    """
+
+    def __init__(self, module: str, question: Any, env: Mapping[str, str], source: str) -> None:
+        self._module, self._question, self._env, self.source = module, question, env, source
+        self._refused = ""
+        self._lock = threading.Lock()
+        self.identity: object = (module, repr(question), tuple(sorted(env.items())))
+
+    def header(self) -> str:
+        """The Authorization header; AccessDenied if there is no token."""
+        with self._lock:
+            answer = ask(self._module, self._question, self._env, refused=self._refused)
+        if not answer.get("token"):
+            raise AccessDenied(
+                f"no credentials from {self.source}: {answer.get('error') or 'no token came'}",
+                remedy="Log in again, or name other credentials; the same line then continues",
+            )
+        return f"Bearer {answer['token']}"
+
+    def renewed(self, header: str) -> bool:
+        """Whether there is another one than that which was refused."""
+        with self._lock:
+            self._refused = header.removeprefix("Bearer ")
+        return self.header() != header
+
+
+TokenSource = FixedToken | AskedToken

@@ -1,0 +1,278 @@
+"""Google Cloud Storage over its JSON API (v1): one bucket.
+
+Own code over `http1`, as for S3, and for the same reasons: listings tell the checksums of each object, every key can be
+said, a blocking read is stopped at once, and a fork does no harm. Objects are sent in one stream; from `_RESUMABLE`
+bytes on in a resumable upload, of which nothing becomes visible unless all of it arrived.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import (
+    ResponseBody,
+    digest_in,
+    iso_time,
+    refuse_another,
+    refused,
+    start_of,
+)
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, fill
+from nbdata.stores.gs_config import GsConfig
+from nbdata.stores.http1 import Origin, Response
+from nbdata.stores.pools import pool_of
+from nbdata.stores.sigv4 import quote_query
+
+__all__ = ["GsStore"]
+
+_FIELDS = "name,size,generation,etag,md5Hash,crc32c,updated,contentEncoding"
+_RESUMABLE = 1 << 20
+_REMEDY = "Check that this identity may do this to this bucket"
+
+
+class GsStore(Store):
+    """One bucket.
+
+    Parameters
+    ----------
+    bucket : str
+    config : GsConfig
+    stop : Stop, optional
+        Ends blocking calls.
+    """
+
+    flat = True
+    _page = 1000  # objects that one answer lists
+
+    def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
+        self.name = f"gs://{bucket}"
+        self._bucket, self._config, self._stop = bucket, config, stop
+        parts = urlsplit(config.endpoint)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._origin = Origin(
+            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify
+        )
+        self._base = parts.path.rstrip("/")
+        self._pool = pool_of(self._origin, config.tokens.identity)
+
+    def _said(self, key: str) -> str:
+        return f"{self.name}/{key}" if key else self.name
+
+    # -- one request --------------------------------------------------------------------------
+
+    def _object(self, key: str) -> str:
+        return f"/storage/v1/b/{quote(self._bucket, safe='')}/o/{_quoted(key)}"
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        key: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Iterator[memoryview] | None = None,
+        *,
+        size: int = 0,
+        ok: tuple[int, ...] = (200,),
+    ) -> Response:
+        """The answer to a request, once its status is one of `ok`; else the error it means."""
+        asked = dict(query or {})
+        if self._config.user_project:
+            asked["userProject"] = self._config.user_project
+        target = f"{self._base}{path}" + (f"?{quote_query(asked)}" if asked else "")
+        for last in (False, True):
+            sent = {"host": self._origin.netloc, "accept-encoding": "identity", **(headers or {})}
+            token = self._config.tokens.header()
+            if token:
+                sent["authorization"] = token
+            response = self._pool.request(method, target, sent, body, size=size, stop=self._stop)
+            if response.status in ok:
+                return response
+            data = response.read(limit=1 << 20)
+            if response.status == 401 and not last and token and self._config.tokens.renewed(token):
+                if body is None or isinstance(body, bytes):
+                    continue
+                raise StoreUnavailable(  # the body is spent: whoever made it has to begin again
+                    "the access token had ended", path=self._said(key), details={"retry": True}
+                )
+            break
+        raise self._error(response, data, key)
+
+    def _error(self, response: Response, data: bytes, key: str) -> NbdataError:
+        told = _document(data).get("error")
+        message = str(told.get("message", "")) if isinstance(told, dict) else ""
+        error = refused(
+            response.status, response.headers, path=self._said(key), identity=self._config.tokens.source,
+            code=message[:200], remedy=_REMEDY,
+        )  # fmt: skip
+        if isinstance(error, NotFound) and (not key or "specified bucket" in message.lower()):
+            return NotFound(
+                "there is no such bucket",
+                path=self.name,
+                remedy="Check the name and the endpoint",
+                details={**error.details, "bucket": True},
+            )
+        return error
+
+    def _json(self, response: Response, key: str) -> dict[str, Any]:
+        found = _document(response.read())
+        if not found:
+            raise StoreUnavailable(
+                "the store's answer cannot be read", path=self._said(key), details={"retry": True}
+            )
+        return found
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        query = {
+            "prefix": prefix,
+            "maxResults": str(self._page),
+            "fields": f"nextPageToken,items({_FIELDS})",
+            "projection": "noAcl",
+        }
+        if after:
+            query["startOffset"] = after  # which is listed too
+        path = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
+        while True:
+            page = _document(self._send("GET", path, "", query).read())
+            for item in page.get("items", ()):
+                info = _info_of(item)
+                if info.key > after:
+                    yield info
+            token = page.get("nextPageToken")
+            if not token:
+                return
+            if token == query.get("pageToken"):
+                raise StoreUnavailable("the listing does not go on", path=self._said(prefix))
+            query["pageToken"] = token
+
+    def head(self, key: str) -> ObjectInfo:
+        query = {"fields": _FIELDS, "projection": "noAcl"}
+        return _info_of(self._json(self._send("GET", self._object(key), key, query), key))
+
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> ResponseBody:
+        if end is not None and end <= start:
+            return self._nothing(key, start, match)
+        query, headers = {"alt": "media"}, {}
+        ranged = start > 0 or end is not None
+        if ranged:
+            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if match is not None and match.version:
+            query["generation"] = match.version
+        try:
+            response = self._send(
+                "GET", self._object(key), key, query, headers, ok=(200, 206, 416) if ranged else (200,)
+            )
+        except NotFound as error:
+            if match is not None and not error.details.get("bucket"):
+                raise SourceChanged(
+                    "the object vanished or changed after it was listed", path=self._said(key)
+                ) from error
+            raise
+        try:
+            if response.status == 416:
+                response.close()
+                return self._nothing(key, start, match)
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise NbdataError(
+                    "the store sends it compressed, although it was asked not to", path=self._said(key)
+                )
+            # Only a listing or `head` tells the checksums in one form; an emulator does not name the generation.
+            generation = response.headers.get("x-goog-generation", "")
+            if match is not None and match.version and generation == match.version:
+                info = match
+            else:
+                info = self.head(key)
+                refuse_another(self._said(key), info, match)
+                if generation and info.version != generation:
+                    raise SourceChanged("the object changed while it was read", path=self._said(key))
+        except BaseException:
+            response.close()
+            raise
+        return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
+
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
+        """The empty body of a range beyond the end."""
+        info = self.head(key)
+        refuse_another(self._said(key), info, match)
+        return ResponseBody(None, info, start)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        body = fill(source, size, self._said(key))
+        kind = (headers or {}).get("content-type", "application/octet-stream")
+        path = f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"
+        if 0 < size <= _RESUMABLE:
+            query = {"uploadType": "media", "name": key}
+            # As a whole, so that it can be sent again; and of one that breaks off emulators make an object.
+            data = b"".join(map(bytes, body))
+            response = self._send("POST", path, key, query, {"content-type": kind}, data)
+            return _info_of(self._json(response, key))
+        session = self._session(path, key, kind, size)
+        sent = {"content-type": kind, "content-range": f"bytes 0-{size - 1}/{size}" if size else "bytes */0"}
+        return _info_of(self._json(self._send("PUT", *session, sent, body, size=size, ok=(200, 201)), key))
+
+    def _session(self, path: str, key: str, kind: str, size: int) -> tuple[str, str, dict[str, str]]:
+        """Begin a resumable upload: path, key and query of where its bytes go."""
+        sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
+        sent["content-type"] = "application/json"
+        query = {"uploadType": "resumable", "name": key}
+        response = self._send("POST", path, key, query, sent, b"{}", ok=(200, 201))
+        response.read()
+        where = urlsplit(response.headers.get("location", ""))
+        if not where.query:
+            raise StoreUnavailable("the store gave the upload no place", path=self._said(key))
+        query = {
+            unquote(name): unquote(value.replace("+", "%20"))
+            for name, _, value in (part.partition("=") for part in where.query.split("&"))
+        }
+        query.pop("userProject", None)
+        return where.path.removeprefix(self._base), key, query
+
+    def same_objects(self, other: Store) -> bool:
+        return isinstance(other, GsStore) and (self._origin, self._bucket) == (other._origin, other._bucket)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._send("DELETE", self._object(key), key, ok=(200, 204, 404)).close()
+
+
+def _quoted(key: str) -> str:
+    return quote(key.encode("utf-8", "surrogatepass"), safe="")
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _info_of(item: Mapping[str, Any]) -> ObjectInfo:
+    """What a resource says ("Objects", Cloud Storage JSON API reference).
+
+    Its MD5 stands in the ETag's place, as in the XML API: so the bytes of a file can be compared before it is fetched.
+    Composite objects have none.
+    """
+    md5 = digest_in(str(item.get("md5Hash") or ""), 16)
+    crc32c = digest_in(str(item.get("crc32c") or ""), 4)
+    size = str(item.get("size", ""))
+    return ObjectInfo(
+        str(item.get("name", "")),
+        int(size) if size.isdigit() else -1,
+        etag=f'"{md5}"' if md5 else str(item.get("etag") or ""),
+        modified=iso_time(item.get("updated")),
+        version=str(item.get("generation") or ""),
+        checksums={"crc32c": crc32c} if crc32c else {},
+    )

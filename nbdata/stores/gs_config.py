@@ -1,0 +1,113 @@
+"""Where ``gs://`` is and who asks there: storage options by gcsfs's names, and the client's environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from nbdata.errors import BadOption
+from nbdata.operation import Context, suggest
+from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.proxies import authorities_in, proxy_for
+
+__all__ = ["GsConfig", "gs_config"]
+
+_OPTIONS = ["token", "anon", "endpoint_url", "project", "requester_pays", "verify"]
+# Options that gcsfs knows and that change nothing here.
+_IGNORED = {
+    "access", "consistency", "cache_timeout", "secure_serialize", "check_connection", "default_location",
+    "version_aware", "asynchronous", "loop", "callback_timeout", "block_size", "default_block_size",
+    "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache", "timeout", "session_kwargs",
+}  # fmt: skip
+_ENDPOINT = "https://storage.googleapis.com"
+
+
+@dataclass(frozen=True)
+class GsConfig:
+    """All that decides where requests go and what goes along with them."""
+
+    endpoint: str
+    tokens: TokenSource = field(repr=False)
+    user_project: str = ""
+    proxy: str = field(default="", repr=False)
+    ca: str = ""
+    verify: bool = True
+
+
+def gs_config(context: Context) -> GsConfig:
+    """The configuration for ``gs://`` in a client's context; storage options win over fsspec's configuration.
+
+    Without a `token` option, credentials are those that google-auth finds in the client's environment
+    (GOOGLE_APPLICATION_CREDENTIALS and so on). STORAGE_EMULATOR_HOST names another server, which is asked without any.
+
+    Raises
+    ------
+    BadOption
+        For an unknown storage option, or an endpoint that is no URL.
+    """
+    options: dict[str, Any] = {}
+    for layer in (context.fsspec_conf.get("gcs"), context.fsspec_conf.get("gs"), context.storage_options):
+        options |= layer if isinstance(layer, dict) else {}
+    for name in options:
+        if name not in _OPTIONS and name not in _IGNORED:
+            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+    emulator = context.env.get("STORAGE_EMULATOR_HOST", "")
+    endpoint = str(options.get("endpoint_url") or emulator or _ENDPOINT)
+    if "://" not in endpoint:
+        endpoint = f"http://{endpoint}"
+    parts = urlsplit(endpoint)
+    try:
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise BadOption(
+            f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"
+        )
+    pays = options.get("requester_pays", False)
+    project = options.get("project")
+    if isinstance(pays, str) and pays.lower() not in ("true", "false"):
+        project, pays = pays, True  # gcsfs takes the name of the project that pays here
+    pays = pays is True or str(pays).lower() == "true"
+    if pays and not project:
+        raise BadOption("requester_pays needs the project that pays", remedy="Give --option project=NAME too")
+    verify, ca = options.get("verify", True), authorities_in(context.env)
+    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
+        ca, verify = verify, True
+    return GsConfig(
+        endpoint,
+        _tokens(options, context, emulated=bool(emulator) and not options.get("endpoint_url")),
+        str(project) if pays else "",
+        proxy_for(endpoint, context.env),
+        ca,
+        str(verify).lower() == "true",
+    )
+
+
+def _tokens(options: dict[str, Any], context: Context, *, emulated: bool) -> TokenSource:
+    token = options.get("token")
+    if token in ("anon",) or str(options.get("anon", "")).lower() in ("1", "true", "yes"):
+        return FixedToken("", "nobody (anonymous)")
+    if token is None and emulated:
+        return FixedToken("", "nobody (an emulator)")
+    if isinstance(token, dict):
+        return AskedToken("google_session", token, context.env, "storage options")
+    if token in (None, "google_default", "cloud"):
+        source = "the environment (GOOGLE_APPLICATION_CREDENTIALS, gcloud's login, or this machine's account)"
+        return AskedToken("google_session", None, context.env, source)
+    if token in ("cache", "browser"):
+        raise BadOption(
+            f"token: {token!r} asks at a browser, which nbdata does not",
+            remedy="Log in with gcloud auth application-default login, or name a file of credentials",
+        )
+    path = os.path.join(context.cwd, os.path.expanduser(str(token)))
+    if os.path.isfile(path):
+        return AskedToken("google_session", path, context.env, f"the file {token}")
+    text = str(token)
+    if text.endswith(".json") or "/" in text or not text.isascii() or any(c.isspace() for c in text):
+        raise BadOption(
+            "token: there is no such file", expected="a file of credentials, an access token, or anon"
+        )
+    return FixedToken(text, "storage options")

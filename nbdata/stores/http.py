@@ -1,0 +1,382 @@
+"""http and https as a store that is only read: any server, with or without ranges, validators and lengths.
+
+Keys are paths without their escapes; the query of the place goes along with every request, so that a signed URL
+or a token of a folder holds for what lies below it. It is a secret, and is never shown.
+
+A folder is listed from its index page, as Apache, nginx or ``python -m http.server`` make one: the links that lead
+below it. The size and the validator of each file are asked of the file itself, since such pages round both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import (
+    ResponseBody,
+    digest_in,
+    goog_hashes,
+    http_time,
+    refuse_another,
+    refused,
+    start_of,
+    total_of,
+)
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.http1 import Origin, Response
+from nbdata.stores.http_config import HttpConfig
+from nbdata.stores.index_page import links_below
+from nbdata.stores.pools import pool_of
+from nbdata.stores.proxies import proxy_for
+
+__all__ = ["HttpStore", "key_of"]
+
+_REDIRECTS, _REDIRECTED = 10, (301, 302, 303, 307, 308)
+# Answers of servers that know GET, and not HEAD.
+_NO_HEAD = (400, 401, 403, 405, 406, 500, 501)
+# What is read of an index page, in bytes; how deep folders may lie, and how many there may be: a server may
+# make up both without end.
+_PAGE, _DEPTH, _FOLDERS = 16 << 20, 64, 100_000
+# Files that are asked about at a time, and ahead of who reads the listing.
+_ASKING, _AHEAD = 8, 64
+# What is left of a path or query as it was written: all that may stand there, and escapes.
+_PATH, _QUERY = "/-_.~!$&'()*+,;=:@%[]", "/-_.~!$&'()*+,;=:@%[]?"
+# Files whose encoding servers tell as if they had applied it themselves.
+_PACKED = (".gz", ".tgz", ".z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".svgz", ".br")
+
+
+class _Url(NamedTuple):
+    """Where one request goes; `target` holds path and query."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def server(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+class HttpStore(Store):
+    """What a server has, at one origin and with one query.
+
+    Parameters
+    ----------
+    url : str
+        A URL of the server; its path is kept as it is spelled, for servers to which that matters.
+    config : HttpConfig
+    stop : Stop, optional
+        Ends blocking calls.
+    """
+
+    read_only = True
+    lists_by_page = True
+
+    def __init__(self, url: str, config: HttpConfig, *, stop: Stop | None = None) -> None:
+        self._config, self._stop = config, stop
+        given = _parsed(url)
+        self._server = given.server
+        self._query = given.target.partition("?")[2]
+        self._spelled = {key_of(url): given.path}
+        self._object = ""  # the key that `head` found last: nothing is below it
+        self.name = str(self._origin(given))
+
+    def _origin(self, url: _Url) -> Origin:
+        proxy = proxy_for(f"{url.scheme}://{url.host}:{url.port}", self._config.env)
+        return Origin(*url.server, proxy, self._config.ca, self._config.verify)
+
+    def _said(self, key: str) -> str:
+        return f"{self.name}/{key}"
+
+    # -- one request --------------------------------------------------------------------------
+
+    def _send(self, method: str, key: str, headers: Mapping[str, str] | None = None) -> tuple[Response, _Url]:
+        """The answer that redirects lead to, and whose it is."""
+        path = self._spelled.get(key) or "/" + quote(key, safe="/-_.~", errors="surrogateescape")
+        url = _Url(*self._server, f"{path}?{self._query}" if self._query else path)
+        for _ in range(_REDIRECTS + 1):
+            response = self._exchange(method, url, headers or {})
+            where = response.headers.get("location", "")
+            if response.status not in _REDIRECTED or not where:
+                return response, url
+            response.close()
+            url = self._redirected(url, where, key)
+        raise StoreUnavailable("the server redirects without end", path=self._said(key))
+
+    def _redirected(self, url: _Url, where: str, key: str) -> _Url:
+        try:
+            return _parsed(urljoin(f"{Origin(*url.server)}{url.target}", where))
+        except BadOption:  # where it leads may hold a signature, so it is not shown
+            raise StoreUnavailable(
+                "the server redirects to what is no http address", path=self._said(key)
+            ) from None
+
+    def _exchange(self, method: str, url: _Url, headers: Mapping[str, str]) -> Response:
+        origin, own = self._origin(url), url.server == self._server
+        # What was given for this server is told to no other.
+        sent = dict(self._config.headers) if own else {}
+        sent |= {"host": origin.netloc, "accept-encoding": "identity", "accept": "*/*", **headers}
+        sent.setdefault("user-agent", "nbdata")
+        if own and self._config.authorization:
+            sent["authorization"] = self._config.authorization
+        identity = (self._config.authorization, self._config.headers) if own else None
+        return pool_of(origin, identity).request(method, url.target, sent, stop=self._stop)
+
+    def _error(self, response: Response, key: str) -> NbdataError:
+        response.close()
+        remedy = "Give user and password (http://user:password@host/, or --option username=… password=env:…)"
+        if self._query:
+            remedy = "The signature in the URL may have expired, or be for something else: get a new one"
+        elif self._config.authorization:
+            remedy = "Check user and password, or the token"
+        source = "the query of the URL" if self._query else self._config.source
+        return refused(
+            response.status, response.headers, path=self._said(key), identity=source, remedy=remedy
+        )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def head(self, key: str) -> ObjectInfo:
+        if not key or key.endswith("/"):
+            raise NotFound("a folder, not an object", path=self._said(key), details={"folder": True})
+        info = None if self._query else self._head(key)  # signatures are mostly for GET alone
+        if info is None:
+            info = self._head_by_get(key)
+        self._object = key
+        return info
+
+    def _head(self, key: str) -> ObjectInfo | None:
+        """What HEAD says; None if the server does not know it."""
+        response, url = self._send("HEAD", key)
+        response.close()
+        if response.status in _NO_HEAD:
+            return None
+        if response.status != 200:
+            raise self._error(response, key)
+        return self._info(key, response, url)
+
+    def _head_by_get(self, key: str) -> ObjectInfo:
+        response, url = self._send("GET", key, {"range": "bytes=0-0"})
+        try:
+            if response.status == 416 and total_of(response) in (0, -1):
+                return ObjectInfo(key, 0, etag=response.headers.get("etag", ""))
+            if response.status not in (200, 206):
+                raise self._error(response, key)
+            return self._info(key, response, url)
+        finally:
+            response.close()
+
+    def read(
+        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
+    ) -> ResponseBody:
+        headers = {}
+        ranged = start > 0 or end is not None
+        if end is not None and end <= start:
+            return self._nothing(key, start, match)
+        if ranged:
+            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if match is not None and match.etag.startswith('"'):
+            headers["if-match"] = match.etag
+        response, url = self._send("GET", key, headers)
+        if response.status == 416 and ranged:
+            response.close()
+            return self._nothing(key, start, match)
+        if response.status not in ((200, 206) if ranged else (200,)):
+            error = self._error(response, key)
+            if isinstance(error, NotFound) and match is not None:
+                raise SourceChanged(
+                    "the object vanished after it was listed", path=self._said(key)
+                ) from error
+            raise error
+        try:
+            info = self._info(key, response, url)
+            refuse_another(self._said(key), info, match)
+        except NbdataError:
+            response.close()
+            raise
+        return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
+
+    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
+        """The empty body of a range beyond the end."""
+        info = self.head(key)
+        refuse_another(self._said(key), info, match)
+        return ResponseBody(None, info, start)
+
+    def _info(self, key: str, response: Response, url: _Url) -> ObjectInfo:
+        headers = response.headers
+        asked = self._spelled.get(key) or "/" + quote(key, safe="/-_.~", errors="surrogateescape")
+        if url.path == asked + "/" or (url.path.endswith("/") and unquote(url.path) == f"/{key}/"):
+            raise NotFound("a folder, not an object", path=self._said(key), details={"folder": True})
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        # Apache calls what a .gz file is its encoding; then the bytes are those of the file.
+        if encoding not in ("identity", "") and not key.lower().endswith(_PACKED):
+            raise NbdataError(
+                f"the server sends it compressed ({encoding[:20]}), although it was asked not to",
+                path=self._said(key),
+                remedy="Take it by the store's own protocol (s3://, gs:// …), which gives the bytes that are kept",
+            )
+        return ObjectInfo(
+            key,
+            total_of(response),
+            etag=headers.get("etag", ""),
+            modified=http_time(headers.get("last-modified")),
+            checksums=_checksums(response),
+            # Servers make ETags as they like; that of S3 is a digest, and it says so itself.
+            encrypted="x-amz-request-id" not in headers
+            or "x-amz-server-side-encryption-customer-algorithm" in headers
+            or headers.get("x-amz-server-side-encryption", "").startswith("aws:kms"),
+        )
+
+    # -- listing ------------------------------------------------------------------------------
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        folder, slash, start = prefix.rpartition("/")
+        if folder and folder == self._object:
+            return
+        with ThreadPoolExecutor(_ASKING, thread_name_prefix="http-head") as asking:
+            for info in self._walk(folder + slash, start, [0], 0, asking):
+                if info.key > after:
+                    yield info
+
+    def _walk(
+        self, folder: str, start: str, folders: _Count, depth: int, asking: ThreadPoolExecutor
+    ) -> Iterator[ObjectInfo]:
+        """What lies below a folder, in the order of keys, as its pages have it."""
+        folders[0] += 1
+        if depth > _DEPTH or folders[0] > _FOLDERS:
+            raise BadOption(
+                "the server's folders have no end",
+                path=self._said(folder),
+                expected=f"at most {_DEPTH} below each other and {_FOLDERS:,} in all",
+                remedy="Name what is wanted with --files-from FILE",
+            )
+        found = self._page(folder)
+        names = sorted(name for name in found or () if name.startswith(start))
+        for at in range(0, len(names), _AHEAD):
+            some = names[at : at + _AHEAD]
+            for name, info in zip(some, asking.map(lambda n: self._look(folder + n), some), strict=True):
+                if info is not None:
+                    yield info
+                else:
+                    yield from self._walk(f"{folder}{name.rstrip('/')}/", "", folders, depth + 1, asking)
+
+    def _look(self, key: str) -> ObjectInfo | None:
+        """What a link leads to: an object, or None for a folder."""
+        if key.endswith("/"):
+            return None
+        try:
+            return self.head(key)
+        except StoreUnavailable:
+            raise
+        except NbdataError as error:
+            # A link that leads nowhere is named when it is fetched; it does not end the listing.
+            return None if error.details.get("folder") else ObjectInfo(key, -1)
+
+    def _page(self, folder: str) -> set[str] | None:
+        """The names that the index page of a folder links to, folders with a slash; None if there is no folder."""
+        response, url = self._send("GET", folder)
+        if response.status in (404, 410):
+            response.close()
+            return None
+        if response.status != 200:
+            raise self._error(response, folder)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in ("text/html", "application/xhtml+xml"):
+            response.close()
+            raise BadOption(
+                "the server has no index page of this folder",
+                path=self._said(folder),
+                expected="text/html",
+                got=kind or "no content type",
+                remedy="Name the objects with --files-from FILE, or a single one without a slash at the end",
+            )
+        page = response.read(limit=_PAGE).decode("utf-8", "replace")
+        return links_below(page, f"{Origin(*url.server)}{url.path}")
+
+    def is_folder(self, key: str) -> bool:
+        return self._page(key) is not None
+
+    def same_objects(self, other: Store) -> bool:
+        return isinstance(other, HttpStore) and (self._server, self._query) == (other._server, other._query)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def _refused(self) -> BadOption:
+        return BadOption(
+            f"{self.name} can only be read",
+            remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
+        )
+
+    def write(
+        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        raise self._refused()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise self._refused()
+
+
+# Inside the class `list` is the method.
+_Count = list[int]
+
+
+def key_of(url: str) -> str:
+    """The key that a URL names: its path without escapes, but for an escaped slash, which is of a name."""
+    path = urlsplit(url).path.lstrip("/")
+    return "/".join(
+        unquote(part, errors="surrogateescape") if "%2f" not in part.lower() else part
+        for part in path.split("/")
+    )
+
+
+def _parsed(url: str) -> _Url:
+    """A URL ready to be asked for; BadOption if it is none of http."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadOption("this is no http address", expected="http://host/path or https://host/path")
+    path = quote(parts.path or "/", safe=_PATH, errors="surrogateescape")
+    query = quote(parts.query, safe=_QUERY, errors="surrogateescape")
+    return _Url(
+        parts.scheme,
+        parts.hostname,
+        port or (443 if parts.scheme == "https" else 80),
+        f"{path}?{query}" if query else path,
+    )
+
+
+def _checksums(response: Response) -> dict[str, str]:
+    """The digests of the whole object that an answer tells.
+
+    ``Repr-Digest`` is of RFC 9530, ``Digest`` of RFC 3230, ``Content-MD5`` of RFC 1864, the others of Google's, Azure's
+    and Amazon's stores.
+    """
+    headers = response.headers
+    found = goog_hashes(headers.get("x-goog-hash", ""))
+    for field in ("digest", "repr-digest"):
+        for part in headers.get(field, "").split(","):
+            name, _, value = part.strip().partition("=")
+            digest = digest_in(value.strip().strip(":"), 32)
+            if name.strip().lower() == "sha-256" and digest:
+                found["sha256"] = digest
+    whole = headers.get("x-ms-blob-content-md5", "")
+    if response.status == 200:  # of a range it is that of the range
+        whole = whole or headers.get("content-md5", "")
+    if digest := digest_in(whole, 16):
+        found["md5"] = digest
+    if headers.get("x-amz-checksum-type", "FULL_OBJECT") == "FULL_OBJECT":
+        for name, size in (("sha256", 32), ("sha1", 20), ("crc32c", 4)):
+            if digest := digest_in(headers.get(f"x-amz-checksum-{name}", ""), size):
+                found[name] = digest
+    return found

@@ -1,0 +1,104 @@
+"""Who asks an http server, and whom it trusts: from the URL, storage options and the client's environment."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from nbdata.errors import BadOption
+from nbdata.operation import Context, suggest
+from nbdata.stores.proxies import authorities_in
+
+__all__ = ["HttpConfig", "http_config"]
+
+_OPTIONS = ["username", "password", "token", "headers", "verify", "client_kwargs"]
+# Options of fsspec's file system that change nothing here.
+_IGNORED = {
+    "simple_links", "block_size", "same_scheme", "size_policy", "cache_type", "cache_options", "asynchronous", "loop",
+    "get_client", "encoded", "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache",
+}  # fmt: skip
+_NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[^\x00-\x1f\x7f]*")
+
+
+@dataclass(frozen=True)
+class HttpConfig:
+    """What goes along with requests to the server that was named, and to no other.
+
+    Attributes
+    ----------
+    authorization : str
+        The header, or ''.
+    headers : tuple of (str, str)
+        Further ones, names in lower case.
+    source : str
+        Where user and password came from, for people.
+    env : mapping
+        The client's environment, which names proxies.
+    """
+
+    authorization: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    source: str = "nobody (anonymous)"
+    ca: str = ""
+    verify: bool = True
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def http_config(url: str, context: Context) -> HttpConfig:
+    """The configuration for a URL in a client's context; what the URL itself says wins.
+
+    Raises
+    ------
+    BadOption
+        For an unknown storage option, or a header that would break the request.
+    """
+    options: dict[str, Any] = {}
+    for layer in (context.fsspec_conf.get("http"), context.fsspec_conf.get("https"), context.storage_options):
+        options |= layer if isinstance(layer, dict) else {}
+    for name in options:
+        if name not in _OPTIONS and name not in _IGNORED:
+            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+    client = options.get("client_kwargs")
+    headers = dict(client.get("headers") or {}) if isinstance(client, dict) else {}
+    given = options.get("headers")
+    if given is not None and not isinstance(given, dict):
+        raise BadOption(
+            "headers: this is no mapping of names to values", remedy="Give it in Python, as a dict"
+        )
+    headers = {str(name).lower(): str(value) for name, value in {**headers, **(given or {})}.items()}
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value) or not value.isascii():
+            raise BadOption(f"headers: {name!r} cannot be sent", expected="one line of ASCII")
+    parts = urlsplit(url)
+    user, password, source = parts.username, parts.password, "the URL"
+    if user is None and options.get("username"):
+        user, password, source = options["username"], options.get("password"), "storage options"
+    elif user is not None:
+        user, password = unquote(user), unquote(password or "")
+    authorization = headers.pop("authorization", "")
+    if authorization:
+        source = "storage options" if user is None else source
+    if user is not None:
+        authorization = "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()
+    elif options.get("token"):
+        authorization, source = f"Bearer {options['token']}", "storage options"
+        if not _VALUE.fullmatch(authorization) or not authorization.isascii():
+            raise BadOption("token: this cannot be sent", expected="one line of ASCII")
+    ca, verify = authorities_in(context.env), options.get("verify", True)
+    if isinstance(verify, str):
+        if verify.lower() in ("true", "false"):
+            verify = verify.lower() == "true"
+        else:
+            ca, verify = verify, True
+    return HttpConfig(
+        authorization,
+        tuple(sorted(headers.items())),
+        source if authorization else "nobody (anonymous)",
+        ca,
+        bool(verify),
+        context.env,
+    )

@@ -1,0 +1,133 @@
+"""What Tab offers: options and their choices, local paths, and places in stores, for a line typed so far.
+
+The notebook and the shells share it. Stores are asked through the host, so that the agent's connections and memory
+serve all, and never for longer than somebody would wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+
+from nbdata.errors import NbdataError
+from nbdata.operation import Operation, Option, options_of, slots
+from nbdata.paths import is_url
+from nbdata.verbs.complete import Complete
+from nbdata.verbs.parsing import face_options, flag_of, pairs
+
+__all__ = ["completions", "split_line"]
+
+# Seconds for which a store is waited for; an answer that comes later is there for the next Tab.
+_PATIENCE = 1.0
+# Names in a local folder that are looked at.
+_LOOKED_AT = 5000
+
+
+def completions(
+    cls: type[Operation],
+    words: Sequence[str],
+    current: str,
+    *,
+    extra: Mapping[str, Option],
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """What the word that is being typed may become.
+
+    Parameters
+    ----------
+    cls : type
+        The verb.
+    words : sequence of str
+        The words before, without the verb.
+    current : str
+        What is there of the word; may be empty.
+    extra : dict
+        Options that this face has beside the common ones.
+    """
+    flags = {
+        flag_of(name): declared
+        for name, (_, declared) in options_of(cls).items()
+        if not declared.positional and declared.kind != "object"
+    }
+    flags |= {flag_of(name): declared for name, declared in face_options(cls, extra).items()}
+    short = {f"-{declared.short}": declared for declared in flags.values() if declared.short}
+    before = words[-1] if words else ""
+    flag, equals, value = current.partition("=")
+    if equals and flag in flags:
+        return [f"{flag}={found}" for found in _values(flags[flag], value)]
+    waiting = flags.get(before) or short.get(before)
+    if waiting is not None and waiting.kind != "flag":
+        return _values(waiting, current)
+    if current.startswith("-"):
+        used = {word.partition("=")[0] for word in words}
+        again = ("texts", "pairs")
+        return sorted(
+            f for f, o in flags.items() if f.startswith(current) and (f not in used or o.kind in again)
+        )
+    if is_url(current):
+        return _remote(current, _storage_options(words, env))
+    return _local(current)
+
+
+def split_line(line: str) -> tuple[list[str], str]:
+    """The words of a line that are whole, and the one that is being typed, without an open quote."""
+    lexer = shlex.shlex(line, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words = list[str]()
+    try:
+        words.extend(lexer)
+    except ValueError:  # an open quote: what is behind it is being typed
+        return words, str(lexer.token)
+    if not words or line[-1].isspace():
+        return words, ""
+    return words[:-1], words[-1]
+
+
+def _values(declared: Option, value: str) -> list[str]:
+    if declared.choices:
+        return [choice for choice in declared.choices if choice.startswith(value)]
+    return _local(value) if declared.kind in ("path", "place") else []
+
+
+def _local(text: str) -> list[str]:
+    """Files and folders that begin so; hidden ones only for who types the dot."""
+    folder, name = os.path.split(text)
+    base = text[: len(text) - len(name)]
+    found = []
+    with contextlib.suppress(OSError), os.scandir(os.path.expanduser(folder) or ".") as entries:
+        for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
+            if entry.name.startswith(name) and (name or not entry.name.startswith(".")):
+                found.append(base + entry.name + "/" * entry.is_dir())
+    return sorted(found)
+
+
+def _storage_options(words: Sequence[str], env: Mapping[str, str] | None) -> dict[str, object]:
+    """The ``--option`` words of the line, as far as they are whole."""
+    said = [value for word, value in itertools.pairwise(words) if word == "--option"]
+    said += [word.partition("=")[2] for word in words if word.startswith("--option=")]
+    with contextlib.suppress(NbdataError):
+        return pairs(said, env)
+    return {}
+
+
+def _remote(prefix: str, storage_options: dict[str, object]) -> list[str]:
+    """Places that begin so; nothing if the store is slow or refuses: Tab is no place for errors."""
+    answer: queue.Queue[list[str]] = queue.Queue()
+
+    def ask() -> None:
+        places: list[str] = []
+        with contextlib.suppress(NbdataError):
+            asked = Complete(prefix=prefix, storage_options=storage_options or None)
+            places = slots.host().submit(asked, background=False).wait().details["places"]
+        answer.put(places)
+
+    threading.Thread(target=ask, name="nbdata-complete", daemon=True).start()
+    try:
+        return answer.get(timeout=_PATIENCE)
+    except queue.Empty:
+        return []

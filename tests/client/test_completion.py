@@ -1,0 +1,163 @@
+"""Tab: options, choices, local paths and places in a store; in the words of a line, in bash, and in a kernel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.verbs import VERBS
+from nbdata.verbs.completion import completions, split_line
+from tests.conftest import client_of
+from tests.engine.test_cache_stream import Put
+from tests.kernel import Kernel
+
+
+def offered(verb: str, line: str) -> list[str]:
+    words, current = split_line(line)
+    return completions(VERBS[verb], words, current, extra={})
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "current"),
+    [
+        ("", [], ""),
+        ("a ", ["a"], ""),
+        ("a b", ["a"], "b"),
+        ("'a b' c", ["a b"], "c"),
+        ("'a b", [], "a b"),
+        ('x "', ["x"], ""),
+        ("a\\ b", [], "a b"),
+        ("# c", ["#"], "c"),
+    ],
+)
+def test_a_line_is_cut_into_whole_words_and_the_one_that_is_typed(
+    line: str, words: list[str], current: str
+) -> None:
+    assert split_line(line) == (words, current)
+
+
+def test_options_choices_and_what_was_said_already() -> None:
+    assert offered("pull", "--over") == ["--overwrite"]
+    assert "--dry-run" in offered("pull", "s3://b/x y --d")
+    assert offered("pull", "--overwrite ") == ["changed", "always", "never"]
+    assert offered("pull", "--verify=m") == ["--verify=md5"]
+    assert offered("pull", "--delete --del") == []
+    assert offered("pull", "--include a --incl") == ["--include"]
+    assert offered("pull", "--max-bytes ") == []
+    assert "--background" not in offered("quota", "-")
+
+
+def test_local_paths_hide_what_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("data/x", "data set/x", "datum", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert offered("push", "dat") == ["data set/", "data/", "datum"]
+    assert offered("push", "'data s") == ["data set/"]
+    assert offered("push", "") == ["data set/", "data/", "datum"]
+    assert offered("push", ".h") == [".hidden"]
+    assert offered("push", "~/da") == ["~/data set/", "~/data/", "~/datum"]
+    assert offered("pull", "--files-from dat") == ["data set/", "data/", "datum"]
+    assert offered("push", "nowhere/x") == []
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_places_in_a_store_no_deeper_than_the_next_slash(
+    put: Put, bucket: str, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    put({"train/1/a": b"", "train/2/b": b"", "train.txt": b"", "test/x": b"", "with space/y": b""})
+    nbdata.quota(quiet=True)  # so that an agent is there: its start is no part of a Tab
+    assert offered("pull", f"s3://{bucket}/t") == [
+        f"s3://{bucket}/test/",
+        f"s3://{bucket}/train.txt",
+        f"s3://{bucket}/train/",
+    ]
+    assert offered("pull", f"s3://{bucket}/train/") == [f"s3://{bucket}/train/1/", f"s3://{bucket}/train/2/"]
+    assert offered("pull", f"'s3://{bucket}/with") == [f"s3://{bucket}/with space/"]
+    assert offered("pull", f"s3://{bucket[:-1]}") == [f"s3://{bucket}/"]
+    assert offered("pull", f"s3://{bucket}/none") == []
+    assert offered("pull", "s3://no-such-bucket/x") == []
+    assert all(job.verb != "complete" for job in nbdata.transfers())
+
+
+def test_an_answer_is_remembered_for_a_moment(put: Put, bucket: str, s3: EmbeddedServer) -> None:
+    put({"first": b""})
+    nbdata.quota(quiet=True)
+    assert offered("pull", f"s3://{bucket}/") == [f"s3://{bucket}/first"]
+    client = client_of(s3)
+    client.delete_object(Bucket=bucket, Key="first")
+    assert offered("pull", f"s3://{bucket}/") == [f"s3://{bucket}/first"]
+    monkey = offered("pull", f"s3://{bucket}/ --option anon=true s3://{bucket}/")
+    assert monkey != [f"s3://{bucket}/first"], "another identity gets no answer of ours"
+
+
+def test_a_store_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    began = time.monotonic()
+    assert offered("pull", "s3://bucket/x") == []
+    assert time.monotonic() - began < 5
+
+
+def in_bash(line: str, cwd: Path) -> list[str]:
+    """What bash would offer for a line."""
+    script = f"""
+        shopt -s expand_aliases
+        nbdata() {{ "{sys.executable}" -c 'from nbdata.cli import main; raise SystemExit(main())' "$@"; }}
+        export -f nbdata
+        eval "$(nbdata completion bash)"
+        COMP_LINE={line!r} COMP_POINT=${{#COMP_LINE}}
+        compopt() {{ :; }}
+        _nbdata
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    run = subprocess.run(
+        ["bash", "-c", script], cwd=cwd, env=os.environ, capture_output=True, text=True, check=True
+    )
+    return run.stdout.split("\n")[:-1]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_verbs_options_and_places(put: Put, bucket: str, tmp_path: Path) -> None:
+    put({"folder/x": b""})
+    nbdata.quota(quiet=True)
+    (tmp_path / "a file").touch()
+    assert in_bash("nbdata pu", tmp_path) == ["pull", "push"]
+    assert in_bash("nbdata agent st", tmp_path) == ["status", "stop"]
+    assert in_bash("nbdata pull --jso", tmp_path) == ["--json"]
+    assert in_bash("nbdata pull --verify=sh", tmp_path) == ["sha256"]
+    assert in_bash(f"nbdata pull s3://{bucket}/f", tmp_path) == [f"//{bucket}/folder/"]
+    assert in_bash("nbdata push 'a", tmp_path) == ["a file"]
+
+
+def test_a_kernel_completes_magics_with_and_without_a_name_before(
+    kernel: Kernel, put: Put, bucket: str
+) -> None:
+    put({"folder/x": b"", "folder/y": b""})
+    kernel.run("%quota -q")
+
+    def complete(code: str) -> list[str]:
+        reply = kernel.client.complete(code, len(code), reply=True, timeout=30)
+        content = reply["content"]
+        return sorted(code[: content["cursor_start"]] + match for match in content["matches"])
+
+    assert complete("%pull --over") == ["%pull --overwrite"]
+    assert complete("x = 1\nit = %cache_stream s --keep l") == ["x = 1\nit = %cache_stream s --keep lru"]
+    assert complete(f"%pull s3://{bucket}/fo") == [f"%pull s3://{bucket}/folder/"]
+    assert complete(f"%pull s3://{bucket}/folder/") == [
+        f"%pull s3://{bucket}/folder/x",
+        f"%pull s3://{bucket}/folder/y",
+    ]
+    assert complete("%%cache_stream --by fo") == ["%%cache_stream --by folder"]
+    assert not any("--overwrite" in found for found in complete("import o"))

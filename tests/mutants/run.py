@@ -1,0 +1,115 @@
+"""Take away one guard after the other, and see that a named test notices: ``make mutants``.
+
+Each ``NAME.patch`` here begins with what the guard is for (``Guard:``), the test that must fail without it (``Test:``,
+a file or one test of it), and whether it belongs to the short run (``Short:``). A patch that no longer applies is a
+failure too: the guard has moved, or is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+NEEDED = ("nbdata", "tests", "docs", "pyproject.toml", "README.md")
+
+
+@dataclass
+class Mutant:
+    """One patch."""
+
+    name: str
+    guard: str
+    test: str
+    short: bool
+
+    @classmethod
+    def of(cls, path: Path) -> Mutant:
+        """What the head of a patch says."""
+        head = dict(line.split(": ", 1) for line in path.read_text().partition("\n\n")[0].splitlines())
+        return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes")
+
+    @property
+    def patch(self) -> Path:
+        """Its file."""
+        return HERE / f"{self.name}.patch"
+
+
+def applied(tree: Path, mutant: Mutant, *options: str) -> bool:
+    """Whether its patch could be applied."""
+    command = ["git", "apply", "--recount", *options, str(mutant.patch)]
+    return subprocess.run(command, cwd=tree, check=False).returncode == 0
+
+
+def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
+    """The exit status of its test in this tree, and the end of what it said."""
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("NBDATA_TESTED", None)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:nbval",
+        mutant.test,
+    ]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout[-1500:] + done.stderr[-500:]
+
+
+def main() -> int:
+    """Run all mutants, the short ones, or some by name; 1 if one survives."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--short", action="store_true", help="only the quick ones; all must apply")
+    options = parser.parse_args()
+    mutants = [Mutant.of(path) for path in sorted(HERE.glob("*.patch"))]
+    wanted = [
+        m
+        for m in mutants
+        if (not options.names or m.name in options.names) and (m.short or not options.short)
+    ]
+    bad = 0
+    with tempfile.TemporaryDirectory(prefix="nbdata-mutants-") as name:
+        tree = Path(name)
+        for part in NEEDED:
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            else:
+                shutil.copy(source, tree / part)
+        for mutant in mutants:
+            if not applied(tree, mutant, "--check"):
+                print(f"{mutant.name}: the patch does not apply: the guard has moved, or is gone")
+                bad += 1
+        for mutant in wanted:
+            if not applied(tree, mutant):
+                continue
+            began = time.monotonic()
+            status, said = tested(tree, mutant)
+            assert applied(tree, mutant, "--reverse")
+            fallen = status == 1
+            bad += not fallen
+            verdict = "falls" if fallen else f"SURVIVES (pytest's status {status})\n{said}"
+            print(
+                f"{mutant.name}: {verdict}   [{mutant.guard}; {mutant.test}; {time.monotonic() - began:.0f} s]",
+                flush=True,
+            )
+    print(f"{len(mutants)} mutants, {len(wanted)} run, {bad} bad")
+    return 1 if bad or not wanted else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,99 @@
+"""The panel when disks are slow to answer, or an agent says what cannot be understood: the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbdata.client.agents import stop_all
+from nbdata.client.hosts import ChoosingHost
+from nbdata.client.launch import connect
+from nbdata.report import Snapshot
+from nbdata.server.disks import Disks
+from nbdata.server.feed import Feed
+from nbdata.server.workers import Workers
+from nbdata.verbs.probe import Probe
+
+
+class SlowDisks(Disks):
+    """Disks that do not answer before they are `freed`."""
+
+    def __init__(self, workers: Workers, root: str) -> None:
+        super().__init__(workers, root)
+        self.freed, self.looks = threading.Event(), 0
+
+    def _look(self) -> list[dict[str, Any]]:
+        self.looks += 1
+        self.freed.wait(30)
+        return [{"path": "/"}]
+
+
+def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Path) -> None:
+    async def ask() -> None:
+        workers = Workers()
+        disks = SlowDisks(workers, str(tmp_path))
+        browsers = [asyncio.ensure_future(disks.gauges()) for _ in range(8)]
+        try:
+            assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), 10) == "meanwhile"
+            browsers.pop().cancel()  # who leaves takes nothing from the others
+        finally:
+            disks.freed.set()
+        assert await asyncio.gather(*browsers) == [[{"path": "/"}]] * 7
+        assert disks.looks == 1
+
+    asyncio.run(ask())
+
+
+def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd: Any = "yesterday"
+    answers = [[Snapshot(id="1", verb="pull", created=odd)]]
+    monkeypatch.setattr(ChoosingHost, "look", lambda self: (answers.pop() if answers else [], False))
+
+    async def follow() -> None:
+        feed = Feed(Workers(), "/", {})
+        feed.start()
+        await asyncio.wait_for(feed.fresh(), 10)
+        assert "internal error" in feed.problem
+        await asyncio.wait_for(feed.fresh(), 10)
+        assert feed.problem == ""
+
+    asyncio.run(follow())
+
+
+def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted() -> None:
+    job = Probe(items=100_000, delay=50, tag="silent").start()
+    with connect() as connection:
+        agent = int(connection.ask({"do": "hello"})["pid"])
+
+    async def follow() -> None:
+        feed = Feed(Workers(), "/", {})
+        feed.start()
+
+        def state() -> str:
+            return next(str(shown["state"]) for shown in feed.jobs.values() if shown["id"] == job.id)
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                await feed.fresh()
+
+        with feed.watching():
+            await asyncio.wait_for(feed.fresh(), 30)
+            os.kill(agent, signal.SIGSTOP)
+            try:
+                await asyncio.wait_for(until(lambda: "does not answer" in feed.problem), 40)
+                assert state() in ("QUEUED", "PLANNING", "RUNNING")
+            finally:
+                os.kill(agent, signal.SIGCONT)
+            await asyncio.wait_for(until(lambda: feed.problem == ""), 40)
+            assert state() != "INTERRUPTED"
+            await asyncio.to_thread(stop_all, now=True)
+            await asyncio.wait_for(until(lambda: state() == "INTERRUPTED"), 40)
+
+    asyncio.run(follow())

@@ -1,0 +1,97 @@
+"""Emulators of Google's and Azure's stores, as processes on ports of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Seconds in which an emulator must answer, on a machine that is busy with other tests.
+_PATIENCE = 60
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(command: Callable[[int], list[str]], path: str, log: Path) -> Iterator[int]:
+    """A program that serves HTTP on the port it is told; yields the port once it answers."""
+    port = _free_port()
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command(port), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=log.parent, env=os.environ
+        )
+    try:
+        end = time.monotonic() + _PATIENCE
+        while not _answers(port, path):
+            assert process.poll() is None, log.read_text()[-2000:]
+            assert time.monotonic() < end, f"no answer within {_PATIENCE} s: {log.read_text()[-2000:]}"
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+# As it is, it answers one request after the other.
+_MANY_AT_ONCE = """
+import http.server
+http.server.HTTPServer = http.server.ThreadingHTTPServer
+from gcp_storage_emulator.__main__ import main
+main()
+"""
+
+
+def google(folder: Path) -> contextlib.AbstractContextManager[int]:
+    """gcp-storage-emulator, with a bucket named ``bucket``."""
+    options = ["start", "--host=127.0.0.1", "--in-memory", "--default-bucket=bucket", "--quiet"]
+    return running(
+        lambda port: [sys.executable, "-c", _MANY_AT_ONCE, *options, f"--port={port}"],
+        "/",
+        folder / "gcp-storage-emulator.log",
+    )
+
+
+def azurite() -> str:
+    """Where Azurite's blob service is; skips where there is none, which is a failure in CI."""
+    program = Path(sys.prefix, "lib/node_modules/azurite/dist/src/blob/main.js")
+    if not program.exists() or not shutil.which("node", path=f"{sys.prefix}/bin:{os.environ['PATH']}"):
+        pytest.skip("Azurite is not installed: make installs it beside the tests' packages")
+    return str(program)
+
+
+def azure(folder: Path) -> contextlib.AbstractContextManager[int]:
+    """Azurite, with the account that all of them have."""
+    node = shutil.which("node", path=f"{sys.prefix}/bin:{os.environ['PATH']}")
+    assert node
+    options = ["--blobHost", "127.0.0.1", "--location", str(folder), "--silent", "--skipApiVersionCheck"]
+    return running(
+        lambda port: [node, azurite(), *options, "--blobPort", str(port)], "/", folder / "azurite.log"
+    )

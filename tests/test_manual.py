@@ -1,0 +1,41 @@
+"""docs/verbs.md: every verb with all its options, from the declarations that the faces are made of."""
+
+from __future__ import annotations
+
+import pytest
+
+import nbdata
+from nbdata.cli import _EXAMPLES, _extra
+from nbdata.operation import options_of
+from nbdata.verbs import VERBS
+from nbdata.verbs.parsing import flag_of, help_text
+from tests.pages import same_page
+
+HEAD = """# The verbs
+
+Every verb with all its options, as `nbdata VERB --help` prints them. In a notebook the same words follow `%VERB`,
+with `-o NAME` in place of `--json`; in Python the options are keyword arguments with underscores (`max_bytes="4GB"`).
+"""
+
+
+def test_the_page_of_the_verbs_is_what_the_declarations_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    parts = [HEAD]
+    for verb, cls in VERBS.items():
+        parts.append(
+            f"\n## {verb}\n\n```\n{help_text(cls, f'nbdata {verb}', _extra(cls), _EXAMPLES.get(verb))}```\n"
+        )
+    same_page("verbs.md", "".join(parts))
+
+
+def test_every_option_is_explained_and_every_verb_has_examples() -> None:
+    for verb, cls in VERBS.items():
+        text = help_text(cls, f"nbdata {verb}", _extra(cls))
+        documentation = getattr(nbdata, verb).__doc__
+        assert cls.examples, verb
+        for name, (_, declared) in options_of(cls).items():
+            assert declared.help[0].isupper() or declared.choices, (verb, name)
+            assert declared.help.endswith("."), (verb, name)
+            assert f"\n{name} : " in documentation
+            if not declared.positional and declared.kind != "object":
+                assert flag_of(name) in text
