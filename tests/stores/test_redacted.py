@@ -45,27 +45,6 @@ def test_a_signed_url_is_fetched_and_its_signature_is_in_no_name(tmp_path: Path)
     assert [head.split()[1] for head in asked if b"Signature=SECRET" not in head] == []
 
 
-def test_signed_links_of_an_index_are_fetched_and_named_without_their_signatures(tmp_path: Path) -> None:
-    page = b'<a href="/set/a.bin?sig=SECRETa">a</a> <a href="/set/b.bin?sig=SECRETb">b</a>'
-
-    def handle(connection: socket.socket) -> None:
-        head = read_head(connection)
-        path = head.split()[1].decode() if head else ""
-        body = {
-            "/set": page,
-            "/set/": page,
-            "/set/a.bin?sig=SECRETa": b"a",
-            "/set/b.bin?sig=SECRETb": b"bb",
-        }.get(path)
-        answer = REFUSED if body is None else ok(body, "Connection: close")
-        connection.sendall(answer if head.startswith(b"GET") else answer[: answer.index(b"\r\n\r\n") + 4])
-
-    with serving(handle) as port:
-        report = nbdata.pull(f"http://127.0.0.1:{port}/set/", f"{tmp_path}/out/", quiet=True)
-    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == {"a.bin": b"a", "b.bin": b"bb"}
-    assert "SECRET" not in repr(report) + repr(list(report.rows))
-
-
 def test_a_proxy_that_is_no_url_is_refused_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
