@@ -73,8 +73,15 @@ _LOOKS = (
     ),
     ("bearer", re.compile(r"\b(bearer)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
     ("basic", re.compile(r"\b(basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
-    # user:password@ of a URL, but for these very words, which say how one is written
-    ("://", re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
+    # user:password@ of a URL, but for these very words, which say how one is written; and a token in the user's place
+    (
+        "://",
+        re.compile(
+            r"(\b[a-z][a-z0-9+.-]*://)(?!user:password@)[^\s/?#@\"'<>:]*:[^\s/?#@\"'<>]*@", re.IGNORECASE
+        ),
+        r"\1",
+    ),
+    ("://", re.compile(r"(\b(?:https?|ftps?)://)(?!user:password@)[^\s/?#@\"'<>]+@", re.IGNORECASE), r"\1"),
     ("akia", re.compile(r"\bAKIA[A-Z0-9]{16}\b"), _MARK),
     ("asia", re.compile(r"\bASIA[A-Z0-9]{16}\b"), _MARK),
 )

@@ -34,6 +34,8 @@ def test_a_place_is_shown_without_password_and_query(place: str, shown: str) -> 
         ("{'Authorization': 'AWS4-HMAC-SHA256 Credential=a/b'}", "{'Authorization': '…'}"),
         ("proxy-authorization: Basic dTpwdw==\r\nhost: h", "proxy-authorization: …\r\nhost: h"),
         ("ftp://user:word@host/x", "ftp://host/x"),
+        ("https://a-token@host/x", "https://host/x"),
+        ("abfs://container@account.host/x",) * 2,
         ("the key AKIAIOSFODNN7EXAMPLE is unknown", "the key … is unknown"),
         ("The authorization header is malformed; expecting 'eu-1'",) * 2,
         ("basic rules, signature of a function, s3://bucket/a@b",) * 2,
