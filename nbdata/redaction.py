@@ -154,6 +154,11 @@ def _secrets_in(value: Any, name: str) -> Iterator[str]:
         if is_secret_name(name):
             yield value
             yield value.partition(" ")[2]  # "Bearer …"
+            # "AccountName=…;AccountKey=…" of a connection string, "sv=…&sig=…" of a shared access signature
+            for part in re.split("[;&]", value):
+                inner, _, one = part.partition("=")
+                if is_secret_name(inner) or inner.lower() in ("accountkey", "sharedaccesssignature"):
+                    yield one
         yield from _secrets_of_url(value, proxy=name.lower().endswith("_proxy"))
 
 

@@ -51,7 +51,15 @@ def test_a_known_value_is_cut_out_however_it_is_written() -> None:
         {"client_kwargs": {"headers": {"X-Auth-Token": "Bearer kn0wn/va lue+1"}}, "region": "somewhere"}
     )
     remember_options({"HTTPS_PROXY": "http://user:un/escaped1@proxy:3128"})
+    remember_options(
+        {"AZURE_STORAGE_CONNECTION_STRING": "AccountName=open-account;AccountKey=c0nnected/key=="}
+    )
+    remember_options({"sas_token": "sv=2030-01-01&sig=s1gned%2Bvalue"})
+    assert scrub("open-account 2030-01-01") == "open-account 2030-01-01"
     for text in (
+        "c0nnected/key==",
+        "s1gned%2Bvalue",
+        "s1gned+value",
         "kn0wn/va lue+1",
         "kn0wn%2Fva%20lue%2B1",
         "kn0wn/va%20lue%2B1",

@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from nbdata.redaction import remember_options
+
 __all__ = ["EARLY", "ask"]
 
 #: Ask again this long before credentials expire, in seconds.
@@ -74,6 +76,7 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
             answer = {"error": f"no credentials came within {_LONGEST} seconds"}
         except ValueError:
             answer = {"error": f"{module} ended without an answer"}
+        remember_options(answer)
         expires = answer.get("expires")
         _answers[name] = (expires - EARLY if expires else time.time() + _KEPT, answer)
         return answer
