@@ -158,6 +158,7 @@ def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:
             "<a href='deep/er/x.txt'>x</a><a href='sub/'>s</a><a href='sub/y.txt'>y</a>",
             {"deep/er/x.txt", "sub/"},
         ),
+        ("<a href='x.csv?version=2'>x</a><a href='y.csv#part'>y</a>", {"y.csv"}),
         ("<a href='mailto:a@b'>x</a><a href='javascript:x()'>y</a><a>z</a><a href>w</a>", set()),
     ],
 )
