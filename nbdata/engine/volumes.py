@@ -17,7 +17,7 @@ from nbdata.archives.stream import Readable
 from nbdata.archives.volumes import choose_set, guess_format
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
-from nbdata.errors import BadOption, NotFound, StoreUnavailable
+from nbdata.errors import AccessDenied, BadOption, NotFound, StoreUnavailable
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, Location, ObjectInfo, Store
@@ -253,10 +253,15 @@ def _siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Objec
     """What lies in the folder and may be of one set with `name`."""
     prefix = folder + _NUMBER.sub("", name)
     found = {}
-    for info in listing(run.control, store, prefix):
-        run.control.checkpoint()
-        if "/" not in info.key[len(folder) :]:
-            found[info.key[len(folder) :]] = info
+    try:
+        for info in listing(run.control, store, prefix):
+            run.control.checkpoint()
+            if "/" not in info.key[len(folder) :]:
+                found[info.key[len(folder) :]] = info
+    except (AccessDenied, BadOption):
+        if not store.lists_by_page:
+            raise
+        return {}  # a web server that shows no folder: what was named is all there is
     return found
 
 

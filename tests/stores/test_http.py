@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import socket
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -230,6 +231,22 @@ def test_a_token_of_a_folder_goes_along_with_all_below_it(tmp_path: Path) -> Non
     with serving(each(answer)) as port:
         nbdata.pull(f"http://127.0.0.1:{port}/c/?sv=1&sig=SECRET", tmp_path / "out", quiet=True)
     assert files(tmp_path / "out") == {"x": b"/c/x"}
+
+
+def test_an_archive_behind_a_signed_url_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "member").write_bytes(b"content")
+    with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "member", "inside/member")
+    data = (tmp_path / "made.tar.gz").read_bytes()
+
+    def answer(head: str) -> bytes:
+        good = head.split()[1] == "/files/made.tar.gz?sig=a/b%2F" and head.startswith("GET")
+        return ok(data) if good else status(403)
+
+    with serving(each(answer)) as port:
+        url = f"http://127.0.0.1:{port}/files/made.tar.gz?sig=a/b%2F"
+        nbdata.untar_volumes(url, tmp_path / "out", quiet=True)
+    assert files(tmp_path / "out") == {"inside/member": b"content"}
 
 
 # -- redirects ------------------------------------------------------------------------------------
