@@ -46,7 +46,6 @@ class GsStore(Store):
     """
 
     flat = True
-    _page = 1000  # objects that one answer lists
 
     def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
         self.name = f"gs://{bucket}"
@@ -131,7 +130,7 @@ class GsStore(Store):
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         query = {
             "prefix": prefix,
-            "maxResults": str(self._page),
+            "maxResults": "1000",
             "fields": f"nextPageToken,items({_FIELDS})",
             "projection": "noAcl",
         }

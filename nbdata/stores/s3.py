@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import ResponseBody, http_time, iso_time, refuse_another, start_of
 from nbdata.stores.asked import EARLY
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
@@ -98,7 +98,11 @@ class S3Store(Store):
         """The aim, with an identity that is not about to expire if there is another."""
         identity = self._config.identity
         if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
-            self._renewed(identity)
+            try:
+                self._renewed(identity)
+            except AccessDenied:
+                if time.time() > identity.expires:
+                    raise
         return self._aimed
 
     def _renewed(self, old: Identity, refused: str = "") -> bool:
@@ -108,8 +112,8 @@ class S3Store(Store):
                 return self._config.identity != old
             if not refused and time.monotonic() < self._asked:
                 return False
-            config = self._renew(refused)
             self._asked = time.monotonic() + _ASK_AGAIN
+            config = self._renew(refused)
             if config.identity == old:
                 return False
             self._config = config

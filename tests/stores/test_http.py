@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import socket
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -158,6 +159,7 @@ def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:
             "<a href='deep/er/x.txt'>x</a><a href='sub/'>s</a><a href='sub/y.txt'>y</a>",
             {"deep/er/x.txt", "sub/"},
         ),
+        ("<a href='x.csv?version=2'>x</a><a href='y.csv#part'>y</a>", {"y.csv"}),
         ("<a href='mailto:a@b'>x</a><a href='javascript:x()'>y</a><a>z</a><a href>w</a>", set()),
     ],
 )
@@ -229,6 +231,22 @@ def test_a_token_of_a_folder_goes_along_with_all_below_it(tmp_path: Path) -> Non
     with serving(each(answer)) as port:
         nbdata.pull(f"http://127.0.0.1:{port}/c/?sv=1&sig=SECRET", tmp_path / "out", quiet=True)
     assert files(tmp_path / "out") == {"x": b"/c/x"}
+
+
+def test_an_archive_behind_a_signed_url_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "member").write_bytes(b"content")
+    with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "member", "inside/member")
+    data = (tmp_path / "made.tar.gz").read_bytes()
+
+    def answer(head: str) -> bytes:
+        good = head.split()[1] == "/files/made.tar.gz?sig=a/b%2F" and head.startswith("GET")
+        return ok(data) if good else status(403)
+
+    with serving(each(answer)) as port:
+        url = f"http://127.0.0.1:{port}/files/made.tar.gz?sig=a/b%2F"
+        nbdata.untar_volumes(url, tmp_path / "out", quiet=True)
+    assert files(tmp_path / "out") == {"inside/member": b"content"}
 
 
 # -- redirects ------------------------------------------------------------------------------------

@@ -166,6 +166,18 @@ def test_keys_that_are_about_to_expire_are_renewed_between_two_requests(
     assert ["AKIA2/" in head for head in made.heads] == [False, True]
 
 
+def test_keys_are_used_to_their_end_when_nobody_gives_new_ones(
+    cloud: tuple[Cloud, str], tmp_path: Path
+) -> None:
+    made, url = cloud
+    made.lasts = 200
+    env = container(url)
+    there = store(url, tmp_path, **env)
+    answer = made.answer
+    made.answer = lambda head: status(403) if "/container" in head else answer(head)  # type: ignore[method-assign]
+    assert there.read_bytes("x") == b"content"
+
+
 @pytest.mark.parametrize("body", [None, b"12345"])
 def test_keys_that_expire_too_early_are_renewed_when_they_are_refused(
     body: bytes | None, cloud: tuple[Cloud, str], tmp_path: Path
