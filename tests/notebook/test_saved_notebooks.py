@@ -118,7 +118,7 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
     _, finished, failed, interrupted, _, _, background = notebook.pages()
     assert "2 fetched; 3 B in" in finished
     assert "FAILED" in failed
-    assert re.search(r"failures object reason x .*expected 0000", failed)
+    assert re.search(r"what is not ok path expected got why mismatch x 0{16}… c4ca4238a0b92382…", failed)
     assert re.search(r"at \d\d:\d\d:\d\d: +interrupted +· \d+% · .* of 24\.0 MB · \d+/60 files", interrupted)
     assert "what was done is kept, and the same line continues" in interrupted
     assert "running" not in interrupted

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.errors import BadOption, StoreUnavailable
+from nbdata.errors import AccessDenied, BadOption, StoreUnavailable
 from nbdata.stores.http1 import Origin, Pool
 from tests.stores.certificates import self_signed
 from tests.stores.servers import answering, ok, read_head, serving
@@ -114,7 +114,8 @@ def _pump(one: socket.socket, other: socket.socket) -> None:
     "answer", [b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", b"", b"HTTP/1.1 404 200\r\n\r\n"]
 )
 def test_a_proxy_that_refuses_is_named(answer: bytes) -> None:
-    with serving(answering(answer)) as port, pytest.raises(StoreUnavailable, match="proxy"):
+    wanted = AccessDenied if b"407" in answer else StoreUnavailable
+    with serving(answering(answer)) as port, pytest.raises(wanted, match="proxy"):
         get(https(1, proxy=f"http://127.0.0.1:{port}"))
 
 
