@@ -59,6 +59,10 @@ def test_items_are_handed_out_once_and_a_lost_consumer_gives_its_items_back() ->
     job = HOST.submit(Probe(items=6, lease=True, tag="items"), background=True)
     consumer = job.items(credit=2)
     got = [next(consumer).number]
+    end = time.monotonic() + 20
+    while job.snapshot().files < 3:  # one in hand, one sent ahead, one that waits
+        assert time.monotonic() < end
+        time.sleep(0.01)
     consumer.close()  # its connection ends, and with it its lease
     got += [item.number for item in job.items()]
     assert sorted(got) == list(range(6))
