@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import special_kind
 from nbdata.transfer.index import Record
 from nbdata.transfer.partials import validator
 
@@ -37,6 +38,8 @@ def decide_pull(
         return Decision("fetch")
     if stat.S_ISDIR(local.st_mode):
         return Decision("conflict", "a folder stands where the file is to be")
+    if kind := special_kind(local.st_mode):
+        return Decision("conflict", f"a {kind} stands where the file is to be")
     if overwrite == "always":
         return Decision("overwrite")
     if overwrite == "never":

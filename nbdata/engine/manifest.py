@@ -53,6 +53,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         "place": data.folder.place + name,
         "algorithm": algorithm,
         "biggest": 0,
+        "left_out": data.left_out,
     }
     rows = run.row_file("plan")
     gone: list[str] = []
@@ -84,6 +85,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             path=redacted(op.source),
             remedy="Check PATH and the filters",
         )
+    out.notes += data.left_out
     out.notes.append(f"the digests would be written to {out.details['place']}")
     return out
 
@@ -160,6 +162,7 @@ class _Writing:
         self.algorithm: str = planned.details["algorithm"]
         self.place: str = planned.details["place"]
         self.outcome = Outcome(run)
+        self.outcome.notes += planned.details["left_out"]
         self.store = run.open(glob_base(op.source)).store
         self.lines: dict[str, str] = {}
         self.new = False

@@ -51,6 +51,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         "place": data.folder.place,
         "algorithm": algorithm,
         "biggest": 0,
+        "left_out": data.left_out,
     }
     rows = run.row_file("plan")
     for entry in data.selected(op, (), []):
@@ -75,6 +76,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             path=redacted(op.source),
             remedy="Check PATH and the filters",
         )
+    out.notes += data.left_out
     out.notes.append(f"each digest would be written to NAME.{algorithm} beside the file")
     return out
 
@@ -92,6 +94,7 @@ class _Writing:
         self.algorithm: str = planned.details["algorithm"]
         self.folder: str = planned.details["folder"]
         self.outcome = Outcome(run)
+        self.outcome.notes += planned.details["left_out"]
         self.store = run.open(glob_base(op.source)).store
         self.landing: Landing | None = None
         self.waiting: dict[str, tuple[str, Row, dict[str, str]]] = {}
