@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import stat
 import threading
 from collections.abc import Mapping
@@ -100,12 +101,14 @@ def _told(error: Exception, place: str) -> NbdataError:
             "the server refuses the user, the password or the key", path=place,
             remedy="Name them: sftp://user@host/…, --option password=env:NAME or --option key_filename=FILE",
         )  # fmt: skip
-    unreached = isinstance(error, OSError)
+    if isinstance(error, socket.gaierror):
+        why = "its name cannot be resolved"
+    elif isinstance(error, TimeoutError):
+        why = "it was silent for too long"
+    else:
+        why = "nobody listens there" if isinstance(error, OSError) else "what is there speaks no SSH"
     return StoreUnavailable(
-        f"no answer from the server ({type(error).__name__})",
-        path=place,
-        remedy="Check host, port and network",
-        details={"retry": True, "unreached": unreached},
+        f"no answer from the server: {why}", path=place, remedy="Check host, port and network"
     )
 
 
