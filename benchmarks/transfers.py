@@ -36,6 +36,8 @@ from nbdata.version import __version__
 
 # A tool that takes this many times as long as nbdata is run once only, for the sake of time.
 SLOW = 2.0
+# Bytes of random data that are made at a time.
+_PIECE = 64 << 20
 # Fewer rounds where one takes long.
 LONG_ROUNDS = 3
 # Beyond this share of what the line alone can carry a row says more of the line than of the clients.
@@ -152,7 +154,9 @@ class Bench:
             folder = self.work / f"source-{slug(name)}"
             folder.mkdir()
             for number in range(count):
-                (folder / f"{number:05d}").write_bytes(random.randbytes(size))
+                with (folder / f"{number:05d}").open("wb") as file:
+                    for start in range(0, size, _PIECE):
+                        file.write(random.randbytes(min(_PIECE, size - start)))
             timed(COMMANDS["s5cmd"]["push"](str(folder), f"s3://bench/{slug(name)}"))
             self.sources[name] = folder
         return self.sources[name]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Record
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 
 __all__ = ["Decision", "copied", "decide_copy", "decide_pull", "decide_push"]
 

@@ -101,7 +101,9 @@ class _Writing:
             if isinstance(self.store, LocalStore):
                 umask = self.run.context.umask
                 root = "/" + self.folder
-                self.landing = stack.enter_context(Landing(root, umask=umask, landed=self._landed))
+                self.landing = stack.enter_context(
+                    Landing(root, self.run.control, umask=umask, landed=self._landed)
+                )
             run_units(
                 self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
             )

@@ -12,7 +12,7 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
-from nbdata.transfer.pool import WORKERS
+from nbdata.transfer.pool import FIRST
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, read_paths
 
@@ -113,7 +113,7 @@ def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
             return None
 
     paths = sorted(read_paths(names))
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="asking") as asking:
+    with ThreadPoolExecutor(FIRST, thread_name_prefix="asking") as asking:
         for at in range(0, len(paths), _AHEAD):
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 

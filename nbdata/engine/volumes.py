@@ -22,7 +22,7 @@ from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, Location, ObjectInfo, Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import Patience, listing, retrying
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "volumes_of"]
