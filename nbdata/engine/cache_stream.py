@@ -24,7 +24,7 @@ from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import find, folder_part
 from nbdata.engine.verify import check_for
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound, SourceChanged
-from nbdata.operation import Item
+from nbdata.protocols import Item
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, not_enough

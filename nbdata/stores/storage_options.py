@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nbdata.errors import BadOption
-from nbdata.operation import Context, suggest
+from nbdata.operation import Context
+from nbdata.option import suggest
 
 __all__ = ["configured", "is_address", "layered", "refuse_no_address", "refuse_unknown", "trusted", "truth"]
 
