@@ -1,0 +1,34 @@
+"""What tests of several files here share: a folder to be packed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Nanoseconds since 1970, with digits that a float has not.
+_LONG_AGO = 1_500_000_000_123_456_789
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    """What is packed: folders, modes, old times, links, an empty file and one of several blocks."""
+    root = tmp_path / "content"
+    for number in range(60):
+        file = root / f"d{number % 5}" / f"f{number:03d}.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(os.urandom(500) + b"some text " * (number * 40))
+        file.chmod((0o644, 0o755, 0o600)[number % 3])
+    (root / "big.bin").write_bytes(os.urandom(2_500_000))
+    (root / "zzz.bin").write_bytes(os.urandom(900_000))
+    (root / "d0" / "empty").touch()
+    (root / "ünï code").mkdir()
+    (root / "ünï code" / "x" / "y").mkdir(parents=True)
+    (root / "link").symlink_to("d0/f000.bin")
+    (root / "d1" / "up").symlink_to("../d2")
+    for name in ("hard1", "d3/hard2"):
+        os.link(root / "d0" / "f000.bin", root / name)
+    for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
+        os.utime(path, ns=(_LONG_AGO + number, _LONG_AGO + number), follow_symlinks=False)
+    return root
