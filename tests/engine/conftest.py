@@ -1,11 +1,14 @@
-"""What tests of several files here share: a folder to be packed."""
+"""What tests of several files here share: a folder to be packed, and buckets to copy between."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.engine.sides import Side, Sides
 
 # Nanoseconds since 1970, with digits that a float has not.
 _LONG_AGO = 1_500_000_000_123_456_789
@@ -32,3 +35,17 @@ def content(tmp_path: Path) -> Path:
     for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
         os.utime(path, ns=(_LONG_AGO + number, _LONG_AGO + number), follow_symlinks=False)
     return root
+
+
+@pytest.fixture
+def side(request: pytest.FixtureRequest) -> Iterator[Sides]:
+    """Makes buckets on ``seaweedfs`` or ``moto``."""
+    made: list[Side] = []
+
+    def make(kind: str) -> Side:
+        made.append(Side(request.getfixturevalue(kind)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
