@@ -1,4 +1,4 @@
-"""What tests of several files here share: a folder to be packed, and buckets to copy between."""
+"""What tests of several files here share: a state folder, a folder to be packed, and buckets to copy between."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from tests.engine.sides import Side, Sides
 
 # Nanoseconds since 1970, with digits that a float has not.
 _LONG_AGO = 1_500_000_000_123_456_789
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A state folder of the test's own."""
+    folder = str(tmp_path / "state")
+    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
+    return folder
 
 
 @pytest.fixture
