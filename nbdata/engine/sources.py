@@ -16,7 +16,7 @@ from nbdata.transfer.pool import FIRST
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, read_paths
 
-__all__ = ["Found", "find", "folder_part"]
+__all__ = ["Found", "find", "folder_part", "head_of"]
 
 # Names that are asked for ahead of who reads them.
 _AHEAD = 256
@@ -59,7 +59,7 @@ def find(run: Run, place: str) -> Found:
             _require_folder(location)
             return Found(location, None, iter(()))
         return Found(location, None, itertools.chain([found], inside))
-    single = _head(run, location)
+    single = head_of(run, location)
     name = location.key.rpartition("/")[2]
     if single is not None and not location.store.below_objects:
         # Nothing is asked for below it: to list what is a file of http would read all of it.
@@ -81,7 +81,8 @@ def find(run: Run, place: str) -> Found:
     return Found(folder, None, itertools.chain([first], below))
 
 
-def _head(run: Run, location: Location) -> ObjectInfo | None:
+def head_of(run: Run, location: Location) -> ObjectInfo | None:
+    """What the store says of the object at a place; None if there is none."""
     try:
         return retrying(run.control, lambda: location.store.head(location.key))
     except NotFound as error:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, Option, option
+from nbdata.operation import Operation
+from nbdata.option import Option, option
 
 __all__ = ["FACE_OPTIONS", "Selecting", "Storing", "check_part_size", "refuse_pairs"]
 
