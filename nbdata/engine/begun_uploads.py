@@ -52,7 +52,7 @@ class BegunUploads:
         A stop does not wait for the store, nor does it break the request off: only the answer names what would be left
         behind. What cannot be remembered is given up too, as nobody would find it.
         """
-        left = self._taken_up(store, key)
+        left = self._taken_up(store, key, size)
         if left is not None:
             return left
         begun: Future[Upload] = Future()
@@ -86,12 +86,12 @@ class BegunUploads:
         else:
             self._abandon_now(key, upload)
 
-    def _taken_up(self, store: Store, key: str) -> Upload | None:
+    def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
         """An upload of this key that an earlier run has left."""
         state = self._run.context.state_dir
         while self._keep and store.reopens and (found := claim(state, self._place, key)) is not None:
             try:
-                upload = retrying(self._run.control, lambda known=found: store.reopen(key, known))  # type: ignore[misc]
+                upload = retrying(self._run.control, lambda known=found: store.reopen(key, size, known))  # type: ignore[misc]
             except NotFound:
                 forget(state, found)
             except NbdataError:

@@ -228,7 +228,7 @@ class Store(abc.ABC):
         """Begin a multipart upload."""
         raise BadOption(f"{self.name} has no multipart uploads")
 
-    def reopen(self, key: str, upload_id: str) -> Upload:
+    def reopen(self, key: str, size: int, upload_id: str) -> Upload:
         """An upload that was begun before, with the parts that the store has of it; NotFound if it is gone."""
         raise BadOption(f"{self.name} takes up no upload again")
 

@@ -43,7 +43,7 @@ class S3Store(ObjectStore):
         was refused.
     """
 
-    multipart = True
+    multipart = reopens = True
 
     def __init__(
         self,
@@ -201,6 +201,20 @@ class S3Store(ObjectStore):
             raise StoreUnavailable("the store gave the upload no id", path=self._said(key))
         return _S3Upload(self, key, size, upload_id)
 
+    def reopen(self, key: str, size: int, upload_id: str) -> Upload:
+        upload, stored = _S3Upload(self, key, size, upload_id), dict[int, tuple[int, str]]()
+        query = {"uploadId": upload_id}
+        while True:
+            root = self._client.xml("GET", key, query)
+            for part in root.iterfind("Part"):
+                number = int(part.findtext("PartNumber") or 0)
+                stored[number] = int(part.findtext("Size") or -1), quoted(part.findtext("ETag"))
+            marker = root.findtext("NextPartNumberMarker")
+            if root.findtext("IsTruncated") != "true" or not marker:
+                upload.stored = stored
+                return upload
+            query = {"uploadId": upload_id, "part-number-marker": marker}
+
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
         query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here although it says so
         while True:
@@ -248,6 +262,8 @@ class S3Store(ObjectStore):
 
 class _S3Upload(Upload):
     """A multipart upload to one key."""
+
+    reopens = True
 
     def __init__(self, store: S3Store, key: str, size: int, upload_id: str) -> None:
         self._store, self._key, self._size, self.id = store, key, size, upload_id

@@ -13,7 +13,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from tests.lab import client_of
+from tests.conftest import client_of
 from tests.slow import SlowProxy
 
 pytestmark = pytest.mark.usefixtures("inline")
