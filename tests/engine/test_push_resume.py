@@ -111,6 +111,18 @@ def test_an_upload_that_was_given_up_meanwhile_is_begun_again(
     assert same(s3, bucket, file)
 
 
+def test_an_upload_of_a_file_that_changed_meanwhile_is_given_up(
+    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    job = nbdata.Push(file, f"s3://{bucket}/big", part_size=PART).start()
+    while line.asked < SIZE // 4:
+        time.sleep(0.01)
+    file.touch()
+    with pytest.raises(nbdata.TransferFailed, match="changed while it was sent"):
+        job.wait()
+    assert unfinished(s3, bucket) == []
+
+
 def test_other_parts_than_are_wanted_now_are_not_used(
     line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
