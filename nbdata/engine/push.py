@@ -354,7 +354,7 @@ class _Pushing:
                 before.st_mtime_ns,
             )
             if stat.S_ISLNK(now.st_mode):
-                self._keep("are links; neither they nor what they lead to is deleted")
+                self._keep("links; neither they nor what they lead to is deleted")
             elif same:
                 os.unlink(path)
             else:

@@ -222,9 +222,7 @@ def _bounded(connection: Any) -> Any:
 
 
 def _alive(channel: Any) -> bool:
-    if channel is None or channel.get_channel().closed:
-        return False
-    return bool(channel.get_channel().get_transport().is_active())
+    return channel is not None and not channel.get_channel().closed
 
 
 class _File:
