@@ -227,9 +227,10 @@ class _Pulling:
                     for unit in self._big(row, info):
                         unit()
                     return
-            if row.path in self.begun:  # of another version, or it would be continued
+            if row.path in self.begun:  # of no use, or it would be continued
+                if self.begun.is_other(row.path, self.op.source, info):
+                    self._anew(row.path)
                 Partial.remove(Partial.data_of(staging, row.path))
-                self._anew(row.path)
             self.claimed[row.path] = row.detail["needed"]
             fd, temporary = self.landing.temporary(staging)
             try:

@@ -165,6 +165,13 @@ class Begun:
         part = found.part_size_of(path, source, info)
         return found.present(info.size, part) if part and os.path.exists(data) else 0
 
+    def is_other(self, path: str, source: str, info: ObjectInfo) -> bool:
+        """Whether what was begun of a path is of another version."""
+        if path not in self:
+            return False
+        found = PartRecord(names(self._staging, path)[1])
+        return found.header is not None and found.part_size_of(path, source, info) is None
+
     def of_source(self, source: str) -> Iterator[str]:
         """The data file of each partial that is of this source."""
         for name in self._names:

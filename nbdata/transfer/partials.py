@@ -101,13 +101,11 @@ class Partial(Parts):
         self.data, self._record = names(staging, path)
         found = PartRecord(self._record)
         known = found.part_size_of(path, source, info)
-        if not os.path.exists(self.data):
-            known = None
-        usable = known is not None
-        super().__init__(info.size, known or part_size_for(info.size, layout))
+        usable = known is not None and os.path.exists(self.data)
+        super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         header = header_of(path, source, info, self.part_size)
         self._ours = ours
-        self.restarted = found.header is not None and not usable
+        self.restarted = found.header is not None and known is None
         if usable:
             self.done, self.begun = found.done, found.begun
         self.fd = self._log = -1
