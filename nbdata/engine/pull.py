@@ -197,8 +197,8 @@ class _Pulling:
             self.index.close()
         if self.unguarded:
             self.outcome.notes.append(
-                f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a change "
-                "would not show"
+                f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
+                "change would not show"
             )
         unverified = sum(not good for good in self.verified.values())
         if unverified and self.op.verify != "none":

@@ -74,8 +74,7 @@ def test_a_file_that_changed_is_fetched_again(served: FolderServer, tree: Path, 
 def test_python_s_own_server_does_without_ranges(tree: Path, tmp_path: Path) -> None:
     import http.server
 
-    from tests.stores import folder_server as folder_server_module
-from tests.stores.folder_server import _Handler
+    from tests.stores.folder_server import _Handler
 
     class Plain(_Handler):
         send_head = http.server.SimpleHTTPRequestHandler.send_head
