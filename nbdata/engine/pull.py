@@ -166,7 +166,7 @@ class _Pulling:
     def run_all(self) -> Report:
         try:
             with Landing(self.root, umask=self.run.context.umask, landed=self._landed) as self.landing:
-                self.index.open(self.landing.identity)
+                self.index.open(self.landing.identity, needed=False)
                 run_units(self.run.control, self._units(), workers=self.op.concurrency)
                 self.landing.flush()
                 self._deletions()
@@ -179,6 +179,7 @@ class _Pulling:
             self.outcome.notes.append(
                 f"{unverified:,} could not be verified: the store vouches for no checksum of them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
