@@ -74,11 +74,12 @@ class Connection:
             wire.send(self._sock, message)
         except BrokenPipeError:
             pass  # it has closed, and may have said why
-        except OSError as error:
-            raise self._gone(error) from error
+        except OSError as broken:
+            raise self._gone(broken) from broken
         answer = self.receive(timeout=timeout)
-        if answer.get("error"):
-            raise error_from_dict(answer["error"])
+        error = answer.get("error")
+        if error:
+            raise error_from_dict(error if isinstance(error, dict) else {"message": str(error)})
         return answer
 
     def send(self, message: dict[str, Any]) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from nbdata.engine.run import Run
 from nbdata.engine.task import Task
 from nbdata.errors import NbdataError, NotEnoughSpace
+from nbdata.paths import is_inside
 from nbdata.report import Plan
+from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, Room, not_enough
 from nbdata.space.limits import limited_folders
@@ -41,8 +43,8 @@ class Shortage:
     def after(self, error: NotEnoughSpace, run: Run) -> None:
         """Wait for room; raises what is to be told instead, where nobody should wait."""
         where = run.operation.local_target()
-        if where is None or not (run.moving or self.times):
-            raise error  # refused before anything moved
+        if where is None or not (run.moving or self.times) or _is_ours(error, run):
+            raise error  # refused before anything moved, or not for want of room at the target
         room = self._room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
@@ -82,6 +84,12 @@ class Shortage:
         except (NbdataError, OSError):
             return (0, 0) if run.reservation is None else run.reservation.outstanding
         return max(planned.needed, int(error.details.get("needed", 0))), planned.inodes
+
+
+def _is_ours(error: NotEnoughSpace, run: Run) -> bool:
+    """Whether it is the disk of what is written beside the target that is full."""
+    path = error.path or ""
+    return any(is_inside(path, folder) for folder in (runtime_folder(), run.context.state_dir) if folder)
 
 
 def _told(error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
