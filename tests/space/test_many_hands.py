@@ -188,7 +188,7 @@ def test_the_books_agree_with_a_model_whatever_three_processes_do(monkeypatch: p
     monkeypatch.setattr(module, "used_below", lambda _folder: on_disk.total())
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         ManyHands,
-        settings=settings(max_examples=30, stateful_step_count=25, deadline=None, derandomize=True),
+        settings=settings(max_examples=8, stateful_step_count=20, deadline=None, derandomize=True),
     )
 
 
