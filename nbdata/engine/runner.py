@@ -189,6 +189,7 @@ def perform(
         finally:
             task.remove(stop)
 
+    task.limit(getattr(operation, "max_rate", None))
     shortage = Shortage(task, planned_anew)
     try:
         while True:

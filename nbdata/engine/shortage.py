@@ -64,7 +64,7 @@ class Shortage:
             now = self._room(run, where)
             return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
 
-        self._task.hold(
+        self._task.stand_by(
             f"no space: it {more}{format_size(room.free)} may be used; it goes on when there is room",
             fits,
             every=_LOOK_EVERY * 2 ** min(max(self._fruitless - 1, 0), _DOUBLINGS),

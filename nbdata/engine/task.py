@@ -23,6 +23,7 @@ from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
 from nbdata.stores.local import disk_error, is_full
+from nbdata.transfer.control import Pulse
 
 __all__ = ["ALLOWED", "Task"]
 
@@ -48,12 +49,16 @@ class Task:
         self._stopping = False
         self._abandoned = False
         self._fault: NbdataError | None = None
-        self._held = False  # paused by itself, until what it waits for is there
+        self._stands_by = False  # paused by itself, until what it waits for is there
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
+        self._moved = self._pushed_back = 0
+        self._rate: int | None = None
+        self._free_at = 0.0  # when all that has moved was due, at that rate
+        self._due = threading.local()
         self._thread: threading.Thread | None = None
-        self._moved: Callable[[], None] = lambda: None
+        self._tell_move: Callable[[], None] = lambda: None
         self.report: Report | None = None
         self.error: NbdataError | None = None
         snapshot.created = snapshot.created or time.time()
@@ -79,7 +84,7 @@ class Task:
 
     def on_move(self, tell: Callable[[], None]) -> None:
         """Have `tell` called at each change of state; it must not wait, and not ask the task."""
-        self._moved = tell
+        self._tell_move = tell
 
     def _work(self, work: Callable[[Task], Report]) -> None:
         self._began = time.monotonic()
@@ -119,6 +124,7 @@ class Task:
                     target=now.target,
                     files=now.files,
                     bytes=now.bytes,
+                    present=now.present,
                     counts={"done": now.files},
                     retries=now.retries,
                     failures=[["", str(error)]] if error and state == "FAILED" else [],
@@ -147,7 +153,7 @@ class Task:
                 raise ValueError(f"a job that is {self._now.state} cannot become {state}")
             self._now.state, self._now.reason = state, reason
             self._touch()
-        self._moved()
+        self._tell_move()
 
     def _touch(self) -> None:
         self._now.version += 1
@@ -190,7 +196,9 @@ class Task:
         self._aborts.pop(abort, None)
 
     def checkpoint(self) -> None:
-        """Wait while paused; raise Cancelled if the work is to end. Cheap when neither is so."""
+        """Wait while paused or faster than allowed; raise Cancelled if the work is to end. Cheap when none is so."""
+        if self._rate is not None:
+            self._hold()
         if self._stopping or self._now.state == "PAUSED":
             with self._changed:
                 while self._now.state == "PAUSED" and not self._stopping:
@@ -213,13 +221,13 @@ class Task:
                 self._resume_to = self._now.state
                 self._move("PAUSED", reason)
                 return True
-            if self._held and self._now.state == "PAUSED":  # it must not go on by itself any more
-                self._held, self._now.reason = False, reason
+            if self._stands_by and self._now.state == "PAUSED":  # it must not go on by itself any more
+                self._stands_by, self._now.reason = False, reason
                 self._touch()
                 return True
             return False
 
-    def hold(self, reason: str, may_go_on: Callable[[], bool], *, every: float) -> None:
+    def stand_by(self, reason: str, may_go_on: Callable[[], bool], *, every: float) -> None:
         """Pause by itself, and begin anew (QUEUED) when `may_go_on`, or when somebody resumes it.
 
         Parameters
@@ -237,7 +245,7 @@ class Task:
         """
         with self._changed:
             self.checkpoint()
-            self._resume_to, self._held = "QUEUED", True
+            self._resume_to, self._stands_by = "QUEUED", True
             self._move("PAUSED", reason)
         pause = every
         while True:
@@ -245,17 +253,17 @@ class Task:
                 self._changed.wait_for(lambda: self._stopping or self._now.state != "PAUSED", pause)
                 if self._stopping or self._now.state != "PAUSED":
                     break
-                asks = self._held
+                asks = self._stands_by
             began = time.monotonic()
             if asks and may_go_on():
                 with self._changed:
-                    if self._held and not self._stopping:
+                    if self._stands_by and not self._stopping:
                         self.resume()
             pause = max(every, 10 * (time.monotonic() - began))
-        self._held = False
+        self._stands_by = False
         self.checkpoint()
         with self._changed:  # what it does from now on is counted anew, as if its line were said again
-            self._now.files = self._now.bytes = self._now.failures = 0
+            self._now.files = self._now.bytes = self._now.present = self._now.failures = 0
             self._samples.clear()
             self._touch()
 
@@ -310,6 +318,19 @@ class Task:
         for abort in aborts:
             abort()
 
+    def limit(self, rate: int | None) -> None:
+        """Let no more than so many bytes a second move; None lifts it.
+
+        Threads that count bytes wait in their next `checkpoint` for their turn, one after the other.
+        """
+        self._rate = rate
+
+    def _hold(self) -> None:
+        due, self._due.at = getattr(self._due, "at", 0.0), 0.0
+        with self._changed:
+            while not self._stopping and (left := due - time.monotonic()) > 0:
+                self._changed.wait(left)
+
     # -- progress -----------------------------------------------------------------------------
 
     def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
@@ -326,15 +347,42 @@ class Task:
             now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
             self._touch()
 
-    def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
-        """Add to what is done; negative bytes take back what has to be done again."""
+    def advance(
+        self,
+        *,
+        files: int = 0,
+        bytes: int = 0,  # noqa: A002
+        present: int = 0,
+        failures: int = 0,
+        retries: int = 0,
+    ) -> None:
+        """Add to what is done; negative bytes take back what has to be done again.
+
+        `present` are bytes that were there already: they count as done, and have no part in the rate.
+        """
         with self._changed:
             now = self._now
             now.files += files
-            now.bytes += bytes
+            now.bytes += bytes + present
+            now.present += present
+            if bytes > 0:
+                self._moved += bytes
+                if self._rate is not None:
+                    self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
+                    self._due.at = self._free_at
             now.failures += failures
             now.retries += retries
             now.version += 1
+
+    def pushed_back(self) -> None:
+        """Count that a store had too much."""
+        with self._changed:
+            self._pushed_back += 1
+
+    def pulse(self) -> Pulse:
+        """What was counted so far."""
+        with self._changed:
+            return Pulse(self._now.files, self._moved, self._now.retries, self._pushed_back)
 
     def phase(self, text: str) -> None:
         """Say in a word what it does now."""
@@ -349,11 +397,12 @@ class Task:
             clock = time.monotonic()
             if now.state in ACTIVE and self._began:
                 now.seconds = clock - self._began
-                self._samples.append((clock, now.bytes))
+                moved = now.bytes - now.present
+                self._samples.append((clock, moved))
                 while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
                     self._samples.popleft()
                 (then, before), span = self._samples[0], clock - self._samples[0][0]
-                now.rate = max(0.0, (now.bytes - before) / span) if span > 0.2 else now.rate
+                now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
                 left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
                 now.eta = (
                     left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None

@@ -13,7 +13,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.operation import Job
+from nbdata.protocols import Job
 from tests.agent.rig import fill, tmpfs, wait_until
 from tests.faults.gate import Gate
 
@@ -122,7 +122,7 @@ def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_
     monkeypatch.setenv("NBDATA_HOST", host)
     content = {f"{number:02d}": os.urandom(MB // 2) for number in range(20)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
-    from nbdata.operation import slots
+    from nbdata.protocols import slots
 
     job = slots.host().submit(nbdata.Pull(url, disk / "out", concurrency=4), background=False)
     gate.wait_until_it_holds()
