@@ -15,7 +15,7 @@ from nbdata.engine.jobs import Jobs
 from nbdata.engine.runner import forget_the_dead
 from nbdata.errors import AgentUnavailable
 from nbdata.runtime import Endpoint, endpoints, file_lock
-from nbdata.space.ledger import touch_books
+from nbdata.space.ledger import dead_holders, touch_books
 
 __all__ = ["Server"]
 
@@ -158,6 +158,7 @@ class Server:
         after those that were killed.
         """
         forget_the_dead()
+        dead_holders()
         environment = self.endpoint.name.partition("-")[0]
         for other in endpoints():
             if other.name != self.endpoint.name and other.name.startswith(environment + "-"):
