@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -170,6 +171,7 @@ class _Pulling:
         self.verified: dict[str, bool] = {}
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
+        self.lock = threading.Lock()
         self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
 
@@ -289,7 +291,13 @@ class _Pulling:
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
             parts = Partial(
-                staging, row.path, self.op.source, info, self.landing.file_mode, ours=self.landing.check
+                staging,
+                row.path,
+                self.op.source,
+                info,
+                self.landing.file_mode,
+                ours=self.landing.check,
+                marked=partial(self._part_landed, row.path),
             )
         except NbdataError as error:
             self.outcome.fail(row.path, error)
@@ -313,6 +321,7 @@ class _Pulling:
                 parts.discard()
                 self.run.control.advance(present=-fetch.present)
                 row.detail.pop("present", None)
+                self._part_landed(row.path, self.claimed[row.path] - row.detail["needed"])
                 self._small(row, info)
                 return
             parts.close()
@@ -337,6 +346,14 @@ class _Pulling:
         return check_for(info, self.op.verify, part_size)
 
     # -- afterwards ---------------------------------------------------------------------------
+
+    def _part_landed(self, path: str, size: int) -> None:
+        """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
+        with self.lock:
+            size = min(size, self.claimed[path])
+            self.claimed[path] -= size
+        if self.run.reservation is not None:
+            self.run.reservation.landed(size)
 
     def _landed(self, batch: list[Landed]) -> None:
         """From the committing thread: these are durable under their final names."""

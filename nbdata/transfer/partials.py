@@ -83,7 +83,8 @@ class Partial(Parts):
     """The partial of one object; parts may be marked from many threads.
 
     `restarted` says that an earlier partial was of another version and was thrown away. `ours` is asked before a
-    part is recorded, and raises if another machine works here now.
+    part is recorded, and raises if another machine works here now; `marked` is told how many bytes a recorded part
+    brought to the disk.
     """
 
     def __init__(
@@ -95,9 +96,10 @@ class Partial(Parts):
         mode: int,
         *,
         ours: Callable[[], None] = lambda: None,
+        marked: Callable[[int], None] = lambda _size: None,
     ) -> None:
         super().__init__(info.size)
-        self._ours = ours
+        self._ours, self._marked = ours, marked
         self.data, self._record = names(staging, path)
         header = header_of(path, source, info)
         found = PartRecord(self._record)
@@ -133,6 +135,8 @@ class Partial(Parts):
                 self.done.add(number)
         except OSError as error:
             raise disk_error(error, self.data) from error
+        start, end = self.span(number)
+        self._marked(end - start - self.begun.get(number, 0))
 
     def note(self, number: int, count: int) -> None:
         """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note."""
