@@ -28,14 +28,14 @@ def connect() -> Connection:
         If it cannot be started.
     """
     where = endpoint()
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + 2 * _PATIENCE  # whoever starts it may take once that long
     starting = file_lock(where.start)
     pause = 0.005
     # Whoever holds the lock starts it; should that process stand still, nobody waits for it for ever.
     while (found := _try(where)) is None and not starting.acquire(wait=False):
         if time.monotonic() > end:
             raise AgentUnavailable(
-                f"another process has been starting the agent for {_PATIENCE:.0f} s, and it does not serve",
+                "another process has been starting the agent for too long",
                 remedy="NBDATA_HOST=inline works without it",
                 details={"inline": True},
             )

@@ -45,6 +45,10 @@ class Rig:
     def raw(self) -> socket.socket:
         """A connection on which anything can be said; the agent runs then."""
         assert self.pid
+        return self.connected()
+
+    def connected(self) -> socket.socket:
+        """The same to an agent that runs."""
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(20)
         folder = os.open(endpoint().folder, os.O_RDONLY)

@@ -125,6 +125,7 @@ def test_an_agent_of_another_kind_neither_stops_nor_hides_ours(
     from nbdata.client.agents import main
 
     job = HOST.submit(Probe(items=1000, delay=50, tag="ours"), background=True)
+    wait_until(lambda: job.snapshot().state == "RUNNING")
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(folder / "00000000-foreign.sock"))
         other.listen(16)
