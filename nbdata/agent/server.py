@@ -15,7 +15,7 @@ from nbdata.engine.jobs import Jobs
 from nbdata.engine.runner import forget_the_dead
 from nbdata.errors import AgentUnavailable
 from nbdata.runtime import Endpoint, endpoints, file_lock
-from nbdata.space.ledger import dead_holders, touch_books
+from nbdata.space.holders import dead_holders, touch_books
 
 __all__ = ["Server"]
 

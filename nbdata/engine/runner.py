@@ -24,7 +24,8 @@ from nbdata.operation import Context, Operation
 from nbdata.redaction import redacted, scrub, scrub_data
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
-from nbdata.space.ledger import Ledger, is_alive, not_enough, this_process
+from nbdata.space.holders import is_alive, this_process
+from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.locks import TargetLock
 

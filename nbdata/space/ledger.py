@@ -22,21 +22,13 @@ from typing import Any
 
 from nbdata.errors import NotEnoughSpace
 from nbdata.paths import is_inside
-from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import format_size
+from nbdata.space.holders import holder_of, lives
 from nbdata.space.limits import Domain, disk_of, domains, used_below, writable_disks
 from nbdata.stores.local import disk_error
 
-__all__ = [
-    "Ledger",
-    "Reservation",
-    "Room",
-    "dead_holders",
-    "is_alive",
-    "not_enough",
-    "this_process",
-    "touch_books",
-]
+__all__ = ["Ledger", "Reservation", "Room", "not_enough"]
 
 # How often a job notes what has landed, and how old a scan of a limited folder may be, in seconds.
 _NOTE_EVERY = 0.5
@@ -123,7 +115,7 @@ class Ledger:
             If any domain has not that much, unless `force`.
         """
         with file_lock(self._lock):
-            holder = _holder(self._folder)  # under the lock: `dead_holders` must not meet it unlocked
+            holder = holder_of(self._folder)  # under the lock: `dead_holders` must not meet it unlocked
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=False)
             if not force and _too_tight(rooms, needed, inodes) and any(r.age > 0 for r in rooms):
@@ -192,7 +184,7 @@ class Ledger:
             if (self._folder, name) in _given_back:
                 del entries[name]
                 _forget_scans(scans, entry)
-            elif not _alive(self._folder, entry["holder"]):
+            elif not lives(self._folder, entry["holder"]):
                 del entries[name]
                 _forget_scans(scans, entry)  # nobody knows how far it came
         return {"entries": entries, "scans": scans}
@@ -354,75 +346,5 @@ def _inside(entry: dict[str, Any], domain: Domain) -> bool:
     return is_inside(entry["target"], domain.root)
 
 
-# -- holders: the processes that entries belong to ------------------------------------------------
-
-_holders: dict[str, file_lock] = {}
-_holders_lock = threading.Lock()
-
-
-def _holder(folder: str) -> str:
-    """The name of the file on which this process holds a flock."""
-    with _holders_lock:
-        if folder not in _holders:
-            lock = file_lock(os.path.join(folder, f"holder-{secrets.token_hex(8)}"))
-            lock.acquire()
-            _holders[folder] = lock
-        return os.path.basename(_holders[folder].path)
-
-
-def _alive(folder: str, name: str) -> bool:
-    own = _holders.get(folder)
-    if own is not None and os.path.basename(own.path) == name:
-        return True
-    path = os.path.join(folder, os.path.basename(name))
-    if held(path):
-        return True
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    return False
-
-
-def this_process() -> str:
-    """A name of this process that `is_alive` knows while it lives."""
-    folder = runtime_folder()
-    with file_lock(os.path.join(folder, "ledger.lock")):
-        return _holder(folder)
-
-
-def is_alive(name: str) -> bool:
-    """Whether the process that `this_process` named so, on this machine, lives."""
-    folder = runtime_folder()
-    with file_lock(os.path.join(folder, "ledger.lock")):
-        return _alive(folder, name)
-
-
-def touch_books() -> None:
-    """Keep the files of this process and of all from those who clean temporary folders by age."""
-    folder = runtime_folder()
-    own = _holders.get(folder)
-    for path in (
-        os.path.join(folder, "ledger.lock"),
-        os.path.join(folder, "ledger.json"),
-        own.path if own else "",
-    ):
-        with contextlib.suppress(OSError):
-            os.utime(path)
-
-
-def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
-    """Remove the files of holders that are gone; how many there are or were."""
-    folder = folder or runtime_folder()
-    with file_lock(os.path.join(folder, "ledger.lock")):
-        names = [name for name in os.listdir(folder) if name.startswith("holder-")]
-        return sum(not (_alive(folder, n) if remove else held(os.path.join(folder, n))) for n in names)
-
-
-def _after_fork() -> None:
-    """A child has no claims: `file_lock` has let go of its copies of the locks."""
-    global _holders_lock
-    _holders_lock = threading.Lock()
-    _holders.clear()
-    _given_back.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# A child of a fork has given back nothing.
+os.register_at_fork(after_in_child=_given_back.clear)

@@ -24,7 +24,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from nbdata.errors import NotEnoughSpace
 from nbdata.space import ledger as module
-from nbdata.space.ledger import Ledger, Reservation, dead_holders
+from nbdata.space.holders import dead_holders
+from nbdata.space.ledger import Ledger, Reservation
 
 MB = 10**6
 LIMIT = 10 * MB

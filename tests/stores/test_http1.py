@@ -333,7 +333,7 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     with serving(hang) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
         get(pool_at(port))
     ended.set()
-    assert caught.value.details == {"retry": True, "unreached": True}
+    assert caught.value.details == {"retry": True, "unreached": True, "silent": True}
 
 
 def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again(
