@@ -77,7 +77,7 @@ class AzStore(Store):
         parts = urlsplit(config.endpoint)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         self._origin = Origin(
-            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify
+            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify, config.stall
         )
         self._base = f"{parts.path.rstrip('/')}/{quote(container, safe='$')}"
         self._pool = pool_of(self._origin, (config.account, config.key, config.sas, config.tokens.identity))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from nbdata.errors import BadOption
 from nbdata.operation import Context, suggest
 from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
 
 __all__ = ["AzConfig", "az_config"]
@@ -53,6 +54,7 @@ class AzConfig:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = 30.0
 
 
 def az_config(host: str, context: Context) -> AzConfig:
@@ -111,7 +113,13 @@ def az_config(host: str, context: Context) -> AzConfig:
     if isinstance(verify, str) and verify.lower() not in ("true", "false"):
         ca, verify = verify, True
     return AzConfig(
-        account, endpoint, *credentials, proxy_for(endpoint, env), ca, str(verify).lower() == "true"
+        account,
+        endpoint,
+        *credentials,
+        proxy_for(endpoint, env),
+        ca,
+        str(verify).lower() == "true",
+        stall_limit(env),
     )
 
 

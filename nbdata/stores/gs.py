@@ -53,7 +53,7 @@ class GsStore(Store):
         parts = urlsplit(config.endpoint)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         self._origin = Origin(
-            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify
+            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify, config.stall
         )
         self._base = parts.path.rstrip("/")
         self._pool = pool_of(self._origin, config.tokens.identity)

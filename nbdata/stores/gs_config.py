@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from nbdata.errors import BadOption
 from nbdata.operation import Context, suggest
 from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
 
 __all__ = ["GsConfig", "gs_config"]
@@ -34,6 +35,7 @@ class GsConfig:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = 30.0
 
 
 def gs_config(context: Context) -> GsConfig:
@@ -83,6 +85,7 @@ def gs_config(context: Context) -> GsConfig:
         proxy_for(endpoint, context.env),
         ca,
         str(verify).lower() == "true",
+        stall_limit(context.env),
     )
 
 
