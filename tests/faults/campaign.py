@@ -145,11 +145,12 @@ class _Run:
 
     def _pull(self) -> None:
         scene, target = self._scene, self._scene.target("pulled")
-        old = dict(scene.content)
+        old = scene.now()
         line = nbdata.Pull(f"s3://{scene.bucket}/", str(target))
         if self._said(line):
             self._again(sum(map(len, files_of(target).values())))
-            self._look(files_of(target), whole=True)
+            # The whole of what was there before, if an object was replaced only when it had been read.
+            self._look(files_of(target), old, whole=True)
             if (target / ".nbdata").exists():
                 self._bad("its own folder is left in the target")
             return
@@ -199,6 +200,7 @@ class _Run:
     def _second(self, line: Operation) -> None:
         """Say it again, without faults."""
         self._proxy.begin()
+        self._scene.now()
         error = _error_of(line.start())
         if error is not None:
             self._bad(f"said again: {error}")
@@ -211,7 +213,7 @@ class _Run:
 
     def _look(self, found: dict[str, bytes], *others: dict[str, bytes], whole: bool = False) -> None:
         """Compare all that stands under final names with what is to be there, or with `others`."""
-        wanted = self._scene.content if self._result.verb == "pull" else self._scene.files
+        wanted = self._scene.now() if self._result.verb == "pull" else self._scene.files
         wrong = differences(found, wanted, *others)
         flipped = {request.key for request, fault in self._result.tally.faults if fault.kind == "flip"}
         unguarded = {name for name in wrong if name.startswith(OPAQUE) and name in flipped}

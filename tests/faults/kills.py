@@ -2,8 +2,8 @@
 
 The moment is chosen by bytes, not by time: the proxy counts the bytes of objects that it carries, and at the chosen one
 it carries nothing more until the process is dead. Afterwards nothing wrong stands under a final name; the same line,
-said again, goes well, and all is as if nothing had happened; and no more than a part a connection was fetched twice, nor
-sent twice but for a big object that is begun anew, as the proxy counted it.
+said again, goes well, and all is as if nothing had happened; and no more than a part a connection was fetched twice,
+nor sent twice but for a big object that is begun anew, as the proxy counted it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def kill_all(
 def _pull(scene: Scene, proxy: FaultProxy, killed: Killed) -> None:
     target = scene.target("killed")
     line = nbdata.Pull(f"s3://{scene.bucket}/", str(target), concurrency=killed.connections)
-    _say_twice(proxy, killed, line, agent, scene.content, lambda: files_of(target) if target.exists() else {})
+    _say_twice(proxy, killed, line, agent, scene.now(), lambda: files_of(target) if target.exists() else {})
     if (target / ".nbdata").exists():
         killed.end = "its own folder is left in the target"
 

@@ -42,8 +42,6 @@ class Scene:
 
     Attributes
     ----------
-    content : dict of str to bytes
-        What the bucket holds now.
     folder : Path
         What is pushed; it never changes.
     files : dict of str to bytes
@@ -54,7 +52,7 @@ class Scene:
         source = random.Random(seed)
         self.server, self.work = server, work
         self.files = _content(source)
-        self.content = dict(self.files)
+        self._content = dict(self.files)
         self._spare = {name: source.randbytes(BIG_SIZE) for name in BIG}
         self._lock = threading.Lock()
         self.client = client_of(server)
@@ -64,7 +62,7 @@ class Scene:
             (self.folder / name).write_bytes(data)
         self.bucket = f"faults-source-{seed}"
         server.create_bucket(self.bucket)
-        for name, data in self.content.items():
+        for name, data in self._content.items():
             self._put(name, data)
 
     def _put(self, key: str, data: bytes) -> None:
@@ -83,8 +81,13 @@ class Scene:
     def replace(self, key: str) -> None:
         """Overwrite a big object by another of the same size."""
         with self._lock:
-            self.content[key], self._spare[key] = self._spare[key], self.content[key]
-            self._put(key, self.content[key])
+            self._content[key], self._spare[key] = self._spare[key], self._content[key]
+            self._put(key, self._content[key])
+
+    def now(self) -> dict[str, bytes]:
+        """What the bucket holds, when nothing in it is just being replaced."""
+        with self._lock:
+            return dict(self._content)
 
     def target(self, name: str) -> Path:
         """An empty folder to pull into."""

@@ -14,7 +14,7 @@ from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD, Exchange, Fau
 __all__ = ["Seeded"]
 
 # How often a request meets a fault: of a small object, of a part of a big one, of a request that carries no object.
-_SMALL, _PART, _CONTROL = 0.03, 0.4, 0.08
+_SMALL, _PART, _CONTROL = 0.03, 0.4, 0.06
 # A request that has been spoilt so often is let through, unless its object is doomed.
 _OFTEN = 4
 # Kinds and their weights, for reads and writes of objects, and for what carries none; bodies have over four fifths.
@@ -24,11 +24,11 @@ _READ: Mapping[tuple[str, str], float] = {
     ("flip", BODY): 3,
     ("stall", BODY): 0.7,
     ("delay", BODY): 1.5,
-    ("refuse", BEFORE): 0.6,
-    ("drop", BEFORE): 0.4,
+    ("refuse", BEFORE): 0.5,
+    ("drop", BEFORE): 0.3,
     ("stall", BEFORE): 0.15,
-    ("delay", BEFORE): 0.15,
-    ("reset", HEAD): 0.3,
+    ("delay", BEFORE): 0.1,
+    ("reset", HEAD): 0.25,
 }
 _WRITE: Mapping[tuple[str, str], float] = {
     ("reset", BODY): 4,
@@ -39,7 +39,7 @@ _WRITE: Mapping[tuple[str, str], float] = {
     ("refuse", BEFORE): 0.5,
     ("drop", BEFORE): 0.2,
     ("stall", BEFORE): 0.15,
-    ("swallow", AFTER): 0.7,
+    ("swallow", AFTER): 0.6,
     ("reset", HEAD): 0.2,
 }
 _OTHER: Mapping[tuple[str, str], float] = {
