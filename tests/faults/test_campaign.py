@@ -8,14 +8,14 @@ import pytest
 
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
-from tests.faults.campaign import RIGHT, SAID, run_all
+from tests.faults.campaign import SAID, run_all
 from tests.faults.kills import kill_all
 from tests.faults.scene import Scene
 from tests.faults.tables import body_share, campaign_tables, kill_tables
 
 SEED = 1
-# Pull and push; the last of each ends with an error.
-NUMBERS = (0, 1, 2, 3)
+# A pull with an object that arrives wrong each time, so that it ends with an error, and a push.
+NUMBERS = (4, 11)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_whatever_breaks_on_the_way_the_bytes_are_right_or_an_error_says_why(
     results = list(run_all(scene, seed=SEED, numbers=NUMBERS, told=print, switch=switch))
     assert [result.line for result in results if not result.good] == []
     assert {result.verb for result in results} == {"pull", "push"}
-    assert {result.end for result in results} == {RIGHT, SAID}
+    assert results[0].end == SAID
     assert sum(len(result.tally.faults) for result in results) >= 10 * len(results)
     assert body_share(results) > 0.7
     print(campaign_tables(results))
