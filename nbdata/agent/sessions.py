@@ -219,14 +219,16 @@ class Session:
 
     def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:
         """Ctrl-C of the client whose connection is ``session``."""
-        job = self._job(message)
-        waiting = _sessions.get(str(message.get("session", "")))
+        job, session, at_once = self._job(message), str(message.get("session", "")), message.get("at_once")
+        waiting = _sessions.get(session)
+        if session and waiting is None and not at_once:
+            return {"alone": False}  # restarted at once: its end was seen before its interrupt was read
         mine = waiting is not None and job in waiting._foreground
         if job.foreground > (1 if mine else 0):
             if waiting is not None:
                 waiting.leave(job)
             return {"alone": False}
-        if message.get("at_once") or waiting is None:
+        if at_once or waiting is None:
             job.task.cancel()
         elif job.task.pause("interrupt") or job.task.snapshot().state == "PAUSED":
             threading.Thread(target=_cancel_unless_restarted, args=(job, waiting), daemon=True).start()

@@ -10,7 +10,7 @@ from typing import Any
 from nbdata.client.connection import Connection
 from nbdata.client.launch import log_tail
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError
-from nbdata.operation import suggest
+from nbdata.option import suggest
 from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
 __all__ = ["main", "stop_all"]

@@ -16,7 +16,8 @@ from nbdata.client.context import capture
 from nbdata.client.inline import conclude
 from nbdata.client.launch import connect
 from nbdata.errors import AgentUnavailable, NotFound, error_from_dict
-from nbdata.operation import Item, Operation, Waiting
+from nbdata.operation import Operation
+from nbdata.protocols import Item, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
@@ -32,7 +33,7 @@ _ANSWER = 10.0
 
 
 class AgentJob:
-    """A job of an agent; the Job protocol of nbdata.operation.
+    """A job of an agent; the Job protocol of nbdata.protocols.
 
     A foreground job keeps one connection open, its *lifeline*: when that ends without a word the agent knows that the
     kernel was restarted or died, and lets the job go on. All else is asked on connections of its own, so a Ctrl-C in

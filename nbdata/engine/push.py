@@ -15,21 +15,23 @@ from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.engine.sources import find
 from nbdata.engine.verify import plain_md5
-from nbdata.errors import SourceChanged
+from nbdata.errors import ChecksumMismatch, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
+from nbdata.transfer.control import Control
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import decoded
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.send import (
     BIG,
     FileSource,
     PartedSend,
+    SentPart,
     hashed_parts,
     send_whole,
     upload_part_size,
@@ -118,6 +120,21 @@ def _identity(root: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _blocks(control: Control, fd: int, start: int, size: int) -> Iterator[memoryview]:
+    """What a file holds from an offset on, up to `size` bytes."""
+    view, end = memoryview(bytearray(1 << 20)), start + size
+    while start < end:
+        try:
+            count = os.preadv(fd, [view[: end - start]], start)
+        except OSError as error:
+            raise disk_error(error, "the source file") from error
+        if not count:
+            return
+        yield view[:count]
+        start += count
+        control.checkpoint()
+
+
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
     return _Pushing(run, planned).run_all()
@@ -138,7 +155,7 @@ class _Pushing:
         self.unverified = 0
         self.lock = threading.Lock()
         self.kept: dict[str, int] = {}  # reasons for which sources were not deleted
-        self.uploads = BegunUploads(run, self.op.target)
+        self.uploads = BegunUploads(run, self.op.target, keep=True)
 
     def run_all(self) -> Report:
         self.index.open(self.identity)
@@ -159,7 +176,7 @@ class _Pushing:
     def _units(self) -> Iterator[Callable[[], None]]:
         for row in self.plan.rows:
             if row.action in _MOVES:
-                if row.action != "compare" and self.target.store.multipart and row.size >= BIG:
+                if row.action != "compare" and self._in_parts(row):
                     yield from self._big(row)
                 else:
                     yield partial(self._small, row)
@@ -199,7 +216,11 @@ class _Pushing:
     def _hasher(self, key: str) -> Callable[[], SentHasher]:
         return lambda: SentHasher(key, self.op.verify)
 
+    def _in_parts(self, row: Row) -> bool:
+        return self.target.store.multipart and row.size >= BIG
+
     def _small(self, row: Row) -> None:
+        """Send a file in one piece, or compare it, whatever its size."""
         try:
             fd, before = self._open(row)
             try:
@@ -207,7 +228,11 @@ class _Pushing:
                     there = ObjectInfo(row.detail["key"], row.size, row.detail["etag"])
                     self.index.put({row.path: Record.of(validator(there), row.size, before)})
                     self.outcome.add(row.path, "unchanged", row.size)
-                    self.run.control.advance(files=1, bytes=row.size)
+                    self.run.control.advance(files=1, present=row.size)
+                    return
+                if self._in_parts(row):
+                    for unit in self._big(row):
+                        unit()
                     return
                 key = row.detail["key"]
 
@@ -231,11 +256,9 @@ class _Pushing:
 
     def _same_bytes(self, fd: int, row: Row) -> bool:
         """Whether the object's ETag is the MD5 of the file."""
-        digest, view, at = new_digest("md5"), memoryview(bytearray(1 << 20)), 0
-        while count := os.preadv(fd, [view], at):
-            digest.update(view[:count])
-            at += count
-            self.run.control.checkpoint()
+        digest = new_digest("md5")
+        for block in _blocks(self.run.control, fd, 0, row.size):
+            digest.update(block)
         return digest.hexdigest() == plain_md5(ObjectInfo(row.path, row.size, row.detail.get("etag", "")))
 
     def _big(self, row: Row) -> Iterator[Callable[[], None]]:
@@ -250,6 +273,7 @@ class _Pushing:
             del self.uploads.unfinished[row.path]
             os.close(fd)
             self.uploads.finished(key)
+            self.outcome.present += sending.present
             self._sent(row, before, info, verified)
 
         def failed(error: Exception) -> None:
@@ -269,6 +293,7 @@ class _Pushing:
             whole=MultipartJudge(key, self.op.verify),
             done=done,
             failed=failed,
+            there=partial(self._there, fd, key),
         )
 
         def give_up() -> None:
@@ -277,6 +302,17 @@ class _Pushing:
 
         self.uploads.unfinished[row.path] = give_up
         yield from sending.units()
+
+    def _there(self, fd: int, key: str, start: int, size: int, answer: str) -> SentPart | None:
+        """The part that an earlier run sent, if its ETag is the MD5 of what is to be there."""
+        hasher = SentHasher(key, "auto")
+        for block in _blocks(self.run.control, fd, start, size):
+            hasher.update(block)
+        try:
+            verified = hasher.verify(answer)
+        except ChecksumMismatch:
+            return None
+        return SentPart(answer, hasher.hexdigest(), verified) if verified else None
 
     def _sent(self, row: Row, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
         self.index.put({row.path: Record.of(validator(info), row.size, before)})

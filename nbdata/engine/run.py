@@ -100,6 +100,7 @@ class Outcome:
         self.failures: list[list[str]] = []
         self._ranks: list[int] = []
         self.files = self.bytes = 0
+        self.present = 0  # of these bytes, those that had not to move, since an earlier run had moved them
         self.notes: list[str] = []
 
     def add(self, path: str, outcome: str, size: int = 0, *, moved: bool = False, **detail: Any) -> None:
@@ -172,6 +173,7 @@ class Outcome:
             counts=dict(self.counts),
             files=self.files,
             bytes=self.bytes,
+            present=self.present,
             failures=[self.failures[n] for n in worst],
             notes=self.notes,
             details=dict(details),

@@ -160,6 +160,7 @@ def perform(
 ) -> Report:
     """Plan, take the target's lock, reserve, move, report; the callable that a Task runs."""
     run = Run(operation, context, task, folder, dict(bindings), leases=leases)
+    task.limit(getattr(operation, "max_rate", None))
     where, locked = operation.local_target(), operation.locked_target()
     with contextlib.ExitStack() as stack:
         stack.callback(leases.end)

@@ -12,11 +12,11 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
-from nbdata.transfer.pool import WORKERS
+from nbdata.transfer.pool import FIRST
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, read_paths
 
-__all__ = ["Found", "find", "folder_part"]
+__all__ = ["Found", "find", "folder_part", "head_of"]
 
 # Names that are asked for ahead of who reads them.
 _AHEAD = 256
@@ -59,7 +59,7 @@ def find(run: Run, place: str) -> Found:
             _require_folder(location)
             return Found(location, None, iter(()))
         return Found(location, None, itertools.chain([found], inside))
-    single = _head(run, location)
+    single = head_of(run, location)
     name = location.key.rpartition("/")[2]
     if single is not None and not location.store.below_objects:
         # Nothing is asked for below it: to list what is a file of http would read all of it.
@@ -81,7 +81,8 @@ def find(run: Run, place: str) -> Found:
     return Found(folder, None, itertools.chain([first], below))
 
 
-def _head(run: Run, location: Location) -> ObjectInfo | None:
+def head_of(run: Run, location: Location) -> ObjectInfo | None:
+    """What the store says of the object at a place; None if there is none."""
     try:
         return retrying(run.control, lambda: location.store.head(location.key))
     except NotFound as error:
@@ -113,7 +114,7 @@ def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
             return None
 
     paths = sorted(read_paths(names))
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="asking") as asking:
+    with ThreadPoolExecutor(FIRST, thread_name_prefix="asking") as asking:
         for at in range(0, len(paths), _AHEAD):
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 

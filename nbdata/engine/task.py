@@ -22,6 +22,7 @@ from collections.abc import Callable
 from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
+from nbdata.transfer.control import Pulse
 
 __all__ = ["ALLOWED", "Task"]
 
@@ -50,6 +51,10 @@ class Task:
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
+        self._moved = self._pushed_back = 0
+        self._rate: int | None = None
+        self._free_at = 0.0  # when all that has moved was due, at that rate
+        self._due = threading.local()
         self._thread: threading.Thread | None = None
         self.report: Report | None = None
         self.error: NbdataError | None = None
@@ -100,6 +105,7 @@ class Task:
                     target=now.target,
                     files=now.files,
                     bytes=now.bytes,
+                    present=now.present,
                     counts={"done": now.files},
                     retries=now.retries,
                     failures=[["", str(error)]] if error and state == "FAILED" else [],
@@ -163,7 +169,9 @@ class Task:
         self._aborts.pop(abort, None)
 
     def checkpoint(self) -> None:
-        """Wait while paused; raise Cancelled if the work is to end. Cheap when neither is so."""
+        """Wait while paused or faster than allowed; raise Cancelled if the work is to end. Cheap when none is so."""
+        if self._rate is not None:
+            self._hold()
         if self._stopping or self._now.state == "PAUSED":
             with self._changed:
                 while self._now.state == "PAUSED" and not self._stopping:
@@ -239,6 +247,19 @@ class Task:
         for abort in aborts:
             abort()
 
+    def limit(self, rate: int | None) -> None:
+        """Let no more than so many bytes a second move; None lifts it.
+
+        Threads that count bytes wait in their next `checkpoint` for their turn, one after the other.
+        """
+        self._rate = rate
+
+    def _hold(self) -> None:
+        due, self._due.at = getattr(self._due, "at", 0.0), 0.0
+        with self._changed:
+            while not self._stopping and (left := due - time.monotonic()) > 0:
+                self._changed.wait(left)
+
     # -- progress -----------------------------------------------------------------------------
 
     def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
@@ -255,15 +276,42 @@ class Task:
             now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
             self._touch()
 
-    def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
-        """Add to what is done; negative bytes take back what has to be done again."""
+    def advance(
+        self,
+        *,
+        files: int = 0,
+        bytes: int = 0,  # noqa: A002
+        present: int = 0,
+        failures: int = 0,
+        retries: int = 0,
+    ) -> None:
+        """Add to what is done; negative bytes take back what has to be done again.
+
+        `present` are bytes that were there already: they count as done, and have no part in the rate.
+        """
         with self._changed:
             now = self._now
             now.files += files
-            now.bytes += bytes
+            now.bytes += bytes + present
+            now.present += present
+            if bytes > 0:
+                self._moved += bytes
+                if self._rate is not None:
+                    self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
+                    self._due.at = self._free_at
             now.failures += failures
             now.retries += retries
             now.version += 1
+
+    def pushed_back(self) -> None:
+        """Count that a store had too much."""
+        with self._changed:
+            self._pushed_back += 1
+
+    def pulse(self) -> Pulse:
+        """What was counted so far."""
+        with self._changed:
+            return Pulse(self._now.files, self._moved, self._now.retries, self._pushed_back)
 
     def phase(self, text: str) -> None:
         """Say in a word what it does now."""
@@ -278,11 +326,12 @@ class Task:
             clock = time.monotonic()
             if now.state in ACTIVE and self._began:
                 now.seconds = clock - self._began
-                self._samples.append((clock, now.bytes))
+                moved = now.bytes - now.present
+                self._samples.append((clock, moved))
                 while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
                     self._samples.popleft()
                 (then, before), span = self._samples[0], clock - self._samples[0][0]
-                now.rate = max(0.0, (now.bytes - before) / span) if span > 0.2 else now.rate
+                now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
                 left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
                 now.eta = (
                     left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None

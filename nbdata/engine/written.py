@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from nbdata.archives.tar import Member
 from nbdata.engine.volumes import VolumeList
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 
 __all__ = ["Written"]
 

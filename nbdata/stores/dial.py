@@ -67,6 +67,13 @@ class Origin:
     verify: bool = True
     stall: float = _STALL
 
+    @classmethod
+    def of(cls, url: str, *, proxy: str, ca: str, verify: bool, stall: float) -> Origin:
+        """That of a URL, at the port of its scheme unless it names one."""
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return cls(parts.scheme, parts.hostname or "", port, proxy, ca, verify, stall)
+
     @property
     def netloc(self) -> str:
         """What goes into the Host header."""

@@ -245,7 +245,9 @@ class FsspecStore(Store):
             return NotFound("no such object or folder", path=path, remedy="Check the spelling")
         if isinstance(status, int) and (status in (408, 429) or status >= 500):
             return StoreUnavailable(
-                f"the server is busy or broken (status {status})", path=path, details={"retry": True}
+                f"the server is busy or broken (status {status})",
+                path=path,
+                details={"retry": True, "status": status},
             )
         if kinds & _UNREACHED:
             details = {"retry": True, "unreached": True}

@@ -17,9 +17,11 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import (
     ResponseBody,
+    beyond_end,
     digest_in,
     goog_hashes,
     http_time,
+    range_header,
     refuse_another,
     refused,
     start_of,
@@ -179,18 +181,16 @@ class HttpStore(Store):
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> ResponseBody:
-        headers = {}
-        ranged = start > 0 or end is not None
         if end is not None and end <= start:
-            return self._nothing(key, start, match)
-        if ranged:
-            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+            return beyond_end(self, self._said(key), key, start, match)
+        headers = range_header(start, end)
+        ranged = bool(headers)
         if match is not None and match.etag.startswith('"'):
             headers["if-match"] = match.etag
         response, url = self._send("GET", key, headers)
         if response.status == 416 and ranged:
             response.close()
-            return self._nothing(key, start, match)
+            return beyond_end(self, self._said(key), key, start, match)
         if response.status not in ((200, 206) if ranged else (200,)):
             error = self._error(response, key)
             if isinstance(error, NotFound) and match is not None:
@@ -205,12 +205,6 @@ class HttpStore(Store):
             response.close()
             raise
         return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
-
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
-        """The empty body of a range beyond the end."""
-        info = self.head(key)
-        refuse_another(self._said(key), info, match)
-        return ResponseBody(None, info, start)
 
     def _info(self, key: str, response: Response, url: _Url) -> ObjectInfo:
         headers = response.headers

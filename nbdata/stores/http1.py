@@ -123,6 +123,8 @@ class Pool:
         details: dict[str, Any] = {"retry": True}
         if not self.reached:
             details["unreached"] = True
+        if isinstance(error, TimeoutError):
+            details["silent"] = True
         if isinstance(error, ssl.SSLCertVerificationError):
             details = {}
         return StoreUnavailable(

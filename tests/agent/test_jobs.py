@@ -138,6 +138,17 @@ def test_an_interrupt_cancels_a_job_that_somebody_had_paused() -> None:
         job.wait(5)
 
 
+def test_an_interrupt_read_after_its_kernel_has_gone_changes_nothing() -> None:
+    """A kernel that is restarted at once sends it, and is dead before the agent comes to it."""
+    job = HOST.submit(Probe(items=40, delay=50, tag="gone"), background=False)
+    job._let_go()
+    time.sleep(
+        0.3
+    )  # time for the agent to see the end; else it sees the interrupt first, and that goes well too
+    job._ask("interrupt", session=job._session, at_once=False)
+    assert job.wait(20).state == "DONE"
+
+
 def test_waiting_for_a_job_that_stands_still_ends_in_time() -> None:
     job = HOST.submit(Probe(items=400, delay=20, tag="still"), background=True)
     job.pause()

@@ -21,15 +21,7 @@ from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
 from nbdata.transfer.locks import TargetLock
 
-pytestmark = pytest.mark.usefixtures("inline")
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A state folder of the test's own."""
-    folder = str(tmp_path / "state")
-    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("inline", "state")
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import nbdata
 from nbdata.paths import canonical
 from nbdata.space.ledger import Ledger, Reservation
 from nbdata.stores.local import LocalStore
-from nbdata.transfer.partials import PART, Partial
+from nbdata.transfer.part_records import PART
+from nbdata.transfer.partials import Partial
 from tests.stores.servers import read_head, serving
 
 pytestmark = pytest.mark.usefixtures("inline")

@@ -329,7 +329,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     with serving(hang) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
         get(pool_at(port, stall=0.2))
     ended.set()
-    assert caught.value.details == {"retry": True, "unreached": True}
+    assert caught.value.details == {"retry": True, "unreached": True, "silent": True}
 
 
 def test_a_server_that_falls_silent_in_a_body_is_given_up() -> None:
@@ -343,7 +343,7 @@ def test_a_server_that_falls_silent_in_a_body_is_given_up() -> None:
     with serving(half) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
         get(pool_at(port, stall=0.2))
     ended.set()
-    assert caught.value.details == {"retry": True}
+    assert caught.value.details == {"retry": True, "silent": True}
 
 
 def test_a_server_that_takes_no_more_of_an_upload_is_given_up() -> None:

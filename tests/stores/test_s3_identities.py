@@ -21,8 +21,7 @@ from nbdata.errors import AccessDenied
 from nbdata.operation import Context
 from nbdata.stores.base import Store
 from nbdata.stores.resolve import open_place
-from tests.stores.servers import ok, read_body, read_head, serving
-from tests.stores.test_http import status
+from tests.stores.servers import ok, read_body, read_head, serving, status
 
 
 def when(seconds: float) -> str:
