@@ -2,8 +2,8 @@
 
 The moment is chosen by bytes, not by time: the proxy counts the bytes of objects that it carries, and at the chosen one
 it carries nothing more until the process is dead. Afterwards nothing wrong stands under a final name; the same line,
-said again, goes well, and all is as if nothing had happened; and no more than a part a connection was fetched twice,
-nor sent twice but for a big object that is begun anew, as the proxy counted it.
+said again, goes well, and all is as if nothing had happened; and no more than a part a connection was fetched or sent
+twice, as the proxy counted it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nbdata.operation import Operation
 from nbdata.runtime import endpoint, held
 from tests.faults.campaign import environment
 from tests.faults.proxy import FaultProxy
-from tests.faults.scene import BIG_SIZE, Scene, differences, files_of, objects_of
+from tests.faults.scene import Scene, differences, files_of, objects_of
 
 __all__ = ["Killed", "agent", "kill_all"]
 
@@ -31,8 +31,6 @@ __all__ = ["Killed", "agent", "kill_all"]
 PART = 16 << 20
 # What small objects may add to that: a batch that was not recorded yet.
 _SLACK = 2_000_000
-# Bytes that may be moved again besides: an upload in parts that was begun by a process that died is begun anew.
-_BEGUN_ANEW = {"pull": 0, "push": BIG_SIZE}
 _BOUND = 120.0
 RIGHT = "right"
 
@@ -135,7 +133,7 @@ def _say_twice(
     """Say a line, kill, look, say it again, look again."""
     began = time.monotonic()
     total = sum(map(len, wanted.values()))
-    killed.allowed = killed.connections * PART + _BEGUN_ANEW[killed.verb] + _SLACK
+    killed.allowed = killed.connections * PART + _SLACK
     pid = victim()
     first = proxy.begin(at=int(total * killed.share), then=lambda: os.kill(pid, signal.SIGKILL))
     try:
