@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, help="this run alone")
     parser.add_argument("--write", action="store_true", help="make docs/reliability.md anew")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and agent are ended
     pytest_configure()  # a private runtime folder, and nothing of the user's own settings
     try:
         with tempfile.TemporaryDirectory(prefix="nbdata-faults-") as folder:
