@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import check_for, of_parts, plain_md5, vouched
+from nbdata.engine.verify import Judge, plain_md5
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import OWN_FOLDER
@@ -129,6 +130,8 @@ def _lstat(path: str) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads nowhere, as a broken one does
+            return None
         raise disk_error(error, path) from error
 
 
@@ -224,9 +227,10 @@ class _Pulling:
                     for unit in self._big(row, info):
                         unit()
                     return
-            if row.path in self.begun:  # of another version, or it would be continued
+            if row.path in self.begun:  # of no use, or it would be continued
+                if self.begun.is_other(row.path, self.op.source, info):
+                    self._anew(row.path)
                 Partial.remove(Partial.data_of(staging, row.path))
-                self._anew(row.path)
             self.claimed[row.path] = row.detail["needed"]
             fd, temporary = self.landing.temporary(staging)
             try:
@@ -287,8 +291,15 @@ class _Pulling:
             told = info
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
+            judge = self._judge(told) if self.promised is None else None
             parts = Partial(
-                staging, row.path, self.op.source, info, self.landing.file_mode, ours=self.landing.check
+                staging,
+                row.path,
+                self.op.source,
+                info,
+                self.landing.file_mode,
+                layout=judge.layout if judge is not None else None,
+                ours=self.landing.check,
             )
         except NbdataError as error:
             self.outcome.fail(row.path, error)
@@ -319,21 +330,20 @@ class _Pulling:
                 parts.discard()
             self.outcome.fail(row.path, error)
 
-        check = partial(self._check, told)
-        fetch = PartedFetch(
-            self.run.control, self.store, info, parts, lambda _: check(), done=done, failed=failed
-        )
+        def check(_: ObjectInfo) -> Check:
+            return self._check(told) if judge is None else judge.check(parts.part_size)
+
+        fetch = PartedFetch(self.run.control, self.store, info, parts, check, done=done, failed=failed)
         self.unfinished[row.path] = parts
         self.claimed[row.path] = row.detail["needed"]
         yield from fetch.units()
 
     def _check(self, info: ObjectInfo) -> Check:
-        if self.promised is not None:
-            return self.promised(info)
-        part_size = None
-        if vouched(info, self.op.verify) is None and of_parts(info, self.op.verify) is not None:
-            part_size = self.store.part_size(info)
-        return check_for(info, self.op.verify, part_size)
+        """Of an object in one piece, or by what somebody promised."""
+        return self.promised(info) if self.promised is not None else self._judge(info).check()
+
+    def _judge(self, info: ObjectInfo) -> Judge:
+        return retrying(self.run.control, lambda: Judge(self.store, info, self.op.verify))
 
     # -- afterwards ---------------------------------------------------------------------------
 

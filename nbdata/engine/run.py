@@ -21,7 +21,7 @@ from nbdata.transfer.control import Control
 __all__ = ["BAD", "Outcome", "Run"]
 
 #: Outcomes that make a job a failed one.
-BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused")
+BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused", "unreadable")
 # Of these the worst are told first; the rest comes in the order in which it happened.
 _WORST = ("mismatch", "missing")
 # Objects in a row that the store did not answer for, after which the whole job ends.
@@ -127,7 +127,7 @@ class Outcome:
             self.add(row.path, "unchanged", row.size)
         elif row.action != "delete":
             self.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
-            if row.action != "skip":
+            if row.action not in ("skip", "left out"):
                 self._run.control.advance(failures=1)
 
     def fail(

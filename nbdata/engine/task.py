@@ -392,4 +392,5 @@ _SAID = {
     "conflict": ("is a conflict", "are conflicts"),
     "unrepresentable": ("cannot be represented", "cannot be represented"),
     "refused": ("was refused", "were refused"),
+    "unreadable": ("cannot be read", "cannot be read"),
 }

@@ -58,6 +58,7 @@ PATHS = [
     Mistake("push of a folder that is not there", "push none {b}/p/", "NotFound"),
     Mistake("push from a URL", "push {b}/d/ {b}/p/", "BadOption"),
     Mistake("push without TARGET", "push tree", "BadOption"),
+    Mistake("push of a device", "push /dev/null {b}/p/", "BadOption"),
     Mistake("push to a bucket that is not there", "push tree s3://bucket/p/", "NotFound", "{refusing_404}"),
     Mistake("copy from the disk", "copy tree {b}/p/", "BadOption"),
     Mistake("copy to itself", "copy {b}/d/ {b}/d/", "BadOption"),
@@ -133,6 +134,7 @@ STORE = [
     Mistake("an answer that is no S3", "pull s3://bucket/d/ data", "StoreUnavailable", "{website}"),
     Mistake("an archived object", "pull s3://bucket/x data", "TransferFailed", "{archived}"),
     Mistake("nobody listens", "pull s3://bucket/d/ data", "StoreUnavailable", "AWS_ENDPOINT_URL={gone}"),
+    Mistake("no SSH server there", "pull sftp://user@127.0.0.1:9/x data", "StoreUnavailable"),
     Mistake(
         "a server that there is not",
         "pull s3://bucket/d/ data",
