@@ -137,7 +137,10 @@ def _lstat(path: str) -> os.stat_result | None:
 
 
 def _in_parts(store: Store, info: ObjectInfo) -> bool:
-    return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
+    # Of versions that nothing tells apart the parts may not fit together.
+    return (
+        store.ranges and info.size >= BIG and part_size_for(info.size) < info.size and bool(validator(info))
+    )
 
 
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
@@ -176,6 +179,7 @@ class _Pulling:
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
         self.lock = threading.Lock()
         self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
+        self.unguarded = 0
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
 
     def run_all(self) -> Report:
@@ -193,6 +197,11 @@ class _Pulling:
             for parts in self.unfinished.values():
                 parts.close()
             self.index.close()
+        if self.unguarded:
+            self.outcome.notes.append(
+                f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
+                "change would not show"
+            )
         unverified = sum(not good for good in self.verified.values())
         if unverified and self.op.verify != "none":
             self.outcome.notes.append(
@@ -378,6 +387,7 @@ class _Pulling:
                 file.path, "fetched", file.size, moved=True, verified=self.verified.get(file.path, False)
             )
             self.outcome.present += self.present.pop(file.path, 0)
+            self.unguarded += not file.tag
             self.run.control.advance(files=1)
             if self.run.reservation is not None:
                 self.run.reservation.landed(self.claimed.pop(file.path, 0), 1)

@@ -108,6 +108,7 @@ OPTIONS = [
     ),
     Mistake("a host that there is not", "pull {b}/d/ data", "BadOption", "NBDATA_HOST=remote"),
     Mistake("a limit from outside that is none", "pull {b}/d/ data", "BadOption", "NBDATA_QUOTA=much"),
+    Mistake("a time that is none", "pull {b}/d/ data", "BadOption", "NBDATA_STALL_TIMEOUT=soon"),
     Mistake(
         "a runtime folder open to others",
         "pull {b}/d/ data",
