@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from nbdata.protocols import Job
+from nbdata.rendering import printable
 from nbdata.report import Report, Snapshot
+from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Follower", "TextDisplay", "share_of"]
+__all__ = ["Follower", "TextDisplay", "numbers_of", "share_of"]
 
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.5
@@ -68,7 +70,7 @@ class Follower:
 
 
 class TextDisplay(Follower):
-    """A tqdm bar on stderr while a job runs, and one true line at its end on the same stream.
+    """A bar on stderr while a job runs, and one true line at its end on the same stream.
 
     Parameters
     ----------
@@ -102,31 +104,33 @@ class TextDisplay(Follower):
 
 
 class _Bar:
-    """One tqdm bar over all bytes of a job."""
+    """One bar over all of a job, with the numbers that the job itself gives.
+
+    tqdm only draws it: what it would measure is how fast this process is told of what was done before.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._tqdm: Any = None
 
     def show(self, snapshot: Snapshot) -> None:
+        if snapshot.finished:  # the line that comes now says more
+            return
         if self._tqdm is None:
-            if snapshot.seconds < _SHOW_AFTER or snapshot.finished or not self._stream.isatty():
+            if snapshot.seconds < _SHOW_AFTER or not self._stream.isatty():
                 return
             from tqdm import tqdm
 
             self._tqdm = tqdm(
-                total=snapshot.bytes_total,
-                unit="B",
-                unit_scale=True,
                 file=self._stream,
                 leave=False,
+                delay=1e-9,  # else it draws at once, before there is anything to show
                 dynamic_ncols=True,
-                desc=snapshot.verb,
+                bar_format=f"{snapshot.verb} |{{bar}}| {{desc}}",
             )
-        if self._tqdm.total != snapshot.bytes_total:
-            self._tqdm.total = snapshot.bytes_total
-        self._tqdm.set_postfix_str(_details(snapshot), refresh=False)
-        self._tqdm.n = snapshot.bytes
+        share = share_of(snapshot)
+        self._tqdm.total, self._tqdm.n = (None, 0) if share is None else (1.0, share)
+        self._tqdm.set_description_str(_details(snapshot), refresh=False)
         self._tqdm.refresh()
 
     def close(self) -> None:
@@ -135,19 +139,38 @@ class _Bar:
 
 
 def _details(snapshot: Snapshot) -> str:
-    """Files, retries, failures, and the state if it is not the usual one."""
-    parts = []
+    """The numbers, and the state if it is not the usual one; what matters least comes last, and is cut off."""
+    moving = snapshot.state == "RUNNING"
+    words = numbers_of(snapshot, moving=moving)
+    return printable(", ".join(words if moving else [snapshot.condition, *words]))
+
+
+def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
+    """Share, bytes, rate, time left, files, retries and failures, as far as they are known.
+
+    Rate and time left are the job's own, over its last seconds and without what was there before; only of one that is
+    `moving`.
+    """
+    words = []
+    if (share := share_of(snapshot)) is not None:
+        words.append(f"{share:.0%}")
+    if snapshot.bytes_total:
+        words.append(f"{format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}")
+    elif snapshot.bytes:
+        words.append(format_size(snapshot.bytes))
+    if moving and snapshot.rate:
+        words.append(f"{format_size(snapshot.rate)}/s")
+    if moving and snapshot.eta is not None:
+        words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.files_total:
-        parts.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
+        words.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
     elif snapshot.files:
-        parts.append(f"{snapshot.files:,} files")
-    if snapshot.state != "RUNNING":
-        parts.append(snapshot.condition)
+        words.append(f"{snapshot.files:,} files")
     if snapshot.retries:
-        parts.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
+        words.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
     if snapshot.failures:
-        parts.append(f"{snapshot.failures:,} failed")
-    return ", ".join(parts)
+        words.append(f"{snapshot.failures:,} failed")
+    return words
 
 
 def share_of(snapshot: Snapshot) -> float | None:

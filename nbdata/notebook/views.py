@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from html import escape
 
-from nbdata.display import share_of
+from nbdata.display import numbers_of, share_of
 from nbdata.rendering import dim, edged, html_bar, text_bar
 from nbdata.report import Snapshot
-from nbdata.sizes import format_duration, format_size
 
 __all__ = ["Bundle", "background_note", "foreground_note", "message", "view"]
 
@@ -59,7 +58,7 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
         said = f"running: {snapshot.phase}"
     title = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
     color = "waiting" if state else _COLOR.get(snapshot.state, "waiting")
-    share, numbers = share_of(snapshot) or 0.0, _numbers(snapshot, moving=moving)
+    share, numbers = share_of(snapshot) or 0.0, numbers_of(snapshot, moving=moving)
     html = "".join(
         [
             f"<div><b>{escape(snapshot.verb)}</b> {escape(title)}</div>",
@@ -74,30 +73,6 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
         ", ".join(filter(None, [day, note])),
     ]
     return {"text/plain": "\n".join(text), "text/html": edged(html, color)}
-
-
-def _numbers(snapshot: Snapshot, *, moving: bool) -> list[str]:
-    """Share, bytes, files, rate, time left, retries and failures, as far as they are known."""
-    words = []
-    if (share := share_of(snapshot)) is not None:
-        words.append(f"{share:.0%}")
-    if snapshot.bytes_total:
-        words.append(f"{format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}")
-    elif snapshot.bytes:
-        words.append(format_size(snapshot.bytes))
-    if snapshot.files_total:
-        words.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
-    elif snapshot.files:
-        words.append(f"{snapshot.files:,} files")
-    if moving and snapshot.rate:
-        words.append(f"{format_size(snapshot.rate)}/s")
-    if moving and snapshot.eta is not None:
-        words.append(f"{format_duration(snapshot.eta)} left")
-    if snapshot.retries:
-        words.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
-    if snapshot.failures:
-        words.append(f"{snapshot.failures:,} failed")
-    return words
 
 
 def message(text: str) -> Bundle:
