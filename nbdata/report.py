@@ -132,7 +132,8 @@ class Snapshot(_Record):
         """The state in words, with its reason, unless that is the user."""
         if self.state == "FAILED" and self.error:
             return f"failed: {self.error.get('message', '')}"
-        usual = not self.reason or self.finished or (self.state, self.reason) == ("PAUSED", "user")
+        told = self.state == "INTERRUPTED" or not self.finished
+        usual = not self.reason or not told or (self.state, self.reason) == ("PAUSED", "user")
         return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"
 
     @property

@@ -12,6 +12,7 @@ import time
 from nbdata import wire
 from nbdata.agent.sessions import Session
 from nbdata.engine.jobs import Jobs
+from nbdata.engine.journal import Journal
 from nbdata.engine.runner import forget_the_dead
 from nbdata.errors import AgentUnavailable
 from nbdata.runtime import Endpoint, endpoints, file_lock
@@ -40,7 +41,7 @@ class Server:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.jobs = Jobs()
+        self.jobs = Jobs(Journal())
         self.draining = False
         self._stop = threading.Event()
         self._sessions: dict[int, Session] = {}

@@ -11,7 +11,7 @@ from nbdata.paths import is_url
 from nbdata.redaction import remember_options
 from nbdata.runtime import runtime_folder, state_folder
 
-__all__ = ["bindings_of", "capture", "only_here"]
+__all__ = ["bindings_of", "capture", "only_here", "writable_state_folder"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
@@ -24,9 +24,6 @@ def capture(operation: Operation) -> Context:
     filesystem = getattr(operation, "fs", None)
     if filesystem is not None:
         remember_options({"fs": getattr(filesystem, "storage_options", None)})
-    state = state_folder()
-    if not _writable(state):
-        state = os.path.join(runtime_folder(), "state")
     return Context(
         cwd=os.getcwd(),
         umask=umask,
@@ -39,10 +36,16 @@ def capture(operation: Operation) -> Context:
         target_options=dict(getattr(operation, "target_options", None) or {}),
         fsspec_conf=_fsspec_conf(operation),
         filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
-        state_dir=state,
+        state_dir=writable_state_folder(),
         target_id=_target_id(operation.local_target()),
         owner=f"{'kernel' if 'ipykernel' in sys.modules else 'process'} {os.getpid()}",
     )
+
+
+def writable_state_folder() -> str:
+    """Where records are kept; where the user's folder cannot be written, beside what runs."""
+    state = state_folder()
+    return state if _writable(state) else os.path.join(runtime_folder(), "state")
 
 
 def bindings_of(operation: Operation) -> dict[str, object]:

@@ -9,15 +9,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from nbdata.client.connection import Connection
-from nbdata.client.context import capture
+from nbdata.client.context import capture, writable_state_folder
 from nbdata.client.inline import conclude
 from nbdata.client.launch import connect
+from nbdata.client.past import PastJob
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
+from nbdata.history import Past, past_jobs
 from nbdata.operation import Operation
-from nbdata.protocols import Item, Waiting
+from nbdata.protocols import Item, Job, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
@@ -224,21 +227,26 @@ class AgentHost:
         return self.look()[0]
 
     def look(self) -> tuple[list[Snapshot], bool]:
-        """The jobs of all agents, and whether there is one that lives and did not answer."""
+        """The jobs of all agents, also of those that are gone, and whether one lives and did not answer."""
         silent: list[Endpoint] = []
-        return [snapshot for _, snapshot in self._everywhere(silent)], any(held(w.alive) for w in silent)
+        found = [snapshot for _, snapshot in self._everywhere(silent)]
+        known = {(snapshot.id, snapshot.created) for snapshot in found}
+        over = [replace(past.snapshot) for past in _past() if past.key not in known]
+        return sorted([*over, *found], key=lambda s: s.created), any(held(w.alive) for w in silent)
 
-    def job(self, job_id: str) -> AgentJob:
-        found = [(where, s) for where, s in self._everywhere() if s.id == job_id] or [
-            (where, s) for where, s in self._everywhere() if s.id.startswith(job_id)
-        ]
-        if len(found) != 1:
+    def job(self, job_id: str) -> Job:
+        """The job of an id, or of the beginning of one; of those whose agents are gone the newest of that id."""
+        living = {s.id: AgentJob(where, s.id) for where, s in self._everywhere()}
+        over = {past.snapshot.id: PastJob(past) for past in _past()}
+        jobs: dict[str, Job] = {**over, **living}
+        named = [job_id] if job_id in jobs else [name for name in living if name.startswith(job_id)]
+        named = named or [name for name in over if name.startswith(job_id)]
+        if len(named) != 1:
             raise NotFound(
-                f"there is no job {job_id!r}" if not found else f"several jobs begin with {job_id!r}",
+                f"there is no job {job_id!r}" if not named else f"several jobs begin with {job_id!r}",
                 remedy="transfers lists the jobs and their ids",
             )
-        where, snapshot = found[0]
-        return AgentJob(where, snapshot.id)
+        return jobs[named[0]]
 
     def _everywhere(self, silent: list[Endpoint] | None = None) -> Iterator[tuple[Endpoint, Snapshot]]:
         """All jobs, and where they are; agents that do not answer are added to `silent`."""
@@ -259,6 +267,11 @@ class AgentHost:
                 continue
             for snapshot in found:
                 yield where, snapshot
+
+
+def _past() -> list[Past]:
+    """Jobs that are over; where this environment's records are, and where they are if it has no such folder."""
+    return past_jobs(writable_state_folder())
 
 
 def _reach(where: Endpoint) -> Connection:

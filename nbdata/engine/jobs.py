@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from nbdata.engine import runner
+from nbdata.engine.journal import Journal
 from nbdata.engine.leases import Leases
 from nbdata.engine.spool import read_page
 from nbdata.engine.task import Task
@@ -67,9 +68,16 @@ class EngineJob:
 
 
 class Jobs:
-    """The table; safe to use from many threads."""
+    """The table; safe to use from many threads.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    journal : Journal, optional
+        Where it is noted when jobs begin and how they end, for those who ask when this process is gone.
+    """
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self._journal = journal
         self._jobs: dict[str, EngineJob] = {}
         self._plans: list[str] = []
         self._planning = 0
@@ -129,9 +137,17 @@ class Jobs:
             job = EngineJob(operation, context, task, runner.new_folder())
             self._jobs[job.id] = job
             self._forget_old()
+        if self._journal is not None and not operation.query:
+            note = partial(self._note, self._journal, job, context.state_dir)
+            note()
+            task.on_end(note)
         turns = self._streams if operation.bound else self._queries if operation.query else self._running
         turns.add(task, partial(self._work, job, context, dict(bindings)))
         return job, False
+
+    @staticmethod
+    def _note(journal: Journal, job: EngineJob, state_dir: str) -> None:
+        journal.note(job.task, state_dir, job.on_error)
 
     @staticmethod
     def _work(job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
@@ -146,6 +162,8 @@ class Jobs:
 
     def close(self) -> None:
         """Remove the rows of all jobs and plans: the process ends, and nobody can ask for them any more."""
+        if self._journal is not None:
+            self._journal.close()
         with self._lock:
             for folder in [*(job.folder for job in self._jobs.values()), *self._plans]:
                 runner.forget(folder)

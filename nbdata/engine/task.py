@@ -61,6 +61,7 @@ class Task:
         self._due = threading.local()
         self._thread: threading.Thread | None = None
         self._tell_move: Callable[[], None] = lambda: None
+        self._tell_end: Callable[[], None] = lambda: None
         self.report: Report | None = None
         self.error: NbdataError | None = None
         snapshot.created = snapshot.created or time.time()
@@ -87,6 +88,10 @@ class Task:
     def on_move(self, tell: Callable[[], None]) -> None:
         """Have `tell` called at each change of state; it must not wait, and not ask the task."""
         self._tell_move = tell
+
+    def on_end(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when it is over; it must not wait."""
+        self._tell_end = tell
 
     def _work(self, work: Callable[[Task], Report]) -> None:
         self._began = time.monotonic()
@@ -156,6 +161,8 @@ class Task:
             self._now.state, self._now.reason = state, reason
             self._touch()
         self._tell_move()
+        if state in FINISHED:
+            self._tell_end()
 
     def _touch(self) -> None:
         self._now.version += 1

@@ -89,6 +89,7 @@ def nothing_is_left(scene: Scene) -> None:
     """Nothing in any folder of ours or of the user's work, nor in the agent's environment."""
     runtime = os.environ["NBDATA_RUNTIME_DIR"]
     assert any(Path(runtime).rglob("*.log"))
+    assert Path(os.environ["NBDATA_STATE_DIR"], "jobs.log").stat().st_size, "the history is looked at too"
     assert scene.found_below(runtime, os.environ["NBDATA_STATE_DIR"], ".") == []
     running = list(agents(runtime))
     assert running

@@ -1,0 +1,61 @@
+"""Jobs whose agents are gone, as Jobs: what the history says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nbdata.client.inline import conclude
+from nbdata.errors import error_from_dict
+from nbdata.history import Past
+from nbdata.protocols import Item, Waiting
+from nbdata.report import Report, Snapshot
+
+__all__ = ["PastJob"]
+
+
+class PastJob:
+    """A job that is over; the Job protocol of nbdata.protocols. There is nothing to pause or to end."""
+
+    attached = False
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+
+    @property
+    def id(self) -> str:
+        return self._past.snapshot.id
+
+    def __repr__(self) -> str:
+        return f"<{self.snapshot().line}>"
+
+    def snapshot(self) -> Snapshot:
+        return replace(self._past.snapshot)
+
+    def watch(self) -> Iterator[Snapshot]:
+        yield self.snapshot()
+
+    def wait(self, timeout: float | None = None) -> Report:
+        failure = self._past.failure
+        error = error_from_dict(failure) if failure else None
+        return conclude(self.report(), error, self._past.on_error)
+
+    def report(self) -> Report:
+        now = self._past.snapshot
+        if self._past.report is None:
+            return Report(now.verb, now.source, now.target, state=now.state)
+        return Report.from_dict(self._past.report)
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def interrupt(self) -> bool:
+        return True
+
+    def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
+        return iter(())
+
+    def release(self) -> None: ...

@@ -1,0 +1,209 @@
+"""What is remembered of jobs beyond their agents: ``jobs.log`` in the state folder.
+
+An append-only file of lines ``CRC32 of the rest in hex, space, JSON object``: one when a job begins, and one, with its
+report and its error, when it ends; the last one of a job holds. Torn lines are passed over. A file that has grown is
+written anew with the newest. A job that began, and whose process is gone without a word of its end, was interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import time
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nbdata.errors import Cancelled
+from nbdata.redaction import scrub_data
+from nbdata.report import Report, Snapshot
+from nbdata.runtime import file_lock, held, runtime_folder
+
+__all__ = ["Past", "past_jobs", "record_of", "remember"]
+
+# Jobs that are remembered, and bytes beyond which the file is written anew with at most half of that.
+_KEPT, _LARGE = 300, 1 << 20
+# Bytes of one record, and characters of one text in a list of it, and how many of those.
+_RECORD, _TEXT, _NAMED = 16 << 10, 500, 10
+# A job whose process cannot be looked for from here is taken for interrupted after this many seconds.
+_ELSEWHERE = 24 * 3600.0
+# Of a report and of an error; the rest may be large.
+_REPORT = ("verb", "source", "target", "state", "counts", "files", "bytes", "present", "seconds", "retries")
+_ERROR = ("class", "message", "path", "expected", "got", "remedy")
+
+
+@dataclass
+class Past:
+    """A job as it is remembered.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+    report, failure : dict or None
+        As `Report.to_dict` and `NbdataError.to_dict` have them, without what may be large.
+    on_error : str
+        What who waits for it wants to have of failures.
+    host, holder : str
+        Its machine, and the file on which its process held a flock while it lived.
+    """
+
+    snapshot: Snapshot
+    report: dict[str, Any] | None
+    failure: dict[str, Any] | None
+    on_error: str
+    host: str
+    holder: str
+
+    @property
+    def key(self) -> tuple[str, float]:
+        """What tells it from all others: ids come again."""
+        return self.snapshot.id, self.snapshot.created
+
+    def carried_on(self) -> bool:
+        """Whether somebody may still work on it."""
+        if (self.host, os.path.dirname(self.holder)) == (platform.node(), runtime_folder()):
+            return held(self.holder)
+        return time.time() - self.snapshot.created < _ELSEWHERE
+
+
+def record_of(
+    snapshot: Snapshot, report: Report | None, failure: dict[str, Any] | None, on_error: str
+) -> dict[str, Any]:
+    """What to remember of a job, at its beginning or at its end."""
+    short = None
+    if report is not None:
+        short = {name: getattr(report, name) for name in _REPORT}
+        short["headline"] = report.headline[:_TEXT]
+        short["failures"] = [[text[:_TEXT] for text in row] for row in report.failures[:_NAMED]]
+        short["notes"] = [note[:_TEXT] for note in report.notes[:_NAMED]]
+    error = failure or snapshot.error
+    snapshot.error = None if error is None else {name: error.get(name) for name in _ERROR}
+    return {
+        "snapshot": snapshot.to_dict(),
+        "report": short,
+        "failure": snapshot.error,
+        "on_error": on_error,
+        "host": platform.node(),
+    }
+
+
+def remember(state_dir: str, record: dict[str, Any], holder: str) -> None:
+    """Add a record of a job of the process that holds a flock on `holder`; OSError if there is no room for it."""
+    record = scrub_data({**record, "holder": holder})
+    line = _format(record)
+    if len(line) > _RECORD:
+        record["snapshot"]["command"], record["report"] = "", None
+        line = _format(record)
+    if len(line) > _RECORD:
+        return
+    os.makedirs(state_dir, mode=0o700, exist_ok=True)
+    path = _path(state_dir)
+    with file_lock(os.path.join(runtime_folder(), "history.lock")):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(fd).st_size
+            torn = size and os.pread(fd, 1, size - 1) != b"\n"
+            os.write(fd, b"\n" * bool(torn) + line)
+        finally:
+            os.close(fd)
+        if size + len(line) > _LARGE:
+            _write_anew(path)
+
+
+def _write_anew(path: str) -> None:
+    """Keep the newest: a file that was not written whole takes no one's place."""
+    newest = dict[tuple[str, float], bytes]()
+    for line in _lines(path, os.path.getsize(path)):
+        if (past := _parse(line)) is not None:
+            newest.pop(past.key, None)
+            newest[past.key] = line
+    kept, room = list[bytes](), _LARGE // 2
+    for line in reversed(list(newest.values())[-_KEPT:]):
+        room -= len(line)
+        if room < 0:
+            break
+        kept.append(line)
+    try:
+        with open(path + ".new", "wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.writelines(reversed(kept))
+        os.replace(path + ".new", path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".new")
+        raise
+
+
+def past_jobs(state_dir: str) -> list[Past]:
+    """The jobs that are over, oldest first, as far as they are remembered; what cannot be read is none.
+
+    What began and never ended is INTERRUPTED; what may still be carried on is left out.
+    """
+    open_ended = [p.key for p in _read(state_dir) if not p.snapshot.finished and not p.carried_on()]
+    found = []
+    # Read again after the look at the processes: one may have written of its end, and ended, in between.
+    for past in _read(state_dir):
+        if past.snapshot.finished:
+            found.append(past)
+        elif past.key in open_ended:
+            found.append(_interrupted(past))
+    return found
+
+
+def _interrupted(past: Past) -> Past:
+    snapshot = replace(past.snapshot)
+    error = Cancelled(
+        f"{snapshot.verb} was interrupted: its agent ended", remedy="The same line continues"
+    ).to_dict()
+    snapshot.state, snapshot.reason = "INTERRUPTED", "its agent ended; the same line continues"
+    snapshot.error = error
+    return Past(snapshot, None, error, past.on_error, past.host, past.holder)
+
+
+def _read(state_dir: str) -> list[Past]:
+    try:
+        found = os.stat(_path(state_dir))
+        return _parsed(_path(state_dir), found.st_size, found.st_mtime_ns, found.st_ino)
+    except OSError:
+        return []
+
+
+@functools.lru_cache(maxsize=2)
+def _parsed(path: str, size: int, *_version: int) -> list[Past]:
+    """What the file says; faces look several times a second, and it seldom changes."""
+    newest = dict[tuple[str, float], Past]()
+    for line in _lines(path, size):
+        if (past := _parse(line)) is not None:
+            newest.pop(past.key, None)
+            newest[past.key] = past
+    return sorted(newest.values(), key=lambda past: past.snapshot.created)[-_KEPT:]
+
+
+def _lines(path: str, size: int) -> list[bytes]:
+    """The lines of a file; never more than it is large, and no more of one that somebody let grow beyond reason."""
+    with open(path, "rb") as file:
+        return file.read(min(size, 4 * _LARGE)).splitlines(keepends=True)
+
+
+def _path(state_dir: str) -> str:
+    return os.path.join(state_dir, "jobs.log")
+
+
+def _format(record: dict[str, Any]) -> bytes:
+    body = json.dumps(record, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _parse(line: bytes) -> Past | None:
+    head, _, body = line.partition(b" ")
+    if not body.endswith(b"\n") or head != b"%08x" % zlib.crc32(body[:-1]):
+        return None
+    try:
+        data = json.loads(body)
+        snapshot = Snapshot.from_dict(data["snapshot"])
+        return Past(snapshot, data["report"], data["failure"], data["on_error"], data["host"], data["holder"])
+    except (ValueError, KeyError, TypeError, AttributeError):  # another version's
+        return None
