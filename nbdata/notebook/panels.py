@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from nbdata.display import Follower
@@ -28,7 +29,8 @@ __all__ = ["NotebookDisplay", "register", "shown", "unregister"]
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.4
 
-_just_shown: weakref.WeakSet[Report] = weakref.WeakSet()
+# Reports that a panel has shown, and in which cell: a later one that asks for them is to see them.
+_just_shown: weakref.WeakKeyDictionary[Report, int] = weakref.WeakKeyDictionary()
 
 
 class NotebookDisplay(Follower):
@@ -38,6 +40,12 @@ class NotebookDisplay(Follower):
         self._handle: Any = None
         self._note = ""
         self._last: Snapshot | None = None
+
+    def follow(self, job: Job, *, quiet: bool = False) -> Report:
+        report = super().follow(job, quiet=quiet)
+        if not quiet:
+            shown(report)
+        return report
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
         self._note = loop_note(job.id) if bound else foreground_note(job.id)
@@ -75,14 +83,18 @@ class NotebookDisplay(Follower):
 
 
 def shown(report: Report) -> None:
-    """Note that a report has just been displayed, so that it does not come again as the cell's value."""
-    _just_shown.add(report)
+    """Note that a report has just been displayed, so that it does not come again as the value of this cell."""
+    _just_shown[report] = _cell()
+
+
+def _cell() -> int:
+    """The number of the cell that runs."""
+    shell = get_ipython()
+    return 0 if shell is None else int(shell.execution_count)
 
 
 def _show_report(report: Report) -> None:
-    if report in _just_shown:
-        _just_shown.discard(report)
-    else:
+    if _just_shown.pop(report, None) != _cell():
         bundle = {"text/plain": report.text(), "text/html": report._repr_html_()}
         display(bundle, raw=True)  # type: ignore[no-untyped-call]
 

@@ -73,6 +73,19 @@ def test_a_foreground_job_is_one_display_that_ends_as_its_report(probing: Kernel
     assert not probing.widgets(), "a click would wait for the end of the cell"
 
 
+def test_a_report_that_is_also_the_cells_value_is_shown_once_and_again_when_it_is_asked_for(
+    probing: Kernel, tree: Path, tmp_path: Path
+) -> None:
+    probing.run("import nbdata")
+    for line in (f"nbdata.pull({str(tree)!r}, 'here')", f"%pull {tree} there"):
+        ran = probing.run(line)
+        assert ran.error is None
+        assert len(ran.displays) == 1, line
+    probing.run(f"kept = nbdata.pull({str(tree)!r}, 'elsewhere')")
+    assert "5 fetched" in probing.run("kept").displays[0]
+    assert len(probing.run("kept").displays) == 1
+
+
 @pytest.mark.parametrize("how", ["r = {}.run()", "{}.start()"])
 def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, probing: Kernel) -> None:
     for attempt in range(10):
