@@ -132,6 +132,10 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         _print(operation.plan(), as_json=as_json, quiet=quiet)
         return 0
     if face.get("background"):
+        if os.environ.get("NBDATA_HOST") == "inline":  # this process ends now, and the job with it
+            raise BadOption(
+                "-b needs the agent, and NBDATA_HOST=inline does without it", remedy="Leave one of them out"
+            )
         job = operation.start()
         if as_json:
             print(json.dumps(job.snapshot().to_dict()))

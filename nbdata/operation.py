@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from nbdata.errors import BadOption
-from nbdata.option import checked, options_of, shown, suggest, words_of
+from nbdata.option import checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.protocols import Job, slots
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan
@@ -238,7 +238,9 @@ def _made(
     declared = options_of(cls)
     for name in options:
         if name not in declared:
-            return BadOption(f"{cls.verb}: unknown option {name!r}", remedy=suggest(name, list(declared)))
+            key = storage_pair(name, "").partition("=")[0] if "storage_options" in declared else ""
+            remedy = f"Write storage_options={{{key!r}: …}}" if key else suggest(name, list(declared))
+            return BadOption(f"{cls.verb}: unknown option {name!r}", remedy=remedy)
     try:
         bound = signature.bind(*args, **options)
     except TypeError as error:

@@ -7,6 +7,7 @@ function and the panel's form are made from that.
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
@@ -16,7 +17,17 @@ from nbdata.paths import canonical
 from nbdata.redaction import Hidden, redacted, remember_options
 from nbdata.sizes import parse_size
 
-__all__ = ["Option", "argument", "checked", "option", "options_of", "shown", "suggest", "words_of"]
+__all__ = [
+    "Option",
+    "argument",
+    "checked",
+    "option",
+    "options_of",
+    "shown",
+    "storage_pair",
+    "suggest",
+    "words_of",
+]
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,33 @@ def suggest(word: str, known: list[str]) -> str:
     """A remedy for a misspelt word: the nearest known one, or the list."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
+
+
+# What users know as options of other programs, and what the storage option is called.
+_STORAGE = {
+    **{name: name for name in ("profile", "endpoint_url", "region", "anon", "token", "key", "secret")},
+    "endpoint": "endpoint_url",
+    "region_name": "region",
+    "no_sign_request": "anon",
+    "access_key": "key",
+    "access_key_id": "key",
+    "aws_access_key_id": "key",
+    "secret_key": "secret",
+    "secret_access_key": "secret",
+    "aws_secret_access_key": "secret",
+    "session_token": "token",
+}
+
+
+def storage_pair(name: str, value: str) -> str:
+    """``KEY=VALUE`` for ``--option``, if `name` is what users call a storage option; else empty.
+
+    What may be secret is not said again.
+    """
+    key = _STORAGE.get(name.removeprefix("--").replace("-", "_"), "")
+    if key in ("key", "secret", "token"):
+        return f"{key}=env:NAME"
+    return key and f"{key}={'true' if key == 'anon' else shlex.quote(redacted(value)) if value else '…'}"
 
 
 def shown(value: Any, declared: Option) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ __all__ = ["Found", "find", "folder_part", "head_of"]
 
 # Names that are asked for ahead of who reads them.
 _AHEAD = 256
+# What a bucket may be called.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def find(run: Run, place: str, noticed: Noticed | None = None) -> Found:
         inside = _below(run, location, noticed)
         found = next(inside, None)
         if found is None:
-            _require_folder(location)
+            _require_folder(run, location)
             return Found(location, None, iter(()))
         return Found(location, None, itertools.chain([found], inside))
     single = head_of(run, location)
@@ -82,7 +86,7 @@ def find(run: Run, place: str, noticed: Noticed | None = None) -> Found:
     if single is not None:
         return Found(location, single, iter([Entry(name, single)]))
     if first is None:
-        _require_folder(folder)
+        _require_folder(run, folder)
         return Found(folder, None, iter(()))
     return Found(folder, None, itertools.chain([first], below))
 
@@ -128,7 +132,7 @@ def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 
 
-def _require_folder(folder: Location) -> None:
+def _require_folder(run: Run, folder: Location) -> None:
     """An empty folder is one where the store knows folders; else nothing is there."""
     if folder.key and not folder.store.is_folder(folder.key):
         if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):
@@ -136,11 +140,21 @@ def _require_folder(folder: Location) -> None:
                 f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
-        raise NotFound(
-            "no such object or folder",
-            path=folder.place.rstrip("/"),
-            remedy="Check the spelling, and upper and lower case",
-        )
+        remedy = "Check the spelling, and upper and lower case"
+        if isinstance(folder.store, LocalStore) and (url := _as_bucket(run)):
+            remedy += f"; {url}, if a bucket is meant"
+        raise NotFound("no such object or folder", path=folder.place.rstrip("/"), remedy=remedy)
+
+
+def _as_bucket(run: Run) -> str:
+    """The URL of a source that was written without its scheme, if it looks like that; else empty."""
+    folder = run.context.cwd.rstrip("/") + "/"
+    source = run.operation.places()[0]
+    written = source.removeprefix(folder)
+    bucket, slash, _ = written.partition("/")
+    if written == source or not slash or not _BUCKET.fullmatch(bucket) or os.path.lexists(folder + bucket):
+        return ""
+    return f"s3://{written}"
 
 
 def _glob(run: Run, place: str, noticed: Noticed | None) -> Found:

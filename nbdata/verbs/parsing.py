@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation
-from nbdata.option import Option, options_of, suggest
+from nbdata.option import Option, options_of, storage_pair, suggest
 from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 
@@ -169,8 +169,13 @@ def parse(
     if found.help:
         return None, {}
     for word in unknown:
-        name = word.partition("=")[0]
-        raise BadOption(f"{prog}: unknown option {name}", remedy=suggest(name, list(flags)))
+        name, equals, said = word.partition("=")
+        after = list(words)[list(words).index(word) + 1 :] if word in words else []
+        if not equals and after and not after[0].startswith("-"):
+            said = after[0]
+        pair = storage_pair(name, said) if "--option" in flags else ""
+        remedy = f"Write --option {pair}" if pair else suggest(name, list(flags))
+        raise BadOption(f"{prog}: unknown option {name}", remedy=remedy)
     if len(found.places) > len(places):
         raise BadOption(
             f"{prog}: {len(found.places)} paths are too many",

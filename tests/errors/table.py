@@ -51,6 +51,7 @@ PATHS = [
     Mistake("a protocol that nobody knows", "pull xyz://bucket/d/ data", "BadOption"),
     Mistake("a protocol whose package is missing", "pull smb://server/share/ data", "BadOption"),
     Mistake("pull from a folder that is not there", "pull none data", "NotFound"),
+    Mistake("a bucket without its scheme", "pull labdata/set/ data", "NotFound"),
     Mistake("pull to a URL", "pull {b}/d/ {b}/e/", "BadOption"),
     Mistake("pull to a file", "pull {b}/d/ file.txt", "BadOption"),
     Mistake("pull below a file", "pull {b}/d/ file.txt/sub", "BadOption"),
@@ -70,6 +71,8 @@ PATHS = [
 ]
 OPTIONS = [
     Mistake("an option that is misspelt", "pull {b}/d/ data --dry-rum", "BadOption"),
+    Mistake("a storage option as one of the verb", "pull {b}/d/ data --profile lab", "BadOption"),
+    Mistake("a secret as an option of the verb", "pull {b}/d/ data --secret-key abc", "BadOption"),
     Mistake("a value for a flag", "pull {b}/d/ data --dry-run=yes", "BadOption"),
     Mistake("an option without its value", "pull {b}/d/ data --include", "BadOption"),
     Mistake("a choice that there is not", "pull {b}/d/ data --verify md4", "BadOption"),
@@ -107,6 +110,13 @@ OPTIONS = [
         "{tls} AWS_CA_BUNDLE=none.pem",
     ),
     Mistake("a host that there is not", "pull {b}/d/ data", "BadOption", "NBDATA_HOST=remote"),
+    Mistake(
+        "a background without the agent",
+        "pull {b}/d/ data -b",
+        "BadOption",
+        "NBDATA_HOST=inline",
+        face="terminal",
+    ),
     Mistake("a limit from outside that is none", "pull {b}/d/ data", "BadOption", "NBDATA_QUOTA=much"),
     Mistake("a time that is none", "pull {b}/d/ data", "BadOption", "NBDATA_STALL_TIMEOUT=soon"),
     Mistake(
