@@ -12,6 +12,7 @@ import io
 from typing import TYPE_CHECKING
 
 from nbdata.archives.decoders import CODECS, Codec, Decoder
+from nbdata.archives.place import EVERYTHING, Restart, Restarts
 from nbdata.archives.stream import volume_at
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
@@ -19,7 +20,7 @@ from nbdata.sizes import format_size
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ExpansionLimit", "detect", "open_decompressed"]
+__all__ = ["Decompressed", "ExpansionLimit", "detect", "open_decompressed"]
 
 _INPUT = 256 << 10
 _OUTPUT = 1 << 20
@@ -82,7 +83,8 @@ def open_decompressed(
     *,
     format: str = "auto",  # noqa: A002
     name: str | None = None,
-) -> tuple[io.RawIOBase, str]:
+    start: Restart | None = None,
+) -> tuple[Decompressed, str]:
     """A stream of the decompressed bytes, and the format that it has.
 
     The stream reads `raw` forwards only, and closing it closes `raw`. It yields up to 1 MiB at a
@@ -97,6 +99,8 @@ def open_decompressed(
         ``auto`` looks at the first bytes; else ``tar``, ``gz``, ``tar.gz`` and so on.
     name : str, optional
         How messages call the archive.
+    start : Restart, optional
+        Where `raw` stands, which is not at its beginning; then `format` has to be said.
 
     Raises
     ------
@@ -120,8 +124,25 @@ def open_decompressed(
             path=name,
             remedy="Unpack it with unzip (a set .z01 … .zip: join it with zip -s 0 first)",
         )
-    stream = _Headed(raw, head)
-    return (stream if found == "tar" else _Decompressed(stream, CODECS[found], name)), found
+    at = start or Restart()
+    stream = _Headed(raw, head, at.compressed)
+    return (stream if found == "tar" else _Decoded(stream, CODECS[found], name, at)), found
+
+
+class Decompressed(io.RawIOBase):
+    """The stream of `open_decompressed`."""
+
+    def readable(self) -> bool:
+        return True
+
+    @property
+    def verified(self) -> int:
+        """Up to where its bytes are known to be right, as far as the format has checksums; from any thread."""
+        raise NotImplementedError
+
+    def restart(self, offset: int) -> Restart:
+        """Where reading may begin to reach an offset; from one thread, which never goes back."""
+        raise NotImplementedError
 
 
 class ExpansionLimit(io.RawIOBase):
@@ -169,17 +190,21 @@ class ExpansionLimit(io.RawIOBase):
         return count
 
 
-class _Headed(io.RawIOBase):
-    """A stream whose first bytes were read already, with a count of what was taken from it."""
+class _Headed(Decompressed):
+    """A stream whose first bytes were read already, with the offset up to which it was taken."""
 
-    def __init__(self, raw: io.RawIOBase, head: bytes) -> None:
+    def __init__(self, raw: io.RawIOBase, head: bytes, start: int) -> None:
         super().__init__()
         self._raw = raw
         self._head = head
-        self.taken = 0
+        self.taken = start
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def verified(self) -> int:
+        return EVERYTHING
+
+    def restart(self, offset: int) -> Restart:
+        return Restart(offset, offset)
 
     def volume_at(self, offset: int) -> tuple[str, int] | None:
         return volume_at(self._raw, offset)
@@ -199,10 +224,10 @@ class _Headed(io.RawIOBase):
             super().close()
 
 
-class _Decompressed(io.RawIOBase):
+class _Decoded(Decompressed):
     """The members of a compressed stream, one behind the other."""
 
-    def __init__(self, source: _Headed, codec: Codec, name: str | None) -> None:
+    def __init__(self, source: _Headed, codec: Codec, name: str | None, start: Restart) -> None:
         super().__init__()
         self._source = source
         self._codec = codec
@@ -211,9 +236,15 @@ class _Decompressed(io.RawIOBase):
         self._pending = b""  # taken from the source, not yet given to a decoder
         self._block = memoryview(b"")
         self._begun = False
+        self._expanded = start.expanded
+        self._restarts = Restarts(start)
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def verified(self) -> int:
+        return self._restarts.verified
+
+    def restart(self, offset: int) -> Restart:
+        return self._restarts.before(offset)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
@@ -248,7 +279,9 @@ class _Decompressed(io.RawIOBase):
                 raise self._bad(
                     f"is damaged ({error})", offset, "Fetch it again and compare digests"
                 ) from error
+            self._expanded += len(block)
             if decoder.eof:
+                self._restarts.ended(self._expanded)
                 self._pending = decoder.unused_data
                 decoder = None
             self._decoder = decoder
@@ -267,6 +300,8 @@ class _Decompressed(io.RawIOBase):
         if not self._codec.begins(data):
             what = "is followed by something else" if self._begun else "does not begin as such"
             raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
+        if self._begun:
+            self._restarts.begins(self._source.taken - len(data), self._expanded)
         self._begun = True
         self._pending = data
         return self._codec.decoder()

@@ -30,6 +30,7 @@ from tarfile import (  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
 from nbdata.archives.decompress import ExpansionLimit
+from nbdata.archives.place import Place
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
 from nbdata.archives.stream import volume_at
@@ -131,6 +132,7 @@ def read_members(
     target_check: Callable[[str], None] | None = None,
     stripped: Callable[[str], None] | None = None,
     name: str | None = None,
+    place: Place | None = None,
 ) -> Generator[Member, None, None]:
     """The members of a tar stream in its order; content that is not read is skipped.
 
@@ -156,6 +158,8 @@ def read_members(
         `strip_components` leaves nothing of it.
     name : str, optional
         How messages call the archive.
+    place : Place, optional
+        Where `stream` stands. With each member that is handed over it becomes the place behind it.
 
     Raises
     ------
@@ -168,10 +172,15 @@ def read_members(
     """
     if strip_components < 0:
         raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
-    selection = Selection(members)
+    place = place or Place()
+    selection = Selection(members, unmatched=place.unmatched)
     guard = PathGuard(strip_components=strip_components)
+    guard.restore(place.earlier)
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
-    return _read(_Tape(limit or stream, name), selection, guard, limit, target_check, stripped)
+    if limit is not None:
+        limit.spend(place.offset + place.holes)
+    tape = _Tape(limit or stream, name, place.offset)
+    return _read(tape, selection, guard, limit, target_check, stripped, place)
 
 
 def _read(
@@ -181,9 +190,10 @@ def _read(
     limit: ExpansionLimit | None,
     target_check: Callable[[str], None] | None,
     stripped: Callable[[str], None] | None,
+    place: Place,
 ) -> Generator[Member, None, None]:
     try:
-        headers = _Headers(tape)
+        headers = _Headers(tape, place.pax_headers)
         while (info := headers.following()) is not None:
             if not selection.takes("/".join(components(info.name))) or info.type == _VOLUME_LABEL:
                 continue
@@ -195,8 +205,11 @@ def _read(
                 continue
             if target_check is not None:
                 target_check(member.name)
+            holes = member.size - sum(length for _, length in data)
             if limit is not None:
-                limit.spend(member.size - sum(length for _, length in data))
+                limit.spend(holes)
+            place.offset, place.pax_headers = headers.offset, dict(headers.pax_headers)
+            place.holes, place.unmatched = place.holes + holes, selection.unmatched
             try:
                 yield member
             finally:
@@ -338,9 +351,10 @@ class _Headers(tarfile.TarFile):
 
     firstmember: tarfile.TarInfo | None
 
-    def __init__(self, tape: _Tape) -> None:
+    def __init__(self, tape: _Tape, pax_headers: dict[str, str]) -> None:
         self._tape = tape
-        super().__init__(fileobj=tape, mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]
+        options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
+        super().__init__(fileobj=tape, mode="r", pax_headers=dict(pax_headers), **options)  # type: ignore[arg-type]
 
     def following(self) -> tarfile.TarInfo | None:
         """The next header, or None at the zero block that ends the archive."""
@@ -376,10 +390,10 @@ class _Headers(tarfile.TarFile):
 class _Tape:
     """A stream that only winds forwards, with the position and the errors that go with it."""
 
-    def __init__(self, source: io.RawIOBase, name: str | None) -> None:
+    def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
         self._source = source
         self._buffered = io.BufferedReader(source, _BUFFER)
-        self._position = 0
+        self._position = position
         self.name = name
         self.ended = False
         self.header_budget: int | None = None
