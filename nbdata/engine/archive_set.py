@@ -54,11 +54,12 @@ def find_archive(run: Run, op: UntarVolumes) -> ArchiveSet:
     ends = volumes.ends()
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > needed]
     if missing and not found.complete:
-        find_volumes(run, op.source)  # says what is missing, where that shows
+        if found.checkpoint is None:
+            find_volumes(run, op.source)  # says what is missing, where that shows
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
             f"missing volume{'s' if len(missing) > 1 else ''} {shown}", path=volumes.title,
-            got="what was unpacked from it is not all there any more",
+            expected="all volumes from which not everything is unpacked",
             remedy="Fetch the missing part again", details={"missing": missing},
         )  # fmt: skip
     return found

@@ -127,12 +127,13 @@ def untar(source: Any, target: Path, **options: Any) -> Report:
     return nbdata.untar_volumes(source, target, quiet=True, **options)
 
 
-def interrupted(source: Any, target: Path, members: int, **options: Any) -> None:
-    """Run until so many members were taken, and end there as a cancel does."""
-    take, taken = Extraction.take, iter(range(members))
+def interrupted(source: Any, target: Path, after: int, **options: Any) -> None:
+    """Run until so many members have landed, and end there as a cancel does."""
+    take, taken = Extraction.take, iter(range(after))
 
     def stop(extraction: Extraction, member: Any) -> bool:
         if next(taken, None) is None:
+            extraction._flush()
             raise Cancelled("cancelled")
         return take(extraction, member)
 
@@ -289,7 +290,9 @@ def test_what_was_damaged_on_its_way_is_no_place_to_go_on(tmp_path: Path) -> Non
     wrong = bytearray(data)
     wrong[data.index(entries()[30][2]) + 5] ^= 1
     # Stored, not compressed: only the CRC at the end of the member can tell.
-    good, bad = (in_pieces(bytes(one), lambda piece: gzip.compress(piece, 0), 800_000) for one in (data, wrong))
+    good, bad = (
+        in_pieces(bytes(one), lambda piece: gzip.compress(piece, 0), 800_000) for one in (data, wrong)
+    )
     crcs = [at for at in range(len(good)) if good[at : at + 3] == b"\x1f\x8b\x08"][1:] + [len(good)]
     broken = bytearray(bad)
     for at in crcs:  # the checksums of what was packed
@@ -502,7 +505,9 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
     plan = untar(volumes, out, dry_run=True, delete_volumes=True)
     assert plan.fits
     assert any("step by step" in note for note in plan.notes)
+    # All of it lasts less long than the ledger lets figures stand.
     monkeypatch.setattr("nbdata.space.ledger._REFUSED_AGE", 0.0)
+    monkeypatch.setattr("nbdata.space.ledger._NOTE_EVERY", 0.0)
     untar(volumes, out, delete_volumes=True)
     assert look(out) == expected
     elsewhere = cut(packed(entries())[0], tmp_path / "w")
