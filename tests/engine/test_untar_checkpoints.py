@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import random
@@ -13,7 +14,7 @@ import stat
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -260,9 +261,9 @@ def test_another_line_does_not_take_a_checkpoint_for_its_own(
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
     interrupted(volumes, out, 50)
     assert untar(volumes, out, members="d1", strip_components=1).counts["extracted"] == COUNT // 3
-    shutil_names = [path for path in out.glob("f*")]
-    assert len(shutil_names) == COUNT // 3
-    for path in shutil_names:
+    moved = list(out.glob("f*"))
+    assert len(moved) == COUNT // 3
+    for path in moved:
         path.unlink()
     untar(volumes, out)
     found = look(out)
@@ -293,9 +294,9 @@ def test_what_was_damaged_on_its_way_is_no_place_to_go_on(tmp_path: Path) -> Non
     good, bad = (
         in_pieces(bytes(one), lambda piece: gzip.compress(piece, 0), 800_000) for one in (data, wrong)
     )
-    crcs = [at for at in range(len(good)) if good[at : at + 3] == b"\x1f\x8b\x08"][1:] + [len(good)]
+    crcs = [at for at in range(1, len(good)) if good[at : at + 3] == b"\x1f\x8b\x08"]
     broken = bytearray(bad)
-    for at in crcs:  # the checksums of what was packed
+    for at in [*crcs, len(good)]:  # the checksums of what was packed
         broken[at - 8 : at] = good[at - 8 : at]
     volumes, out = cut(bytes(broken), tmp_path / "v", "a.tar.gz"), tmp_path / "out"
     with pytest.raises(nbdata.BadArchive):
@@ -405,8 +406,6 @@ def test_no_volume_goes_before_the_record_that_lets_it_is_on_the_disk(
 
 def _vouches(text: bytes, end: int, out: Path) -> bool:
     """Whether a checkpoint in an index lies behind an offset, or all is complete, and the set is recorded."""
-    import json
-
     records = [json.loads(line.partition(b" ")[2]) for line in text.splitlines()]
     if records[0][4] != str(out) or not any(r[0].startswith(".nbdata/volumes/") for r in records):
         return False
