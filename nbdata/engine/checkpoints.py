@@ -249,17 +249,32 @@ class Checkpoints:
         self._outcome, self._deletion = outcome, deletion
         self._overwrite, self._stripped = overwrite, stripped
         extraction.careful = deletion is not None
+        if deletion is not None:
+            extraction.room_from(self._make_room)
         self._last, self._at = stream.began, stream.place.offset
         self._not_before = 0.0
+        self._behind = stream.place.copy()  # the last member that was taken
 
     def passed(self) -> None:
         """A member was taken: make a checkpoint behind it, if it is time and this is a place for one."""
         place, stream = self._stream.place, self._stream
+        if self._deletion is not None:
+            self._behind = place.copy()
         if place.offset - self._at < EVERY or place.offset > stream.verified:
             return
         restart = stream.restart(place.offset)
         if restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before:
             self._make(place.copy(), restart)
+
+    def _make_room(self) -> bool:
+        """Have volumes deleted that are not needed behind the last member; whether any went."""
+        if self._deletion is None or self._behind.offset > self._stream.verified:
+            return False
+        before = self._deletion.count
+        restart = self._stream.restart(self._behind.offset)
+        if restart.compressed > self._last.compressed:
+            self._make(self._behind, restart)
+        return self._deletion.count > before
 
     def _make(self, place: Place, restart: Restart) -> None:
         began = time.monotonic()

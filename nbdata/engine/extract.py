@@ -102,6 +102,10 @@ class Extraction:
             self._landing.__exit__(*exc)
             self._written.index.put(self._links.records())
 
+    def room_from(self, make_room: Callable[[], bool]) -> None:
+        """Where to ask for room before the lack of it is the end; called between two members only."""
+        self._space.make_room = make_room
+
     def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
         """Take what lies before a checkpoint as written by this run.
 

@@ -125,11 +125,16 @@ class Deletion:
         Its index has to be open when something is to be deleted.
     outcome : Outcome
         Is told of each.
+
+    Attributes
+    ----------
+    count : int
+        Of the volumes that were deleted.
     """
 
     def __init__(self, run: Run, volumes: VolumeList, written: Written, outcome: Outcome) -> None:
         self._run, self._volumes, self._written, self._outcome = run, volumes, written, outcome
-        self._next = 0
+        self._next = self.count = 0
         self._durable = False  # what was recorded when this began, and the set
 
     def up_to(self, offset: int) -> None:
@@ -148,6 +153,7 @@ class Deletion:
         if not volume.gone:
             self._record()
             if volume.delete():
+                self.count += 1
                 self._outcome.add(volume.name, "deleted", volume.info.size)
             else:
                 self._outcome.notes.append(f"{volume.name} changed since it was read, and was not deleted")

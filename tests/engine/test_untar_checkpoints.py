@@ -492,8 +492,9 @@ def test_nothing_is_deleted_behind_a_member_that_failed(tmp_path: Path) -> None:
     assert len(list(volumes.iterdir())) == count
 
 
+@pytest.mark.parametrize("late", [False, True])
 def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: dict[str, tuple[object, ...]]
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: dict[str, tuple[object, ...]]
 ) -> None:
     room = tmp_path / "room"
     room.mkdir()
@@ -505,8 +506,11 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
     assert plan.fits
     assert any("step by step" in note for note in plan.notes)
     # All of it lasts less long than the ledger lets figures stand.
-    monkeypatch.setattr("nbdata.space.ledger._REFUSED_AGE", 0.0)
+    monkeypatch.setattr("nbdata.engine.growing_space._SEEN_LATE", 0.1)
+    monkeypatch.setattr("nbdata.space.ledger._REFUSED_AGE", 0.05)
     monkeypatch.setattr("nbdata.space.ledger._NOTE_EVERY", 0.0)
+    if late:  # a checkpoint is made when there is no room, and only then
+        monkeypatch.setattr(checkpoints, "EVERY", 1 << 40)
     untar(volumes, out, delete_volumes=True)
     assert look(out) == expected
     elsewhere = cut(packed(entries())[0], tmp_path / "w")
