@@ -244,13 +244,14 @@ def test_a_file_that_only_got_another_name_is_as_it_was(
     assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
 
 
+@pytest.mark.parametrize("part", ["", "d1"])
 def test_what_cleanup_has_removed_is_unpacked_again(
-    tmp_path: Path, expected: dict[str, tuple[object, ...]]
+    part: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
 ) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
     interrupted(volumes, out, 50)
-    nbdata.cleanup(out, all=True, quiet=True)
-    assert not [path for path in out.rglob("*") if path.is_file()]
+    nbdata.cleanup(out / part, all=True, quiet=True)
+    assert not [path for path in (out / part).rglob("*") if path.is_file()]
     assert untar(volumes, out).details["resumed_at"] == 0
     assert look(out) == expected
 
