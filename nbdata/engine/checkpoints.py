@@ -76,11 +76,12 @@ class Checkpoint:
     def of(cls, written: Written) -> Checkpoint | None:
         """The one that is recorded, if it is of these volumes."""
         data: Any = own_data(written.index.get(written.own("checkpoint")))
-        if data is None or data["fingerprint"] not in written.fingerprints:
+        try:
+            place, restart, digest = Place(**data["place"]), Restart(*data["restart"]), tuple(data["digest"])
+            found = cls(**{**data, "place": place, "restart": restart, "digest": digest})
+        except (KeyError, TypeError):  # there is none, or it is of another version
             return None
-        data["place"] = Place(**data["place"])
-        data["restart"], data["digest"] = Restart(*data["restart"]), tuple(data["digest"])
-        return cls(**data)
+        return found if found.fingerprint in written.fingerprints else None
 
     def fits(self, overwrite: str, format: str) -> bool:  # noqa: A002
         """Whether it is of a line with these options."""

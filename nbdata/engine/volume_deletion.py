@@ -57,9 +57,10 @@ class RecordedSet:
     def of(cls, written: Written) -> RecordedSet | None:
         """What was recorded of a line, or None."""
         data: Any = own_data(written.index.get(written.own("volumes")))
-        if data is None:
+        try:
+            return cls(data["title"], data["format"], data["named"], tuple(tuple(v) for v in data["volumes"]))
+        except (KeyError, TypeError):  # there is none, or it is of another version
             return None
-        return cls(data["title"], data["format"], data["named"], tuple(tuple(v) for v in data["volumes"]))
 
     @property
     def fingerprints(self) -> list[str]:
