@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from nbdata.archives.bzip2 import Bzip2Stream
 from nbdata.archives.decoders import CODECS, Codec, Decoder
 from nbdata.archives.place import EVERYTHING, Restart, Restarts
 from nbdata.archives.stream import volume_at
@@ -89,7 +90,7 @@ def open_decompressed(
 
     The stream reads `raw` forwards only, and closing it closes `raw`. It yields up to 1 MiB at a
     time. Its errors carry the offset in the *compressed* bytes (``details["offset"]``, exact to
-    256 KiB where data is damaged) and, if `raw` is made of volumes, the volume that it lies in.
+    256 KiB, or a bzip2 block, where data is damaged) and, if `raw` is made of volumes, the volume that it lies in.
 
     Parameters
     ----------
@@ -238,6 +239,7 @@ class _Decoded(Decompressed):
         self._begun = False
         self._expanded = start.expanded
         self._restarts = Restarts(start)
+        self._began = start  # where the decoder has begun
 
     @property
     def verified(self) -> int:
@@ -270,16 +272,20 @@ class _Decoded(Decompressed):
             data = b""
             if decoder.needs_input:
                 data = self._take()
-                if not data:
-                    raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
+            ended = decoder.needs_input and not data
             try:
-                block = decoder.decompress(data, _OUTPUT)
+                if ended and isinstance(decoder, Bzip2Stream):
+                    decoder.at_end()
+                block = b"" if ended else decoder.decompress(data, _OUTPUT)
             except self._codec.errors as error:
-                offset = max(self._source.taken - len(data), 0)
+                offset = max(self._source.taken - getattr(error, "behind", len(data)), 0)
                 raise self._bad(
                     f"is damaged ({error})", offset, "Fetch it again and compare digests"
                 ) from error
+            if ended:
+                raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
             self._expanded += len(block)
+            self._note_blocks(decoder)
             if decoder.eof:
                 self._restarts.ended(self._expanded)
                 self._pending = decoder.unused_data
@@ -287,6 +293,18 @@ class _Decoded(Decompressed):
             self._decoder = decoder
             if block:
                 return block
+
+    def _note_blocks(self, decoder: Decoder) -> None:
+        """Within a stream, blocks that can be begun at, and before which all is verified."""
+        if isinstance(decoder, Bzip2Stream):
+            for point in decoder.points:
+                compressed, expanded = (
+                    self._began.compressed + point.offset,
+                    self._began.expanded + point.expanded,
+                )
+                self._restarts.begins(Restart(compressed, expanded, point.state))
+                self._restarts.ended(expanded)
+            decoder.points.clear()
 
     def _next_member(self) -> Decoder | None:
         """The decoder of the next member, or None at the end of the source."""
@@ -297,11 +315,15 @@ class _Decoded(Decompressed):
             data += more
         if self._begun and not data:
             return None
+        if self._began.state and not self._begun and self._codec.within is not None:
+            self._begun, self._pending = True, data
+            return self._codec.within(self._began.state)
         if not self._codec.begins(data):
             what = "is followed by something else" if self._begun else "does not begin as such"
             raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
         if self._begun:
-            self._restarts.begins(self._source.taken - len(data), self._expanded)
+            self._began = Restart(self._source.taken - len(data), self._expanded)
+            self._restarts.begins(self._began)
         self._begun = True
         self._pending = data
         return self._codec.decoder()

@@ -17,10 +17,14 @@ _HELD = 1024
 
 
 class Restart(NamedTuple):
-    """Where decompressing may begin: an offset in the compressed bytes, and the same in those that come out."""
+    """Where decompressing may begin: an offset in the compressed bytes, and the same in those that come out.
+
+    `state` is what a decoder has to know that begins within a stream; empty at the beginning of one.
+    """
 
     compressed: int = 0
     expanded: int = 0
+    state: str = ""
 
 
 class Restarts:
@@ -37,15 +41,15 @@ class Restarts:
         self._verified = start.expanded
         self._lock = threading.Lock()
 
-    def begins(self, compressed: int, expanded: int) -> None:
-        """A member, stream or frame begins here, which needs nothing of what is before it."""
+    def begins(self, point: Restart) -> None:
+        """A member, stream, frame or block begins here, which needs nothing of what is before it."""
         with self._lock:
-            self._points.append(Restart(compressed, expanded))
+            self._points.append(point)
             if len(self._points) > _HELD:
                 del self._points[1:-1:2]
 
     def ended(self, expanded: int) -> None:
-        """A member, stream or frame has ended here, and its checksum is right."""
+        """A member, stream, frame or block has ended here, and its checksum is right."""
         with self._lock:
             self._verified = expanded
 

@@ -6,7 +6,7 @@ replaces the one before.
 
 Where the place is: behind a member, and where everything before it is verified. Plain tar has no checksums, so
 any member will do, and reading begins again right there. Of compressed data, what a decoder gives is known to be
-right when a gzip member, bzip2 or xz stream or Zstandard frame has ended, so the place lies before such an end, and
+right when a gzip member, bzip2 block, xz stream or Zstandard frame has ended, so the place lies before such an end, and
 reading begins again at the last beginning of one before the place; what is in between is decompressed again and
 passed over. An archive that is compressed in one piece is verified at its end only: it never has a checkpoint, and
 its members are compared by CRC while they stream past.

@@ -11,7 +11,7 @@ from nbdata.space.limits import disk_of, domains, limited_folders, round_up
 __all__ = ["plan_deletion", "plan_space"]
 
 # What a reader can begin with, by compression.
-_PIECES = {"gz": "gzip member", "bz2": "bzip2 stream", "xz": "xz stream", "zst": "Zstandard frame"}
+_PIECES = {"gz": "gzip member", "bz2": "bzip2 block", "xz": "xz stream", "zst": "Zstandard frame"}
 
 
 def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
