@@ -36,13 +36,15 @@ from nbdata.version import __version__
 
 # A tool that takes this many times as long as nbdata is run once only, for the sake of time.
 SLOW = 2.0
-# Fewer rounds where one takes long.
-LONG_ROUNDS = 3
 # Beyond this share of what the line alone can carry a row says more of the line than of the clients.
 BOUND = 0.7
 
 
 SMALL, FEW, BIG, HUGE = "20,000 × 10 KB", "2,000 × 10 KB", "8 × 128 MiB", "1 × 2 GiB"
+# Bytes of random data that are made at a time.
+_PIECE = 64 << 20
+# Fewer rounds where one takes long.
+FEWER = {SMALL: 3, HUGE: 2}
 # Files and bytes of each.
 DATA = {
     SMALL: (20_000, 10_000),
@@ -92,7 +94,8 @@ class Bench:
         servers = [self.server.pid, *([self.line.process.pid] if self.line is not None else [])]
         runs: dict[str, list[Run]] = {side.tool: [] for side in sides}
         pairs: dict[str, list[float]] = {side.tool: [] for side in sides[1:]}
-        for number in range(min(self.rounds, LONG_ROUNDS) if SMALL in name or HUGE in name else self.rounds):
+        most = next((count for label, count in FEWER.items() if label in name), self.rounds)
+        for number in range(min(self.rounds, most)):
             shift = number % len(sides)
             took: dict[str, Run] = {}
             for side in [*sides[shift:], *sides[:shift]]:
@@ -152,7 +155,9 @@ class Bench:
             folder = self.work / f"source-{slug(name)}"
             folder.mkdir()
             for number in range(count):
-                (folder / f"{number:05d}").write_bytes(random.randbytes(size))
+                with (folder / f"{number:05d}").open("wb") as file:
+                    for start in range(0, size, _PIECE):
+                        file.write(random.randbytes(min(_PIECE, size - start)))
             timed(COMMANDS["s5cmd"]["push"](str(folder), f"s3://bench/{slug(name)}"))
             self.sources[name] = folder
         return self.sources[name]
@@ -355,7 +360,7 @@ def campaign(bench: Bench) -> None:
 def main() -> None:
     """Print the tables, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     parser.add_argument("--scale", type=float, default=1.0, help="of the data, to try it out")
     parser.add_argument("--json", help="write every single run to this file")

@@ -16,7 +16,9 @@ from typing import Any
 
 from nbdata.display import TextDisplay
 from nbdata.errors import BadOption, NbdataError, TransferFailed
-from nbdata.operation import Operation, Option, slots, suggest
+from nbdata.operation import Operation
+from nbdata.option import Option, suggest
+from nbdata.protocols import slots
 from nbdata.rendering import printable
 from nbdata.report import Report
 from nbdata.verbs import VERBS

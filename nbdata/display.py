@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from nbdata.operation import Job
+from nbdata.protocols import Job
 from nbdata.report import Report, Snapshot
 
 __all__ = ["Follower", "TextDisplay", "share_of"]

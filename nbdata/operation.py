@@ -1,112 +1,27 @@
-"""Operation, and the protocols Host, Job and Display that carry it out and show it.
+"""Operation: what a verb is told, decided before anything is done; its Context, and the Python function made of it.
 
-An Operation is a frozen, validated set of options. Each option is declared once, with its help
-text; the magic, the command line, the Python function and the panel's form are made from that
-declaration. Nothing here knows a socket: which Host and which Display are used is put into two slots
-by ``nbdata/__init__.py`` (and by ``%load_ext nbdata``).
+An Operation is a frozen, validated set of options (`nbdata.option`); a Host (`nbdata.protocols`) plans it and carries
+it out.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
-import glob
 import hashlib
 import inspect
 import json
-import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
 
 from nbdata.errors import BadOption
-from nbdata.paths import canonical
-from nbdata.redaction import Hidden, redacted, remember_options
-from nbdata.report import Plan, Report, Snapshot
-from nbdata.sizes import parse_size
+from nbdata.option import checked, options_of, shown, suggest, words_of
+from nbdata.protocols import Job, slots
+from nbdata.redaction import Hidden, remember_options
+from nbdata.report import Plan
 
-__all__ = [
-    "Context",
-    "Display",
-    "Host",
-    "Item",
-    "Job",
-    "Operation",
-    "Option",
-    "Waiting",
-    "argument",
-    "function_of",
-    "option",
-    "options_of",
-    "slots",
-    "suggest",
-]
-
-
-@dataclass(frozen=True)
-class Option:
-    """The declaration of one option: all that faces need to offer, parse and explain it.
-
-    Attributes
-    ----------
-    help : str
-        One sentence for ``%verb?`` and ``--help``.
-    kind : str
-        ``text``, ``place`` (a path or URL), ``path`` (local), ``flag``, ``size``, ``count``,
-        ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable) or ``optional`` (a flag that may
-        have a value: True, or that text).
-    identity : bool
-        Whether it decides which bytes end where, and so belongs to what *the same line* means.
-    short : str
-        One-letter spelling, or empty.
-    choices : tuple of str
-        The allowed values, or empty.
-    metavar : str
-        How the value is named in help texts.
-    positional : bool
-        Given by position, not by name.
-    binding : bool
-        Stays beside the Operation: it is no part of its JSON, its repr or its identity, because it
-        is secret (storage options) or lives only in this process (a file system object).
-    """
-
-    help: str
-    kind: str = "text"
-    identity: bool = True
-    short: str = ""
-    choices: tuple[str, ...] = ()
-    metavar: str = ""
-    positional: bool = False
-    binding: bool = False
-
-
-def argument(help: str, *, default: Any = MISSING, kind: str = "place", metavar: str = "") -> Any:  # noqa: A002
-    """Declare a positional argument of an Operation; without a default it is required."""
-    return field(
-        default=default, metadata={"option": Option(help, kind=kind, metavar=metavar, positional=True)}
-    )
-
-
-def option(default: Any, help: str, **declaration: Any) -> Any:  # noqa: A002
-    """Declare a keyword-only option of an Operation; see `Option` for the declaration."""
-    declared = Option(help, **declaration)
-    hidden = declared.binding
-    return field(
-        default=default, kw_only=True, repr=not hidden, compare=not hidden, metadata={"option": declared}
-    )
-
-
-def options_of(cls: type[Operation]) -> dict[str, tuple[Field[Any], Option]]:
-    """The declared options of a verb by field name, positional ones first."""
-    found = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
-    return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
-
-
-def suggest(word: str, known: list[str]) -> str:
-    """A remedy for a misspelt word: the nearest known one, or the list."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
+__all__ = ["Context", "Operation", "function_of"]
 
 
 @dataclass(frozen=True)
@@ -133,18 +48,18 @@ class Operation:
             cls.__repr__ = Operation.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
-        shown = (
-            f"{f.name}={_shown(getattr(self, f.name), options_of(type(self))[f.name][1])!r}"
+        options = (
+            f"{f.name}={shown(getattr(self, f.name), options_of(type(self))[f.name][1])!r}"
             for f in fields(self)
             if f.repr
         )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(options)})"
 
     def __post_init__(self) -> None:
         for name, (_, declared) in options_of(type(self)).items():
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, _checked(name.replace("_", "-"), value, declared))
+                object.__setattr__(self, name, checked(name.replace("_", "-"), value, declared))
         self.check()
 
     def check(self) -> None:
@@ -189,7 +104,7 @@ class Operation:
                     return ""
                 places += [] if value is None else [show(value)]
             elif not declared.binding and value != declared_field.default:
-                options += _said(f"--{name.replace('_', '-')}", value, declared, show)
+                options += words_of(f"--{name.replace('_', '-')}", value, declared, show)
         return shlex.join([*places, *options])
 
     def local_target(self) -> str | None:
@@ -213,96 +128,6 @@ class Operation:
     def run(self, *, quiet: bool = False) -> Any:
         """Begin, show progress, wait; returns the Report, or raises what went wrong."""
         return slots.display().follow(slots.host().submit(self, background=False), quiet=quiet)
-
-
-def _shown(value: Any, declared: Option) -> Any:
-    """A value as its operation's repr has it."""
-    if declared.kind not in ("place", "path") or value is None:
-        return value
-    return tuple(map(redacted, value)) if isinstance(value, tuple) else redacted(value)
-
-
-def _checked(name: str, value: Any, declared: Option) -> Any:
-    """One value in its canonical form, or BadOption."""
-    kind = declared.kind
-    if kind == "pairs":
-        if not isinstance(value, Mapping):
-            raise BadOption(
-                f"{name.replace('-', '_')}: this is a {type(value).__name__}",
-                expected="a dictionary of options",
-            )
-        remember_options(value)
-        return Hidden(value)
-    if kind in ("place", "path"):
-        remember_options({"": value})
-        if isinstance(value, (list, tuple)):
-            return tuple(canonical(v, name=name) for v in value)
-        return canonical(value, name=name)
-    if kind == "size":
-        return parse_size(value, option=f"--{name}")
-    if kind == "flag":
-        if not isinstance(value, bool):
-            raise BadOption(f"--{name}: {value!r} is neither True nor False")
-        return value
-    if kind == "optional":
-        if not isinstance(value, bool) and not (isinstance(value, str) and value):
-            raise BadOption(f"--{name}: {value!r} is neither True, False nor a text")
-        return value
-    if kind == "count":
-        return _count(name, value)
-    if kind == "texts":
-        try:
-            values = (value,) if isinstance(value, str) else tuple(value)
-        except TypeError:
-            raise BadOption(f"--{name}: {value!r} is not a text or a list of texts") from None
-        if not all(isinstance(v, str) and v for v in values):
-            raise BadOption(f"--{name}: {value!r} is not a text or a list of texts")
-        return values
-    if kind == "sample":
-        return _sample(name, value)
-    if kind == "text" and not isinstance(value, str):
-        raise BadOption(f"--{name}: {value!r} is not a text")
-    if declared.choices and value not in declared.choices:
-        raise BadOption(
-            f"--{name}: {value!r} is not a choice", remedy=suggest(str(value), list(declared.choices))
-        )
-    return value
-
-
-def _said(flag: str, value: Any, declared: Option, show: Callable[[str], str]) -> list[str]:
-    """One option as words of a command line."""
-    if declared.kind == "flag" or value is True:
-        return [flag]
-    words = []
-    for one in value if isinstance(value, tuple) else (value,):
-        text = show(one) if declared.kind in ("place", "path") else str(one)
-        # A value that looks like an option must be one word with its name.
-        words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
-    return words
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else -1
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise BadOption(f"--{name}: {value!r} is not a count", expected="a whole number, 0 or more")
-    return number
-
-
-def _sample(name: str, value: Any) -> str:
-    text = str(value).strip()
-    number = text.removesuffix("%")
-    try:
-        good = 0 < float(number) <= 100 if text.endswith("%") else int(number) > 0
-    except ValueError:
-        good = False
-    if not good:
-        raise BadOption(
-            f"--{name}: {value!r} is not a sample", expected="a number of objects or a share such as 5%"
-        )
-    return text
 
 
 @dataclass
@@ -366,139 +191,6 @@ class Context:
             context.target_id = tuple(context.target_id)  # type: ignore[assignment]  # JSON has lists
         return context
 
-
-@dataclass(frozen=True)
-class Item:
-    """Something a job hands out while it runs, leased to one connection until it is acknowledged.
-
-    Unpacks as ``path, size``. It is there until the next one is asked for.
-
-    Attributes
-    ----------
-    number : int
-        Counts the items of the job from 0.
-    path : str
-        Local: a folder, a file, or what the names of a sample's files begin with.
-    key : str
-        Relative to the source: folder, file, or the sample's name without extensions.
-    size : int
-        Bytes of its files.
-    epoch : int
-        From 0.
-    began : float
-        When there was room for it, so that its bytes could be asked for (``time.monotonic``, 0 if nobody noted it).
-    """
-
-    number: int
-    path: str
-    key: str
-    size: int
-    epoch: int = 0
-    began: float = 0.0
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.path, self.size))
-
-    @property
-    def files(self) -> list[str]:
-        """Its local files, sorted."""
-        if os.path.isdir(self.path):
-            return sorted(
-                os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names
-            )
-        if os.path.isfile(self.path):
-            return [self.path]
-        return sorted(glob.glob(f"{glob.escape(self.path)}.*"))
-
-
-class Waiting(Protocol):
-    """Who is told how long items were waited for."""
-
-    def add(self, asked: float, came: float, item: Item) -> None:
-        """When an item was asked for and when it came (``time.monotonic``)."""
-
-
-class Job(Protocol):
-    """A running operation, as a client sees it."""
-
-    @property
-    def id(self) -> str:
-        """Short id, as lists show it."""
-
-    def snapshot(self) -> Snapshot:
-        """How it looks now."""
-
-    def watch(self) -> Iterator[Snapshot]:
-        """Snapshots as they change, at most four a second; ends with the finished state."""
-
-    def wait(self, timeout: float | None = None) -> Report:
-        """Wait for the end; returns the Report or raises what went wrong."""
-
-    def report(self) -> Report:
-        """The Report of a finished job, whether it went well or not."""
-
-    def pause(self) -> None:
-        """Stop moving bytes until `resume`."""
-
-    def resume(self) -> None:
-        """Go on after `pause`."""
-
-    def cancel(self) -> None:
-        """End within a second, resumable."""
-
-    def interrupt(self) -> bool:
-        """Ctrl-C in the foreground; False when others wait too, and it only detached."""
-
-    def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
-        """The items it hands out; at most `credit` are leased at a time, each until the next is asked for.
-
-        Who leaves early gives back what it has not seen. `waits` is told how long each was waited for."""
-
-    def release(self) -> None:
-        """End a job that is bound to this process, and wait until what it held is free."""
-
-
-class Host(Protocol):
-    """Where operations are carried out: the agent, or this process."""
-
-    def plan(self, operation: Operation) -> Plan:
-        """See `Operation.plan`."""
-
-    def submit(self, operation: Operation, *, background: bool) -> Job:
-        """Start it, or attach to the running job of the same identity."""
-
-    def jobs(self) -> list[Snapshot]:
-        """All jobs that can be seen, running and finished, newest last."""
-
-    def job(self, job_id: str) -> Job:
-        """A job by its id; NotFound if there is none."""
-
-
-class Display(Protocol):
-    """How progress and results are shown."""
-
-    def follow(self, job: Job, *, quiet: bool = False) -> Report:
-        """Show a foreground job until it ends; returns its Report or raises."""
-
-    def begin(self, job: Job, *, bound: bool = False) -> None:
-        """Before the first snapshot; `bound` says that the job ends with the loop over its items."""
-
-    def update(self, snapshot: Snapshot) -> None:
-        """At each change, at most four times a second."""
-
-    def end(self, text: str, report: Report | None) -> None:
-        """Once, at the end: the last, true line, and the report if there is one."""
-
-
-class _Slots:
-    """Which Host and Display are used, and what makes an iterable of a stream; each is called when first needed."""
-
-    host: Callable[[], Host]
-    display: Callable[[], Display]
-    stream: Callable[[Operation, bool], Any]
-
-
-slots = _Slots()
 
 _Op = TypeVar("_Op", bound=Operation)
 

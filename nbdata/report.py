@@ -92,7 +92,8 @@ class _Record:
 class Snapshot(_Record):
     """What a job looked like at one moment; faces only render these.
 
-    `bytes_total` and `files_total` are None while unknown. `rate` is bytes per second over the last
+    `bytes_total` and `files_total` are None while unknown. Of `bytes` so many as `present` says were there from an
+    earlier run, and did not move. `rate` is bytes per second over the last
     seconds; `eta` is in seconds, None when nobody can say. `command` is the line that says the operation again,
     without ``%``; empty if no line can.
     """
@@ -108,6 +109,7 @@ class Snapshot(_Record):
     files_total: int | None = None
     bytes: int = 0
     bytes_total: int | None = None
+    present: int = 0
     rate: float = 0.0
     eta: float | None = None
     retries: int = 0
@@ -253,6 +255,8 @@ class Report(_Record):
         Objects by outcome: ``{"fetched": 20, "unchanged": 3, "failed": 0}``.
     files, bytes : int
         Objects and bytes that moved (or, for a check, were read).
+    present : int
+        Of `bytes`, those that were there from an earlier run.
     seconds : float
         Wall time.
     failures : list of [path, reason]
@@ -276,6 +280,7 @@ class Report(_Record):
     counts: dict[str, int] = field(default_factory=dict)
     files: int = 0
     bytes: int = 0
+    present: int = 0
     seconds: float = 0.0
     retries: int = 0
     failures: list[list[str]] = field(default_factory=list)
@@ -300,8 +305,8 @@ class Report(_Record):
 
     @property
     def rate(self) -> float:
-        """Bytes per second over the whole time."""
-        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+        """Bytes per second over the whole time; those that were there do not count."""
+        return (self.bytes - self.present) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def line(self) -> str:
@@ -317,6 +322,8 @@ class Report(_Record):
             )
         else:
             text += f"; {format_duration(self.seconds)}"
+        if self.present:
+            text += f", {format_size(self.present)} were there already"
         if self.retries:
             text += f", {self.retries} retries"
         return text if self.state == "DONE" else f"{text}. {self.state}"

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, Option
+from nbdata.operation import Operation
+from nbdata.option import Option
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, split_line
 

@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 
 
 class SlowProxy:
-    """Forwards connections to `upstream`; answers come at `rate` bytes a second in all.
+    """Forwards connections to `upstream`; answers come at `rate` bytes a second in all, and go at `upload_rate`.
 
-    `answered` counts the bytes of all answers: the witness of what was fetched.
+    `answered` and `asked` count the bytes of all answers and requests: the witness of what was fetched and sent.
     """
 
-    def __init__(self, upstream: str, *, rate: int) -> None:
+    def __init__(self, upstream: str, *, rate: int, upload_rate: int | None = None) -> None:
         parts = urlsplit(upstream)
         self._to = (parts.hostname or "", parts.port or 80)
-        self._rate = rate
+        self._rates = {True: rate, False: upload_rate}
         self._lock = threading.Lock()
-        self._free_at = 0.0
+        self._free_at = {True: 0.0, False: 0.0}
         self._sockets: set[socket.socket] = set()
-        self.answered = 0
+        self.answered = self.asked = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
@@ -52,6 +52,7 @@ class SlowProxy:
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(16384):
+                self._see(data, answers)
                 self._wait(len(data), answers)
                 target.sendall(data)
         for sock in (source, target):
@@ -63,13 +64,20 @@ class SlowProxy:
         for sock in (source, *done):
             sock.close()
 
+    def _see(self, data: bytes, answers: bool) -> None:
+        """Told of bytes before they go on."""
+
     def _wait(self, size: int, answers: bool) -> None:
         """Hold bytes back before they go on."""
-        if not answers:
-            return
+        rate = self._rates[answers]
         with self._lock:
-            self.answered += size
+            if answers:
+                self.answered += size
+            else:
+                self.asked += size
+            if rate is None:
+                return
             now = time.monotonic()
-            self._free_at = max(self._free_at, now) + size / self._rate
-            pause = self._free_at - now
+            self._free_at[answers] = max(self._free_at[answers], now) + size / rate
+            pause = self._free_at[answers] - now
         time.sleep(pause)

@@ -6,7 +6,7 @@ import pytest
 
 import nbdata
 from nbdata.cli import _EXAMPLES, _extra
-from nbdata.operation import options_of
+from nbdata.option import options_of
 from nbdata.verbs import VERBS
 from nbdata.verbs.parsing import flag_of, help_text
 from tests.pages import same_page

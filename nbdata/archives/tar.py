@@ -1,13 +1,4 @@
-"""The members of a tar stream, one after the other, as soon as they arrive.
-
-Headers are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what is done about
-them differs, because `tarfile` takes several kinds of damage for the end of the archive:
-
-* The end is a zero block. A stream that ends without one, even between two members, ends too early:
-  that is what a missing last volume looks like.
-* A header that is no header is damage, not the end, and so is anything but zeros after the end
-  (`tar` would drop it without a word; it is how two archives joined by ``cat`` look).
-* Header data (long names, pax records, maps of sparse files) is bounded for each member.
+"""The members of a tar stream, one after the other, as soon as they arrive: checked, and ready to be written.
 
 Multi-volume archives of GNU tar cannot be joined: each volume repeats a header in the middle of a
 file. A volume that begins with one is refused.
@@ -22,28 +13,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from tarfile import (  # type: ignore[attr-defined]
-    EmptyHeaderError,
-    EOFHeaderError,
-    TruncatedHeaderError,
-)
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.place import Place
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
-from nbdata.archives.stream import volume_at
-from nbdata.errors import BadArchive, BadOption, NbdataError, UnsafeMember
+from nbdata.archives.tar_headers import Headers, Tape
+from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 __all__ = ["Member", "MemberReader", "read_members"]
 
-_BUFFER = 1 << 20
-_MAX_HEADER = 4 << 20
-_BLOCK = tarfile.BLOCKSIZE
 _VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
 _MAX_SECONDS = 1 << 40
 
@@ -54,7 +37,7 @@ class MemberReader(io.RawIOBase):
     Sparse files come expanded. A member that the archive cuts short raises BadArchive.
     """
 
-    def __init__(self, tape: _Tape, size: int, data: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]]) -> None:
         super().__init__()
         self._tape = tape
         self._size = size
@@ -179,12 +162,12 @@ def read_members(
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
     if limit is not None:
         limit.spend(place.offset + place.holes)
-    tape = _Tape(limit or stream, name, place.offset)
+    tape = Tape(limit or stream, name, place.offset)
     return _read(tape, selection, guard, limit, target_check, stripped, place)
 
 
 def _read(
-    tape: _Tape,
+    tape: Tape,
     selection: Selection,
     guard: PathGuard,
     limit: ExpansionLimit | None,
@@ -193,7 +176,7 @@ def _read(
     place: Place,
 ) -> Generator[Member, None, None]:
     try:
-        headers = _Headers(tape, place.pax_headers)
+        headers = Headers(tape, place.pax_headers)
         while (info := headers.following()) is not None:
             if not selection.takes("/".join(components(info.name))) or info.type == _VOLUME_LABEL:
                 continue
@@ -286,7 +269,7 @@ def _mtime_ns(info: tarfile.TarInfo) -> int:
         return int(info.mtime) * 10**9
 
 
-def _stored(info: tarfile.TarInfo, headers: _Headers, tape: _Tape) -> list[tuple[int, int]]:
+def _stored(info: tarfile.TarInfo, headers: Headers, tape: Tape) -> list[tuple[int, int]]:
     """(offset, length) of what the archive holds of a file; checked, because maps may be forged."""
     sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
     if not info.isreg():
@@ -303,150 +286,3 @@ def _stored(info: tarfile.TarInfo, headers: _Headers, tape: _Tape) -> list[tuple
         if stored <= headers.offset - info.offset_data:
             return list(sparse)
     raise tape.bad(f"has a sparse file with an impossible map, {info.name}")
-
-
-class _Info(tarfile.TarInfo):
-    """A header; those of plain files are read faster than `tarfile` does, and all others by it.
-
-    Owners and groups are left out: nobody here needs them. Source of the format: POSIX.1-2017, pax,
-    "ustar Interchange Format".
-    """
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Info:
-        plain = (
-            len(buf) == _BLOCK
-            and buf[156] == _PLAIN_FILE
-            and buf[257:263] in _MAGIC
-            and buf[107] in _END
-            and buf[135] in _END
-            and buf[147] in _END
-        )
-        try:
-            numbers = [int(buf[a:b], 8) for a, b in _NUMBERS] if plain else []
-        except ValueError:
-            numbers = []
-        if not numbers or sum(buf) - sum(buf[148:156]) + 8 * ord(" ") != numbers[3]:
-            return super().frombuf(buf, encoding, errors)
-        info = cls(_text(bytes(buf[:100]), encoding, errors))
-        if prefix := _text(bytes(buf[345:500]), encoding, errors):
-            info.name = f"{prefix}/{info.name}"
-        info.mode, info.size, info.mtime, info.chksum = numbers
-        return info
-
-
-# Of mode, size, time and checksum, in octal digits.
-_NUMBERS = ((100, 107), (124, 135), (136, 147), (148, 154))
-_END = b" \0"
-_PLAIN_FILE = ord("0")
-_MAGIC = (b"ustar\0", b"ustar ")
-
-
-def _text(field: bytes, encoding: str, errors: str) -> str:
-    return field.partition(b"\0")[0].decode(encoding, errors)
-
-
-class _Headers(tarfile.TarFile):
-    """`tarfile`'s parser over a tape: every kind of damage is told from the end."""
-
-    firstmember: tarfile.TarInfo | None
-
-    def __init__(self, tape: _Tape, pax_headers: dict[str, str]) -> None:
-        self._tape = tape
-        options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
-        super().__init__(fileobj=tape, mode="r", pax_headers=dict(pax_headers), **options)  # type: ignore[arg-type]
-
-    def following(self) -> tarfile.TarInfo | None:
-        """The next header, or None at the zero block that ends the archive."""
-        if self.firstmember is not None:  # the constructor has read it
-            info, self.firstmember = self.firstmember, None
-            return info
-        return None if self._loaded else self.next()
-
-    def next(self) -> tarfile.TarInfo | None:
-        tape = self._tape
-        try:
-            tape.skip_to(self.offset)
-            tape.header_budget = _MAX_HEADER
-            info = _Info.fromtarfile(self)
-        except EOFHeaderError:
-            self._loaded = True
-            return None
-        except (EmptyHeaderError, TruncatedHeaderError):
-            raise tape.ends_too_early() from None
-        except NbdataError:
-            raise
-        except (tarfile.TarError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-            if tape.ended:
-                raise tape.ends_too_early() from error
-            raise tape.bad(f"has a damaged header ({error})") from error
-        finally:
-            tape.header_budget = None
-        if info.size < 0 or self.offset < tape.tell():
-            raise tape.bad(f"has a header with an impossible size, of {info.name}")
-        return info
-
-
-class _Tape:
-    """A stream that only winds forwards, with the position and the errors that go with it."""
-
-    def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
-        self._source = source
-        self._buffered = io.BufferedReader(source, _BUFFER)
-        self._position = position
-        self.name = name
-        self.ended = False
-        self.header_budget: int | None = None
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        """At most size bytes, fewer only at the end; for `tarfile`, which reads headers with it."""
-        if self.header_budget is not None:
-            self.header_budget -= size
-            if self.header_budget < 0 or size < 0:
-                raise self.bad("has a header of impossible length")
-        data = self._buffered.read(size)
-        self._position += len(data)
-        self.ended = self.ended or len(data) < size
-        return data
-
-    def fill(self, view: memoryview) -> None:
-        """Fill the view, or raise that the archive ends too early."""
-        count = self._buffered.readinto(view)
-        self._position += count
-        if count < len(view):
-            raise self.ends_too_early()
-
-    def skip_to(self, position: int) -> None:
-        """Wind forwards."""
-        while self._position < position:
-            size = min(position - self._position, _BUFFER)
-            if len(self.read(size)) < size:
-                raise self.ends_too_early()
-
-    def drain(self) -> None:
-        """Read what is left, which must be zeros."""
-        while data := self.read(_BUFFER):
-            if data.count(0) < len(data):
-                self._position -= len(data.lstrip(b"\0"))
-                raise self.bad("has more data after its end", "If several archives were joined, unpack each")
-
-    def ends_too_early(self) -> BadArchive:
-        return self.bad("ends too early", "Check that the last volume is there, and whole")
-
-    def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
-        details: dict[str, Any] = {"offset": self._position}
-        place = f"byte {self._position:,}"
-        where = volume_at(self._source, max(self._position - 1, 0))
-        if where is not None:
-            details["volume"] = where[0]
-            place += f", in volume {where[0]}"
-        return BadArchive(
-            f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
-        )
-
-    def close(self) -> None:
-        if not self._source.closed:
-            self._buffered.detach()  # the source is not ours to close

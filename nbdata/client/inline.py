@@ -16,7 +16,8 @@ from nbdata.client.context import bindings_of, capture
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.engine.spool import read_page
 from nbdata.errors import TransferFailed
-from nbdata.operation import Item, Operation, Waiting
+from nbdata.operation import Operation
+from nbdata.protocols import Item, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot
 
 __all__ = ["InlineHost", "InlineJob", "inline_host"]
@@ -26,7 +27,7 @@ _RELEASED = 10.0
 
 
 class InlineJob:
-    """A job of this process; the Job protocol of nbdata.operation."""
+    """A job of this process; the Job protocol of nbdata.protocols."""
 
     def __init__(self, job: EngineJob) -> None:
         self._job = job
@@ -117,7 +118,7 @@ def conclude(report: Report, error: BaseException | None, on_error: str) -> Repo
 
 
 class InlineHost:
-    """Carries operations out in this process; the Host protocol of nbdata.operation."""
+    """Carries operations out in this process; the Host protocol of nbdata.protocols."""
 
     def __init__(self) -> None:
         self._jobs = Jobs()

@@ -11,7 +11,8 @@ from types import TracebackType
 
 from nbdata.client.waits import Waits
 from nbdata.errors import BadOption, NbdataError, TransferFailed
-from nbdata.operation import Display, Item, Job, Operation, slots
+from nbdata.operation import Operation
+from nbdata.protocols import Display, Item, Job, slots
 from nbdata.redaction import redacted
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nbdata.operation import Item
+from nbdata.protocols import Item
 
 __all__ = ["Waits"]
 

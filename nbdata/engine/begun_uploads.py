@@ -1,4 +1,4 @@
-"""The multipart uploads of one run: remembered before their first part, given up when the run ends before they do."""
+"""The multipart uploads of one run: remembered before their first part; left for the next run, or given up."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 
 from nbdata.engine.run import Run
-from nbdata.errors import NbdataError
+from nbdata.errors import Cancelled, NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.base import Store, Upload
 from nbdata.stores.resolve import open_place
-from nbdata.transfer.uploads import forget, remember
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.uploads import claim, forget, leave, remember
 
 __all__ = ["BegunUploads"]
 
 # Seconds for which a run waits at its end until the store has given up what it is told to; when it is stopped, less.
 _ABANDON, _ABANDON_STOPPED = 30.0, 0.5
+# Errors that say nothing against what was sent.
+_PASSING = (Cancelled, StoreUnavailable)
 # Seconds between two looks whether the job is to end, while an upload begins.
 _LOOK = 0.1
 
@@ -25,14 +28,20 @@ _LOOK = 0.1
 class BegunUploads:
     """Uploads to one target.
 
+    Parameters
+    ----------
+    keep : bool
+        Whether what is unfinished stays at the store when the run is stopped or the store is not reached, so that the
+        same line goes on with it; where the store can do that. Else it is given up.
+
     Attributes
     ----------
     unfinished : dict of str to callable
         By path, what is to be done about an object whose parts were begun, should the run end before it is whole.
     """
 
-    def __init__(self, run: Run, place: str) -> None:
-        self._run, self._place = run, place
+    def __init__(self, run: Run, place: str, *, keep: bool = False) -> None:
+        self._run, self._place, self._keep = run, place, keep
         self.unfinished: dict[str, Callable[[], None]] = {}
         self._begun: dict[str, str] = {}  # key to id
         self._threads: set[threading.Thread] = set()
@@ -43,6 +52,9 @@ class BegunUploads:
         A stop does not wait for the store, nor does it break the request off: only the answer names what would be left
         behind. What cannot be remembered is given up too, as nobody would find it.
         """
+        left = self._taken_up(store, key, size)
+        if left is not None:
+            return left
         begun: Future[Upload] = Future()
         self._aside(self._begin_now, begun, key, size, headers)
         while not wait([begun], _LOOK).done:
@@ -74,12 +86,34 @@ class BegunUploads:
         else:
             self._abandon_now(key, upload)
 
+    def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
+        """An upload of this key that an earlier run has left."""
+        state = self._run.context.state_dir
+        while self._keep and store.reopens and (found := claim(state, self._place, key)) is not None:
+            try:
+                upload = retrying(self._run.control, lambda known=found: store.reopen(key, size, known))  # type: ignore[misc]
+            except NotFound:
+                forget(state, found)
+            except NbdataError:
+                leave(state, found)
+                raise
+            else:
+                self._begun[key] = upload.id
+                return upload
+        return None
+
     def finished(self, key: str) -> None:
         """It is an object now."""
         forget(self._run.context.state_dir, self._begun.pop(key))
 
-    def abandon(self, key: str, upload: Upload) -> None:
-        """Give it up, aside, so that a store that hangs does not hold a stop."""
+    def abandon(self, key: str, upload: Upload, error: Exception | None) -> None:
+        """End with it, because of an error or a stop.
+
+        It is given up aside, so that a store that hangs does not hold a stop.
+        """
+        if self._keep and upload.reopens and (error is None or isinstance(error, _PASSING)):
+            leave(self._run.context.state_dir, upload.id)
+            return
         self._aside(self._abandon_now, key, upload)
 
     def _abandon_now(self, key: str, upload: Upload) -> None:
@@ -103,7 +137,7 @@ class BegunUploads:
         thread.start()
 
     def close(self) -> None:
-        """Give up what is unfinished; waits for the store, but not for long."""
+        """Give up or leave what is unfinished; waits for the store, but not for long."""
         for give_up in list(self.unfinished.values()):
             give_up()
         end = time.monotonic() + (_ABANDON_STOPPED if self._run.control.is_set() else _ABANDON)

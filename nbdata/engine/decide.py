@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import special_kind
 from nbdata.transfer.index import Record
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 
 __all__ = ["Decision", "copied", "decide_copy", "decide_pull", "decide_push"]
 
@@ -25,6 +26,17 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
+def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision | None:
+    """What is said of all that is there already, whatever was recorded of it; None if that is left open."""
+    if overwrite == "always":
+        return Decision("overwrite")
+    if overwrite == "never":
+        return Decision("skip", "exists, and --overwrite never")
+    if size_only:
+        return Decision("unchanged" if same_size else "overwrite")
+    return None
+
+
 def decide_pull(
     info: ObjectInfo, local: os.stat_result | None, record: Record | None, *, overwrite: str, size_only: bool
 ) -> Decision:
@@ -37,12 +49,10 @@ def decide_pull(
         return Decision("fetch")
     if stat.S_ISDIR(local.st_mode):
         return Decision("conflict", "a folder stands where the file is to be")
-    if overwrite == "always":
-        return Decision("overwrite")
-    if overwrite == "never":
-        return Decision("skip", "exists, and --overwrite never")
-    if size_only:
-        return Decision("unchanged" if local.st_size == info.size else "overwrite")
+    if kind := special_kind(local.st_mode):
+        return Decision("conflict", f"a {kind} stands where the file is to be")
+    if decided := _by_options(overwrite, size_only, same_size=local.st_size == info.size):
+        return decided
     comparable = info.size == local.st_size and parse_etag(info.etag).kind == "md5"
     if record is None:
         return Decision("compare" if comparable else "overwrite")
@@ -67,12 +77,8 @@ def decide_push(
     """What to do with one local file, given the object at its target (None: there is none)."""
     if remote is None:
         return Decision("send")
-    if overwrite == "always":
-        return Decision("overwrite")
-    if overwrite == "never":
-        return Decision("skip", "exists, and --overwrite never")
-    if size_only:
-        return Decision("unchanged" if local.st_size == remote.size else "overwrite")
+    if decided := _by_options(overwrite, size_only, same_size=local.st_size == remote.size):
+        return decided
     comparable = remote.size == local.st_size and parse_etag(remote.etag).kind == "md5"
     if record is None:
         return Decision("compare" if comparable else "overwrite")
@@ -107,12 +113,8 @@ def decide_copy(
     """
     if there is None:
         return Decision("copy")
-    if overwrite == "always":
-        return Decision("overwrite")
-    if overwrite == "never":
-        return Decision("skip", "exists, and --overwrite never")
-    if size_only:
-        return Decision("unchanged" if there.size == info.size else "overwrite")
+    if decided := _by_options(overwrite, size_only, same_size=there.size == info.size):
+        return decided
     ours, theirs = parse_etag(info.etag), parse_etag(there.etag)
     if info.size == there.size and ours == theirs and ours.kind in ("md5", "multipart"):
         return Decision("unchanged")

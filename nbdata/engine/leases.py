@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from nbdata.engine.task import Task
 from nbdata.errors import NbdataError
-from nbdata.operation import Item
+from nbdata.protocols import Item
 
 __all__ = ["Leases"]
 

@@ -21,6 +21,7 @@ from nbdata.report import Plan, Row
 from nbdata.stores.local import PARTIAL, disk_error
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
+from nbdata.transfer.marks import worker_elsewhere
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered
 from nbdata.verbs.cleanup import Cleanup
@@ -78,7 +79,7 @@ def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Row]:
         held = None
         if OWN_FOLDER in folders:
             folders.remove(OWN_FOLDER)
-            held = _holder(folder)
+            held = _holder(folder) or _elsewhere(os.path.join(folder, OWN_FOLDER))
             yield from _own(root, folder, held)
         folders.sort()
         for name in sorted(names):
@@ -129,6 +130,11 @@ def _row(root: str, path: str, action: str, target: str, held: str | None, **det
     size = 0 if found.st_nlink > 1 or stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
     reason = {"reason": f"job {held} works there"} if held else {}
     return Row(os.path.relpath(path, root), action, size, {"target": target, **reason, **detail})
+
+
+def _elsewhere(own: str) -> str | None:
+    machine = None if os.path.islink(own) else worker_elsewhere(own)
+    return machine and f"on {machine}"
 
 
 def _holder(target: str) -> str | None:

@@ -8,31 +8,28 @@ is said. Lines of files that the options leave out are kept.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import posixpath
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.engine.datasets import DataSet, detail_of, info_of
-from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
-from nbdata.engine.run import Outcome, Run
-from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NbdataError, NotFound
+from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
+from nbdata.engine.datasets import DataSet, detail_of
+from nbdata.engine.hashing import biggest_first, hashing_workers, note_size
+from nbdata.engine.run import Run
+from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
 from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of
-from nbdata.integrity.digests import new_digest
-from nbdata.paths import glob_base
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
-from nbdata.stores.base import Store
 from nbdata.stores.local import LocalStore, disk_error
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.verbs.md5check import Md5check
 
-__all__ = ["contradicted", "perform", "plan", "write_object", "writing_algorithm"]
+__all__ = ["perform", "plan"]
 
 
 def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
@@ -53,6 +50,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         "place": data.folder.place + name,
         "algorithm": algorithm,
         "biggest": 0,
+        "left_out": data.left_out,
     }
     rows = run.row_file("plan")
     gone: list[str] = []
@@ -84,6 +82,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             path=redacted(op.source),
             remedy="Check PATH and the filters",
         )
+    out.notes += data.left_out
     out.notes.append(f"the digests would be written to {out.details['place']}")
     return out
 
@@ -106,11 +105,6 @@ def _name_of(op: Md5check, data: DataSet) -> tuple[str, str]:
             f"--write: {name!r} says {told}, and --algorithm {algorithm}", remedy="Leave one of them out"
         )
     return name, algorithm
-
-
-def writing_algorithm(op: Md5check) -> str:
-    """The algorithm of new digests, if their file's name does not say another."""
-    return "md5" if op.algorithm == "auto" else op.algorithm
 
 
 def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) -> dict[str, str]:
@@ -152,15 +146,12 @@ def perform(run: Run, op: Md5check, planned: Plan) -> Report:
     return _Writing(run, op, planned).run_all()
 
 
-class _Writing:
+class _Writing(ChecksumWriting):
     """One manifest while it is made."""
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
-        self.run, self.op, self.plan = run, op, planned
-        self.algorithm: str = planned.details["algorithm"]
+        super().__init__(run, op, planned)
         self.place: str = planned.details["place"]
-        self.outcome = Outcome(run)
-        self.store = run.open(glob_base(op.source)).store
         self.lines: dict[str, str] = {}
         self.new = False
         self.always = op.overwrite == "always"
@@ -195,14 +186,11 @@ class _Writing:
                 self.new = True
                 self.outcome.add(row.path, "dropped", **row.detail)
             else:
-                self.outcome.add(row.path, row.action, row.size, **row.detail)
-                self.run.control.advance(failures=1)
+                self.left_out(row)
 
     def _hash(self, row: Row) -> None:
         try:
-            hashed = hash_object(
-                self.run.control, self.store, info_of(row), lambda: [new_digest(self.algorithm)]
-            )
+            hashed = self.hashed(row)
         except Exception as error:
             self.outcome.fail(row.path, error, size=row.size)
             return
@@ -223,7 +211,7 @@ class _Writing:
                 row.path, "ok", hashed.size, moved=True, **detail, expected=expected, source=self.place
             )
         else:
-            contradicted(self.outcome, row.path, hashed.size, self.place, expected=expected, **detail)
+            self.contradicted(row.path, hashed.size, self.place, got=got, expected=expected)
 
     def _write(self) -> None:
         lines = (Entry(path, self.algorithm, self.lines[path]) for path in sorted(self.lines))
@@ -232,31 +220,7 @@ class _Writing:
         if isinstance(self.store, LocalStore):
             write_file("/" + key, content, umask=self.run.context.umask)
         else:
-            write_object(self.run, self.store, key, content)
-
-
-def contradicted(
-    outcome: Outcome, path: str, size: int, place: str, *, got: str, expected: str, algorithm: str
-) -> None:
-    """Record a file that is not what an existing checksum file says; raises it if the run is to end here."""
-    reason = f"is not what {posixpath.basename(place)} says"
-    outcome.fail(
-        path,
-        ChecksumMismatch(reason, path=path, expected=expected, got=got),
-        outcome="mismatch",
-        size=size,
-        moved=True,
-        got=got,
-        expected=expected,
-        algorithm=algorithm,
-        source=place,
-        reason=str(ChecksumMismatch(reason, expected=expected, got=got)),
-    )
-
-
-def write_object(run: Run, store: Store, key: str, content: bytes) -> None:
-    """Make an object of these bytes."""
-    retrying(run.control, lambda: store.write(key, io.BytesIO(content), len(content)))
+            self.write_object(key, content)
 
 
 def write_file(path: str, content: bytes, *, umask: int) -> None:

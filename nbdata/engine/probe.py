@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbdata.engine.run import Outcome, Run
-from nbdata.operation import Item
+from nbdata.protocols import Item
 from nbdata.report import Plan, Report
 from nbdata.verbs.probe import Probe
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -12,8 +14,8 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import check_for, of_parts, plain_md5, vouched
-from nbdata.errors import BadOption, ChecksumMismatch, NbdataError
+from nbdata.engine.verify import Judge, plain_md5
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report, Row
@@ -24,7 +26,8 @@ from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, unrepresentable
-from nbdata.transfer.partials import Partial, part_size_for, peek_present, validator
+from nbdata.transfer.part_records import Begun, part_size_for, validator
+from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
@@ -57,13 +60,14 @@ def plan_of(run: Run, found: Found) -> Plan:
     rows = run.row_file("plan")
     index = Index(run.context.state_dir, op.source, root, _identity(root))
     block = disk_of(root)[2]
-    staging = os.path.join(root, OWN_FOLDER)
+    begun = Begun(os.path.join(root, OWN_FOLDER))
     names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
     kept = set[str]() if op.delete else None
     for entry in Selection.of(op).apply(found.entries):
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
+        present = needed = 0
         if reason:
-            action, needed = "unrepresentable", 0
+            action = "unrepresentable"
             if not (rename or op.encode_names):
                 reason += "; --encode-names fetches it under another name"
         else:
@@ -72,14 +76,13 @@ def plan_of(run: Run, found: Found) -> Plan:
             action, reason = decide_pull(
                 entry.info, local, record, overwrite=op.overwrite, size_only=op.size_only
             )
-            present = needed = 0
             if action in _MOVES:
-                if _in_parts(found.location.store, entry.info):
-                    present = peek_present(staging, path, op.source, entry.info)
+                if found.location.store.ranges:
+                    present = begun.present(path, op.source, entry.info)
                 out.files += 1
                 out.bytes += max(entry.info.size, 0)
-                out.present += present
                 if action != "compare":  # which claims room when it is found to differ
+                    out.present += present
                     needed = round_up(entry.info.size, block) - round_up(present, block)
                     out.needed += needed
                     out.inodes += 1
@@ -87,6 +90,8 @@ def plan_of(run: Run, found: Found) -> Plan:
             kept.add(path)
         out.count(action, entry.info.size)
         detail = detail_of(entry.info) | {"needed": needed}
+        if present:
+            detail["present"] = present
         if reason:
             detail["reason"] = reason
         rows.add(Row(path, action, entry.info.size, detail))
@@ -126,11 +131,22 @@ def _lstat(path: str) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads nowhere, as a broken one does
+            return None
         raise disk_error(error, path) from error
 
 
 def _in_parts(store: Store, info: ObjectInfo) -> bool:
-    return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
+    # Of versions that nothing tells apart the parts may not fit together.
+    return (
+        store.ranges and info.size >= BIG and part_size_for(info.size) < info.size and bool(validator(info))
+    )
+
+
+# Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
+_KEPT = 256 << 10
+# Errors after which what was fetched is of no use.
+_USELESS = (ChecksumMismatch, SourceChanged)
 
 
 def perform(run: Run, planned: Plan, *, promised: Callable[[ObjectInfo], Check] | None = None) -> Report:
@@ -161,31 +177,44 @@ class _Pulling:
         self.verified: dict[str, bool] = {}
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
+        self.lock = threading.Lock()
+        self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
+        self.unguarded = 0
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
 
     def run_all(self) -> Report:
         try:
-            with Landing(self.root, umask=self.run.context.umask, landed=self._landed) as self.landing:
-                self.index.open(self.landing.identity)
+            with Landing(
+                self.root, self.run.control, umask=self.run.context.umask, landed=self._landed
+            ) as self.landing:
+                self.index.open(self.landing.identity, needed=False)
+                self.begun = Begun(self.landing.staging(self.root))
                 run_units(self.run.control, self._units(), workers=self.op.concurrency)
                 self.landing.flush()
                 self._deletions()
+                self._forget_stale()
         finally:
             for parts in self.unfinished.values():
                 parts.close()
             self.index.close()
+        if self.unguarded:
+            self.outcome.notes.append(
+                f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
+                "change would not show"
+            )
         unverified = sum(not good for good in self.verified.values())
         if unverified and self.op.verify != "none":
             self.outcome.notes.append(
                 f"{unverified:,} could not be verified: the store vouches for no checksum of them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
         for row in self.plan.rows:
             if row.action in _MOVES:
                 info = info_of(row)
-                if row.action != "compare" and _in_parts(self.store, info):
+                if row.action != "compare" and self._resumes(row, info):
                     yield from self._big(row, info)
                 else:
                     yield partial(self._small, row, info)
@@ -200,11 +229,20 @@ class _Pulling:
             if row.action == "compare" and (same := self._same_bytes(final, info)):
                 self.index.put({row.path: Record.of(validator(info), info.size, same)})
                 self.outcome.add(row.path, "unchanged", info.size)
-                self.run.control.advance(files=1, bytes=info.size)
+                self.run.control.advance(files=1, present=info.size)
                 return
             if row.action == "compare":
-                self.space.claim(info.size)
-                row.detail["needed"] = info.size
+                needed = info.size - row.detail.get("present", 0)
+                self.space.claim(needed)
+                row.detail["needed"] = needed
+                if self._resumes(row, info):
+                    for unit in self._big(row, info):
+                        unit()
+                    return
+            if row.path in self.begun:  # of no use, or it would be continued
+                if self.begun.is_other(row.path, self.op.source, info):
+                    self._anew(row.path)
+                Partial.remove(Partial.data_of(staging, row.path))
             self.claimed[row.path] = row.detail["needed"]
             fd, temporary = self.landing.temporary(staging)
             try:
@@ -215,8 +253,9 @@ class _Pulling:
                 size = os.fstat(fd).st_size
                 if info.size < 0:
                     self.claimed[row.path] = size
-            except BaseException:
-                os.unlink(temporary)
+            except BaseException as error:
+                if not self._keep(row.path, info, staging, temporary, fd, error):
+                    os.unlink(temporary)
                 raise
             finally:
                 os.close(fd)
@@ -224,6 +263,22 @@ class _Pulling:
             self.landing.land(Landed(row.path, temporary, final, size, tag=validator(info)))
         except Exception as error:
             self.outcome.fail(row.path, error)
+
+    def _resumes(self, row: Row, info: ObjectInfo) -> bool:
+        """Whether an object goes by a partial: all that are big, and those of which an earlier run left something."""
+        return _in_parts(self.store, info) or "present" in row.detail
+
+    def _keep(
+        self, path: str, info: ObjectInfo, staging: str, temporary: str, fd: int, error: BaseException
+    ) -> bool:
+        """Whether what there is of an object in one piece was kept for the next run."""
+        count = os.fstat(fd).st_size
+        if isinstance(error, _USELESS) or not self.store.ranges or not _KEPT <= count < info.size:
+            return False
+        return Partial.keep(staging, path, self.op.source, info, temporary, count)
+
+    def _anew(self, path: str) -> None:
+        self.outcome.notes.append(f"{path}: the source changed since it was begun, so it was fetched anew")
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
         """How the local file looked before it was read, if it has the MD5 that the ETag promises.
@@ -248,20 +303,29 @@ class _Pulling:
             told = info
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
-            parts = Partial(staging, row.path, self.op.source, info, self.landing.file_mode)
+            judge = self._judge(told) if self.promised is None else None
+            parts = Partial(
+                staging,
+                row.path,
+                self.op.source,
+                info,
+                self.landing.file_mode,
+                layout=judge.layout if judge is not None else None,
+                ours=self.landing.check,
+                marked=partial(self._part_landed, row.path),
+            )
         except NbdataError as error:
             self.outcome.fail(row.path, error)
             return
         if parts.restarted:
-            self.outcome.notes.append(
-                f"{row.path}: the source changed since it was begun, so it was fetched anew"
-            )
+            self._anew(row.path)
 
         def done(verified: bool) -> None:
             os.fchmod(parts.fd, self.landing.file_mode)
             os.fdatasync(parts.fd)
             self.unfinished.pop(row.path).close()
             self.verified[row.path] = verified
+            self.present[row.path] = fetch.present
             self.landing.land(
                 Landed(row.path, parts.data, final, info.size, synced=True, tag=validator(info))
             )
@@ -270,7 +334,9 @@ class _Pulling:
             del self.unfinished[row.path]
             if isinstance(error, RangesIgnored):
                 parts.discard()
-                self.run.control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
+                self.run.control.advance(present=-fetch.present)
+                row.detail.pop("present", None)
+                self._part_landed(row.path, self.claimed[row.path] - row.detail["needed"])
                 self._small(row, info)
                 return
             parts.close()
@@ -278,23 +344,30 @@ class _Pulling:
                 parts.discard()
             self.outcome.fail(row.path, error)
 
-        check = partial(self._check, told)
-        fetch = PartedFetch(
-            self.run.control, self.store, info, parts, lambda _: check(), done=done, failed=failed
-        )
+        def check(_: ObjectInfo) -> Check:
+            return self._check(told) if judge is None else judge.check(parts.part_size)
+
+        fetch = PartedFetch(self.run.control, self.store, info, parts, check, done=done, failed=failed)
         self.unfinished[row.path] = parts
         self.claimed[row.path] = row.detail["needed"]
         yield from fetch.units()
 
     def _check(self, info: ObjectInfo) -> Check:
-        if self.promised is not None:
-            return self.promised(info)
-        part_size = None
-        if vouched(info, self.op.verify) is None and of_parts(info, self.op.verify) is not None:
-            part_size = self.store.part_size(info)
-        return check_for(info, self.op.verify, part_size)
+        """Of an object in one piece, or by what somebody promised."""
+        return self.promised(info) if self.promised is not None else self._judge(info).check()
+
+    def _judge(self, info: ObjectInfo) -> Judge:
+        return retrying(self.run.control, lambda: Judge(self.store, info, self.op.verify))
 
     # -- afterwards ---------------------------------------------------------------------------
+
+    def _part_landed(self, path: str, size: int) -> None:
+        """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
+        with self.lock:
+            size = min(size, self.claimed[path])
+            self.claimed[path] -= size
+        if self.run.reservation is not None:
+            self.run.reservation.landed(size)
 
     def _landed(self, batch: list[Landed]) -> None:
         """From the committing thread: these are durable under their final names."""
@@ -313,9 +386,20 @@ class _Pulling:
             self.outcome.add(
                 file.path, "fetched", file.size, moved=True, verified=self.verified.get(file.path, False)
             )
+            self.outcome.present += self.present.pop(file.path, 0)
+            self.unguarded += not file.tag
             self.run.control.advance(files=1)
             if self.run.reservation is not None:
                 self.run.reservation.landed(self.claimed.pop(file.path, 0), 1)
+
+    def _forget_stale(self) -> None:
+        """Remove what earlier runs began of objects that the source has no more.
+
+        Only after everything has landed can that be told: then no partial of this source is of use.
+        """
+        if not self.outcome.failures and not Selection.of(self.op).none_left():
+            for data in Begun(self.landing.staging(self.root)).of_source(self.op.source):
+                Partial.remove(data)
 
     def _deletions(self) -> None:
         """Mirror, only when everything else went well."""

@@ -10,26 +10,29 @@ from functools import partial
 
 from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.decide import decide_push
+from nbdata.engine.left_out import LeftOut
 from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.engine.sources import find
 from nbdata.engine.verify import plain_md5
-from nbdata.errors import SourceChanged
+from nbdata.errors import ChecksumMismatch, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
+from nbdata.transfer.control import Control
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import decoded
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.send import (
     BIG,
     FileSource,
     PartedSend,
+    SentPart,
     hashed_parts,
     send_whole,
     upload_part_size,
@@ -45,7 +48,8 @@ def plan(run: Run) -> Plan:
     """Decide for each selected file; reads local stats, the target's listing and the index, writes nothing."""
     op = run.operation
     assert isinstance(op, Push)
-    found = find(run, op.source)
+    left_out = LeftOut(op)
+    found = find(run, op.source, left_out)
     target = run.open(op.target)
     out = Plan("push", *op.places())
     rows = run.row_file("plan")
@@ -69,8 +73,11 @@ def plan(run: Run) -> Plan:
         path = "/" + entry.info.key
         try:
             local = os.stat(path)
+        except FileNotFoundError:  # vanished since it was listed
+            continue
         except OSError as error:
-            raise disk_error(error, path) from error
+            left_out(entry.path, "unreadable", disk_error(error, path))
+            continue
         there = remote.get(key)
         decision = decide_push(
             local, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
@@ -88,13 +95,17 @@ def plan(run: Run) -> Plan:
         if there is not None:
             detail["etag"] = there.etag
         rows.add(Row(entry.path, decision.action, local.st_size, detail))
+    for row in left_out.rows():
+        out.count(row.action, 0)
+        rows.add(row)
+    out.notes += (told := left_out.notes())
     if op.delete:
-        plan_deletions(run, target, remote, kept, index, out, rows.add)
+        plan_deletions(run, target, remote, kept, index, out, rows.add, spared=left_out.covers)
     if not out.actions and (why := Selection.of(op).none_left()):
         out.notes.append(why)
     rows.close()
     out.rows = rows.rows()
-    out.details = {"root": root, "single": single}
+    out.details = {"root": root, "single": single, "left_out": told}
     return out
 
 
@@ -118,6 +129,21 @@ def _identity(root: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _blocks(control: Control, fd: int, start: int, size: int) -> Iterator[memoryview]:
+    """What a file holds from an offset on, up to `size` bytes."""
+    view, end = memoryview(bytearray(1 << 20)), start + size
+    while start < end:
+        try:
+            count = os.preadv(fd, [view[: end - start]], start)
+        except OSError as error:
+            raise disk_error(error, "the source file") from error
+        if not count:
+            return
+        yield view[:count]
+        start += count
+        control.checkpoint()
+
+
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
     return _Pushing(run, planned).run_all()
@@ -130,18 +156,17 @@ class _Pushing:
         assert isinstance(run.operation, Push)
         self.run, self.op, self.plan = run, run.operation, planned
         self.outcome = Outcome(run)
-        if not planned.actions:
-            self.outcome.notes.extend(planned.notes)
+        self.outcome.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self.identity = _identity(planned.details["root"])
         self.index = Index(run.context.state_dir, self.op.source, self.op.target, self.identity)
         self.target = run.open(self.op.target)
         self.unverified = 0
         self.lock = threading.Lock()
         self.kept: dict[str, int] = {}  # reasons for which sources were not deleted
-        self.uploads = BegunUploads(run, self.op.target)
+        self.uploads = BegunUploads(run, self.op.target, keep=True)
 
     def run_all(self) -> Report:
-        self.index.open(self.identity)
+        self.index.open(self.identity, needed=False)
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.op.delete:
@@ -154,12 +179,13 @@ class _Pushing:
             self.outcome.notes.append(
                 f"{self.unverified:,} could not be verified: the store answered no checksum for them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
         for row in self.plan.rows:
             if row.action in _MOVES:
-                if row.action != "compare" and self.target.store.multipart and row.size >= BIG:
+                if row.action != "compare" and self._in_parts(row):
                     yield from self._big(row)
                 else:
                     yield partial(self._small, row)
@@ -171,7 +197,8 @@ class _Pushing:
     def _open(self, row: Row) -> tuple[int, os.stat_result]:
         path = row.detail["file"]
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # What was a file when it was listed may be a named pipe by now, which would wait for its writer.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise disk_error(error, path) from error
         found = os.fstat(fd)
@@ -183,23 +210,35 @@ class _Pushing:
             raise SourceChanged(
                 "the file changed after it was listed", path=path, remedy="Run the same line again"
             )
+        if not found.st_size and os.pread(fd, 1, 0):
+            os.close(fd)
+            raise SourceChanged(
+                "the file has no size and yet holds bytes, as those of /proc do",
+                path=path,
+                remedy="Push a copy of it, as cat makes one",
+            )
         return fd, found
 
     def _unchanged(self, fd: int, before: os.stat_result, path: str) -> None:
         now = os.fstat(fd)
-        if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (
-            before.st_size,
-            before.st_mtime_ns,
-            before.st_ctime_ns,
+        # Its other names may come and go, which is a change of its status (ctime) but not of its bytes.
+        relinked = now.st_nlink != before.st_nlink
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or (
+            now.st_ctime_ns != before.st_ctime_ns and not (relinked and now.st_nlink)
         ):
+            what = "changed" if now.st_nlink else "was deleted or replaced"
             raise SourceChanged(
-                "the file changed while it was sent", path=path, remedy="Run the same line again"
+                f"the file {what} while it was sent", path=path, remedy="Run the same line again"
             )
 
     def _hasher(self, key: str) -> Callable[[], SentHasher]:
         return lambda: SentHasher(key, self.op.verify)
 
+    def _in_parts(self, row: Row) -> bool:
+        return self.target.store.multipart and row.size >= BIG
+
     def _small(self, row: Row) -> None:
+        """Send a file in one piece, or compare it, whatever its size."""
         try:
             fd, before = self._open(row)
             try:
@@ -207,7 +246,11 @@ class _Pushing:
                     there = ObjectInfo(row.detail["key"], row.size, row.detail["etag"])
                     self.index.put({row.path: Record.of(validator(there), row.size, before)})
                     self.outcome.add(row.path, "unchanged", row.size)
-                    self.run.control.advance(files=1, bytes=row.size)
+                    self.run.control.advance(files=1, present=row.size)
+                    return
+                if self._in_parts(row):
+                    for unit in self._big(row):
+                        unit()
                     return
                 key = row.detail["key"]
 
@@ -231,11 +274,9 @@ class _Pushing:
 
     def _same_bytes(self, fd: int, row: Row) -> bool:
         """Whether the object's ETag is the MD5 of the file."""
-        digest, view, at = new_digest("md5"), memoryview(bytearray(1 << 20)), 0
-        while count := os.preadv(fd, [view], at):
-            digest.update(view[:count])
-            at += count
-            self.run.control.checkpoint()
+        digest = new_digest("md5")
+        for block in _blocks(self.run.control, fd, 0, row.size):
+            digest.update(block)
         return digest.hexdigest() == plain_md5(ObjectInfo(row.path, row.size, row.detail.get("etag", "")))
 
     def _big(self, row: Row) -> Iterator[Callable[[], None]]:
@@ -250,6 +291,7 @@ class _Pushing:
             del self.uploads.unfinished[row.path]
             os.close(fd)
             self.uploads.finished(key)
+            self.outcome.present += sending.present
             self._sent(row, before, info, verified)
 
         def failed(error: Exception) -> None:
@@ -269,6 +311,7 @@ class _Pushing:
             whole=MultipartJudge(key, self.op.verify),
             done=done,
             failed=failed,
+            there=partial(self._there, fd, key),
         )
 
         def give_up() -> None:
@@ -277,6 +320,17 @@ class _Pushing:
 
         self.uploads.unfinished[row.path] = give_up
         yield from sending.units()
+
+    def _there(self, fd: int, key: str, start: int, size: int, answer: str) -> SentPart | None:
+        """The part that an earlier run sent, if its ETag is the MD5 of what is to be there."""
+        hasher = SentHasher(key, "auto")
+        for block in _blocks(self.run.control, fd, start, size):
+            hasher.update(block)
+        try:
+            verified = hasher.verify(answer)
+        except ChecksumMismatch:
+            return None
+        return SentPart(answer, hasher.hexdigest(), verified) if verified else None
 
     def _sent(self, row: Row, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
         self.index.put({row.path: Record.of(validator(info), row.size, before)})
@@ -300,7 +354,9 @@ class _Pushing:
                 before.st_ino,
                 before.st_mtime_ns,
             )
-            if same:
+            if stat.S_ISLNK(now.st_mode):
+                self._keep("links; neither they nor what they lead to is deleted")
+            elif same:
                 os.unlink(path)
             else:
                 self._keep("changed after it was sent")

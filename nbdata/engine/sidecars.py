@@ -13,14 +13,12 @@ import posixpath
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.engine.datasets import DataSet, detail_of, info_of
-from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
-from nbdata.engine.manifest import contradicted, write_object, writing_algorithm
-from nbdata.engine.run import Outcome, Run
+from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
+from nbdata.engine.datasets import DataSet, detail_of
+from nbdata.engine.hashing import biggest_first, hashing_workers, note_size
+from nbdata.engine.run import Run
 from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
-from nbdata.integrity.digests import new_digest
-from nbdata.paths import glob_base
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.local import LocalStore, disk_error
@@ -51,6 +49,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         "place": data.folder.place,
         "algorithm": algorithm,
         "biggest": 0,
+        "left_out": data.left_out,
     }
     rows = run.row_file("plan")
     for entry in data.selected(op, (), []):
@@ -75,6 +74,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             path=redacted(op.source),
             remedy="Check PATH and the filters",
         )
+    out.notes += data.left_out
     out.notes.append(f"each digest would be written to NAME.{algorithm} beside the file")
     return out
 
@@ -84,15 +84,12 @@ def perform(run: Run, op: Md5check, planned: Plan) -> Report:
     return _Writing(run, op, planned).run_all()
 
 
-class _Writing:
+class _Writing(ChecksumWriting):
     """The sidecars of one data set while they are made."""
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
-        self.run, self.op, self.plan = run, op, planned
-        self.algorithm: str = planned.details["algorithm"]
+        super().__init__(run, op, planned)
         self.folder: str = planned.details["folder"]
-        self.outcome = Outcome(run)
-        self.store = run.open(glob_base(op.source)).store
         self.landing: Landing | None = None
         self.waiting: dict[str, tuple[str, Row, dict[str, str]]] = {}
 
@@ -101,7 +98,9 @@ class _Writing:
             if isinstance(self.store, LocalStore):
                 umask = self.run.context.umask
                 root = "/" + self.folder
-                self.landing = stack.enter_context(Landing(root, umask=umask, landed=self._landed))
+                self.landing = stack.enter_context(
+                    Landing(root, self.run.control, umask=umask, landed=self._landed)
+                )
             run_units(
                 self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
             )
@@ -124,15 +123,12 @@ class _Writing:
             if row.action == "hash":
                 yield partial(self._one, row)
             else:
-                self.outcome.add(row.path, row.action, row.size, **row.detail)
-                self.run.control.advance(failures=1)
+                self.left_out(row)
 
     def _one(self, row: Row) -> None:
         try:
             said = self._said(row)
-            hashed = hash_object(
-                self.run.control, self.store, info_of(row), lambda: [new_digest(self.algorithm)]
-            )
+            hashed = self.hashed(row)
         except Exception as error:
             self.outcome.fail(row.path, error, size=row.size)
             return
@@ -150,7 +146,7 @@ class _Writing:
                 self.outcome.fail(row.path, error, size=row.size)
         elif said:
             place = self.plan.details["place"] + sidecar
-            contradicted(self.outcome, row.path, hashed.size, place, expected=said, **detail)
+            self.contradicted(row.path, hashed.size, place, got=got, expected=said)
         else:
             reason = f"{posixpath.basename(sidecar)} is there, and is no sidecar of it"
             self.outcome.add(row.path, "conflict", hashed.size, moved=True, **detail, reason=reason)
@@ -174,7 +170,7 @@ class _Writing:
         line = format_checksums([Entry(posixpath.basename(row.path), self.algorithm, digest)])
         content = line.encode("utf-8", "surrogateescape")
         if self.landing is None:
-            write_object(self.run, self.store, self.folder + sidecar, content)
+            self.write_object(self.folder + sidecar, content)
             self.outcome.add(row.path, outcome, row.size, moved=True, **detail)
             return
         final, staging = self.landing.prepare(sidecar)

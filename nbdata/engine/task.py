@@ -3,7 +3,7 @@
 ::
 
     QUEUED → PLANNING → RUNNING → DONE | FAILED
-    any of the first three ⇄ PAUSED(reason)
+    any of the first three ⇄ PAUSED(reason)            by somebody, or for want of room; then back to QUEUED
     any unfinished state → CANCELLING → CANCELLED
     any unfinished state → INTERRUPTED          its host ended
 
@@ -22,6 +22,8 @@ from collections.abc import Callable
 from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
+from nbdata.stores.local import disk_error, is_full
+from nbdata.transfer.control import Pulse
 
 __all__ = ["ALLOWED", "Task"]
 
@@ -47,10 +49,16 @@ class Task:
         self._stopping = False
         self._abandoned = False
         self._fault: NbdataError | None = None
+        self._stands_by = False  # paused by itself, until what it waits for is there
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
+        self._moved = self._pushed_back = 0
+        self._rate: int | None = None
+        self._free_at = 0.0  # when all that has moved was due, at that rate
+        self._due = threading.local()
         self._thread: threading.Thread | None = None
+        self._tell_move: Callable[[], None] = lambda: None
         self.report: Report | None = None
         self.error: NbdataError | None = None
         snapshot.created = snapshot.created or time.time()
@@ -65,7 +73,18 @@ class Task:
     def start(self, work: Callable[[Task], Report]) -> None:
         """Run `work` in a thread; its Report or its error becomes the task's end."""
         self._thread = threading.Thread(target=self._work, args=(work,), name=f"job-{self.id}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._thread = None
+            self._end(
+                "FAILED",
+                NbdataError(f"the job could not be started: {error}", remedy="Run the same line again"),
+            )
+
+    def on_move(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called at each change of state; it must not wait, and not ask the task."""
+        self._tell_move = tell
 
     def _work(self, work: Callable[[Task], Report]) -> None:
         self._began = time.monotonic()
@@ -77,6 +96,11 @@ class Task:
             else:
                 self._end("CANCELLED" if self._stopping or isinstance(error, Cancelled) else "FAILED", error)
         except BaseException as error:
+            if isinstance(error, OSError) and is_full(
+                error
+            ):  # of what jobs write beside their target: their rows
+                self._end("FAILED", disk_error(error, str(error.filename or "the folder for running jobs")))
+                return
             import sys
             import traceback
 
@@ -100,6 +124,7 @@ class Task:
                     target=now.target,
                     files=now.files,
                     bytes=now.bytes,
+                    present=now.present,
                     counts={"done": now.files},
                     retries=now.retries,
                     failures=[["", str(error)]] if error and state == "FAILED" else [],
@@ -109,7 +134,7 @@ class Task:
                     f"{now.verb} was cancelled", remedy="What was done is kept; the same line continues"
                 )
             report.state = state
-            now.seconds = report.seconds = time.monotonic() - self._began
+            now.seconds = report.seconds = time.monotonic() - self._began if self._began else 0.0
             for told in ("failures", "notes", "headline", "details", "tables"):
                 setattr(report, told, scrub_data(getattr(report, told)))
             if error is not None:
@@ -128,6 +153,7 @@ class Task:
                 raise ValueError(f"a job that is {self._now.state} cannot become {state}")
             self._now.state, self._now.reason = state, reason
             self._touch()
+        self._tell_move()
 
     def _touch(self) -> None:
         self._now.version += 1
@@ -143,6 +169,13 @@ class Task:
                     self._touch()
                 else:
                     self._move(state, reason)
+
+    def waits(self, reason: str) -> None:
+        """Say why it has not begun; never holds who says so."""
+        with self._changed:
+            if self._now.state == "QUEUED":
+                self._now.reason = reason
+                self._touch()
 
     # -- stopping: the Stop protocol of stores.base, and what work calls ------------------------
 
@@ -163,7 +196,9 @@ class Task:
         self._aborts.pop(abort, None)
 
     def checkpoint(self) -> None:
-        """Wait while paused; raise Cancelled if the work is to end. Cheap when neither is so."""
+        """Wait while paused or faster than allowed; raise Cancelled if the work is to end. Cheap when none is so."""
+        if self._rate is not None:
+            self._hold()
         if self._stopping or self._now.state == "PAUSED":
             with self._changed:
                 while self._now.state == "PAUSED" and not self._stopping:
@@ -186,7 +221,51 @@ class Task:
                 self._resume_to = self._now.state
                 self._move("PAUSED", reason)
                 return True
+            if self._stands_by and self._now.state == "PAUSED":  # it must not go on by itself any more
+                self._stands_by, self._now.reason = False, reason
+                self._touch()
+                return True
             return False
+
+    def stand_by(self, reason: str, may_go_on: Callable[[], bool], *, every: float) -> None:
+        """Pause by itself, and begin anew (QUEUED) when `may_go_on`, or when somebody resumes it.
+
+        Parameters
+        ----------
+        reason : str
+        may_go_on : callable
+            Asked every so often; a pause by somebody else ends the asking.
+        every : float
+            Seconds between two questions; more where the answer takes long.
+
+        Raises
+        ------
+        Cancelled
+            If it is to end.
+        """
+        with self._changed:
+            self.checkpoint()
+            self._resume_to, self._stands_by = "QUEUED", True
+            self._move("PAUSED", reason)
+        pause = every
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._now.state != "PAUSED", pause)
+                if self._stopping or self._now.state != "PAUSED":
+                    break
+                asks = self._stands_by
+            began = time.monotonic()
+            if asks and may_go_on():
+                with self._changed:
+                    if self._stands_by and not self._stopping:
+                        self.resume()
+            pause = max(every, 10 * (time.monotonic() - began))
+        self._stands_by = False
+        self.checkpoint()
+        with self._changed:  # what it does from now on is counted anew, as if its line were said again
+            self._now.files = self._now.bytes = self._now.present = self._now.failures = 0
+            self._samples.clear()
+            self._touch()
 
     def resume(self) -> bool:
         """Go on after `pause`."""
@@ -239,6 +318,19 @@ class Task:
         for abort in aborts:
             abort()
 
+    def limit(self, rate: int | None) -> None:
+        """Let no more than so many bytes a second move; None lifts it.
+
+        Threads that count bytes wait in their next `checkpoint` for their turn, one after the other.
+        """
+        self._rate = rate
+
+    def _hold(self) -> None:
+        due, self._due.at = getattr(self._due, "at", 0.0), 0.0
+        with self._changed:
+            while not self._stopping and (left := due - time.monotonic()) > 0:
+                self._changed.wait(left)
+
     # -- progress -----------------------------------------------------------------------------
 
     def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
@@ -255,15 +347,42 @@ class Task:
             now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
             self._touch()
 
-    def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
-        """Add to what is done; negative bytes take back what has to be done again."""
+    def advance(
+        self,
+        *,
+        files: int = 0,
+        bytes: int = 0,  # noqa: A002
+        present: int = 0,
+        failures: int = 0,
+        retries: int = 0,
+    ) -> None:
+        """Add to what is done; negative bytes take back what has to be done again.
+
+        `present` are bytes that were there already: they count as done, and have no part in the rate.
+        """
         with self._changed:
             now = self._now
             now.files += files
-            now.bytes += bytes
+            now.bytes += bytes + present
+            now.present += present
+            if bytes > 0:
+                self._moved += bytes
+                if self._rate is not None:
+                    self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
+                    self._due.at = self._free_at
             now.failures += failures
             now.retries += retries
             now.version += 1
+
+    def pushed_back(self) -> None:
+        """Count that a store had too much."""
+        with self._changed:
+            self._pushed_back += 1
+
+    def pulse(self) -> Pulse:
+        """What was counted so far."""
+        with self._changed:
+            return Pulse(self._now.files, self._moved, self._now.retries, self._pushed_back)
 
     def phase(self, text: str) -> None:
         """Say in a word what it does now."""
@@ -278,11 +397,12 @@ class Task:
             clock = time.monotonic()
             if now.state in ACTIVE and self._began:
                 now.seconds = clock - self._began
-                self._samples.append((clock, now.bytes))
+                moved = now.bytes - now.present
+                self._samples.append((clock, moved))
                 while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
                     self._samples.popleft()
                 (then, before), span = self._samples[0], clock - self._samples[0][0]
-                now.rate = max(0.0, (now.bytes - before) / span) if span > 0.2 else now.rate
+                now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
                 left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
                 now.eta = (
                     left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None
@@ -306,6 +426,11 @@ class Task:
     def finished(self) -> bool:
         """Whether it is over."""
         return self._now.state in FINISHED
+
+    @property
+    def paused(self) -> bool:
+        """Whether it stands still until somebody, or something, lets it go on."""
+        return self._now.state == "PAUSED"
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the work's thread; False if it still runs."""
@@ -343,4 +468,5 @@ _SAID = {
     "conflict": ("is a conflict", "are conflicts"),
     "unrepresentable": ("cannot be represented", "cannot be represented"),
     "refused": ("was refused", "were refused"),
+    "unreadable": ("cannot be read", "cannot be read"),
 }

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbdata.engine.run import Outcome, Run
-from nbdata.engine.sources import find
+from nbdata.engine.sources import find, head_of
 from nbdata.engine.volumes import StoredVolume, VolumeList, siblings
 from nbdata.engine.written import Written, own_data, own_record
 from nbdata.errors import NotFound
 from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.transfer.partials import validator
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.part_records import validator
 
 __all__ = ["Deletion", "RecordedSet", "may_delete_amid"]
 
@@ -88,7 +87,7 @@ def _there(
     """A store of the volumes, and what it says of each; None of those that are not there."""
     if not isinstance(source, str):
         places = [run.open(place) for place in source]
-        return places[0].store, [_head(run, at.store, at.key) for at in places[: len(names)]]
+        return places[0].store, [head_of(run, at) for at in places]
     if named:
         location = run.open(source)
         folder = location.key[: location.key.rfind("/") + 1]
@@ -104,15 +103,6 @@ def _there(
         if error.details.get("bucket"):
             raise
     return store, list(wanted.values())
-
-
-def _head(run: Run, store: Store, key: str) -> ObjectInfo | None:
-    try:
-        return retrying(run.control, lambda: store.head(key))
-    except NotFound as error:
-        if error.details.get("bucket"):
-            raise
-        return None
 
 
 class Deletion:

@@ -16,14 +16,14 @@ from nbdata.archives.decompress import detect
 from nbdata.archives.stream import Readable
 from nbdata.archives.volumes import choose_set, guess_format
 from nbdata.engine.run import Run
-from nbdata.engine.sources import find
+from nbdata.engine.sources import find, head_of
 from nbdata.errors import AccessDenied, BadOption, NotFound, StoreUnavailable
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
-from nbdata.stores.base import Body, Location, ObjectInfo, Store
+from nbdata.stores.base import Body, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
-from nbdata.transfer.partials import validator
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import Patience, listing, retrying
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
@@ -229,7 +229,7 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
     if not isinstance(source, str):
         return _listed(run, source)
     location = run.open(glob_base(source) if has_glob(source) else source)
-    single = None if has_glob(source) or location.is_folder else _head(run, location)
+    single = None if has_glob(source) or location.is_folder else head_of(run, location)
     if single is not None:
         folder = location.key[: location.key.rfind("/") + 1]
         first = location.key[len(folder) :]
@@ -262,15 +262,6 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
         volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
     title = volumes[0].name
     return VolumeList(title, guess_format(title), tuple(volumes))
-
-
-def _head(run: Run, location: Location) -> ObjectInfo | None:
-    try:
-        return retrying(run.control, lambda: location.store.head(location.key))
-    except NotFound as error:
-        if error.details.get("bucket"):
-            raise
-        return None
 
 
 def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:

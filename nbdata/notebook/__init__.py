@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbdata.operation import slots
+from nbdata.protocols import slots
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -17,7 +17,7 @@ from IPython.display import display, update_display
 from nbdata.errors import NbdataError
 from nbdata.notebook.buttons import EMPTY, Buttons
 from nbdata.notebook.views import Bundle, background_note, message, view
-from nbdata.operation import Job
+from nbdata.protocols import Job
 from nbdata.report import Snapshot
 
 __all__ = ["JobPanel", "show_carried", "show_inline"]

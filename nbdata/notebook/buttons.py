@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from nbdata.errors import NbdataError
-from nbdata.operation import Job
+from nbdata.protocols import Job
 from nbdata.report import Snapshot
 
 __all__ = ["EMPTY", "Buttons"]

@@ -13,7 +13,8 @@ from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.panels import shown
-from nbdata.operation import Operation, Option
+from nbdata.operation import Operation
+from nbdata.option import Option
 from nbdata.paths import expand_names
 from nbdata.report import Report
 from nbdata.verbs import VERBS

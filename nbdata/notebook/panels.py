@@ -17,7 +17,7 @@ from IPython.display import display
 
 from nbdata.display import Follower
 from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, view
-from nbdata.operation import Job
+from nbdata.protocols import Job
 from nbdata.report import Report, Snapshot
 
 if TYPE_CHECKING:

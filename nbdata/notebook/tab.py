@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from nbdata.operation import Operation, Option
+from nbdata.operation import Operation
+from nbdata.option import Option
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, split_line
 

@@ -1,4 +1,4 @@
-"""What the stores over `http1` read from an answer: times, ranges, checksums, errors, the body."""
+"""What stores over `http1` read from an answer: times, checksums, errors, the body; and how a range is asked for."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from email.utils import parsedate
 from typing import Any
 
 from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.base import ObjectInfo
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.http1 import Response
 
 __all__ = [
     "ResponseBody",
+    "beyond_end",
     "differs",
     "digest_in",
     "goog_hashes",
     "http_time",
     "iso_time",
+    "range_header",
     "refuse_another",
     "refused",
     "start_of",
@@ -45,6 +47,13 @@ class ResponseBody:
     def close(self) -> None:
         if self._response:
             self._response.close()
+
+
+def range_header(start: int, end: int | None) -> dict[str, str]:
+    """The header that asks for the bytes ``start:end``; none for a whole object."""
+    if start <= 0 and end is None:
+        return {}
+    return {"range": f"bytes={start}-{'' if end is None else end - 1}"}
 
 
 def start_of(response: Response) -> int:
@@ -104,6 +113,13 @@ def refuse_another(path: str, info: ObjectInfo, match: ObjectInfo | None) -> Non
             got=info.etag,
             remedy="Run the same line again: it takes the new version",
         )
+
+
+def beyond_end(store: Store, path: str, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
+    """The empty body of a range beyond the end of an object, of which `head` tells the rest."""
+    info = store.head(key)
+    refuse_another(path, info, match)
+    return ResponseBody(None, info, start)
 
 
 def refused(

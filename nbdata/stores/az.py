@@ -16,19 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from email.utils import formatdate
 from urllib.parse import quote, unquote, urlsplit
 
-from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import (
-    ResponseBody,
-    digest_in,
-    http_time,
-    refuse_another,
-    refused,
-    start_of,
-    total_of,
-)
+from nbdata.errors import NbdataError, NotFound, StoreUnavailable
+from nbdata.stores.answers import digest_in, http_time, refused, total_of
 from nbdata.stores.az_config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.http1 import Origin, Response
+from nbdata.stores.object_store import ObjectStore, refuse_spent
 from nbdata.stores.pools import pool_of
 from nbdata.stores.sigv4 import quote_query
 
@@ -54,7 +47,7 @@ _KEPT = {
 _Keys = list[str]
 
 
-class AzStore(Store):
+class AzStore(ObjectStore):
     """One container.
 
     Parameters
@@ -66,7 +59,6 @@ class AzStore(Store):
     """
 
     multipart = True
-    flat = True
     min_part = 1 << 20
     max_parts = 50_000
     _page = 5000  # blobs that one answer lists
@@ -74,16 +66,11 @@ class AzStore(Store):
     def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
         self.name = f"az://{container}"
         self._container, self._config, self._stop = container, config, stop
-        parts = urlsplit(config.endpoint)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._origin = Origin(
-            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify
+        self._origin = Origin.of(
+            config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
-        self._base = f"{parts.path.rstrip('/')}/{quote(container, safe='$')}"
+        self._base = f"{urlsplit(config.endpoint).path.rstrip('/')}/{quote(container, safe='$')}"
         self._pool = pool_of(self._origin, (config.account, config.key, config.sas, config.tokens.identity))
-
-    def _said(self, key: str) -> str:
-        return f"{self.name}/{key}" if key else self.name
 
     # -- one request --------------------------------------------------------------------------
 
@@ -121,11 +108,8 @@ class AzStore(Store):
                 return response
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
             if response.status == 401 and not last and token and config.tokens.renewed(token):
-                if body is None or isinstance(body, bytes):
-                    continue
-                raise StoreUnavailable(  # the body is spent: whoever made it has to begin again
-                    "the access token had ended", path=self._said(key), details={"retry": True}
-                )
+                refuse_spent(body, "the access token had ended", self._said(key))
+                continue
             break
         raise self._error(response, data, key)
 
@@ -171,41 +155,15 @@ class AzStore(Store):
     def head(self, key: str) -> ObjectInfo:
         return _info_of(key, self._send("HEAD", key))
 
-    def read(
-        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
-    ) -> ResponseBody:
-        if end is not None and end <= start:
-            return self._nothing(key, start, match)
-        headers = {}
-        ranged = start > 0 or end is not None
-        if ranged:
-            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+    def _get(
+        self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
+    ) -> Response:
         if match is not None and match.etag:
             headers["if-match"] = match.etag
-        try:
-            response = self._send("GET", key, None, headers, ok=(200, 206, 416) if ranged else (200,))
-            if response.status == 416:
-                response.close()
-                return self._nothing(key, start, match)
-        except NotFound as error:
-            if match is not None and not error.details.get("bucket"):
-                raise SourceChanged(
-                    "the object vanished after it was listed", path=self._said(key)
-                ) from error
-            raise
-        info = _info_of(key, response)
-        try:
-            refuse_another(self._said(key), info, match)
-        except SourceChanged:
-            response.close()
-            raise
-        return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
+        return self._send("GET", key, None, headers, ok=ok)
 
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
-        """The empty body of a range beyond the end."""
-        info = self.head(key)
-        refuse_another(self._said(key), info, match)
-        return ResponseBody(None, info, start)
+    def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
+        return _info_of(key, response)
 
     # -- writing ------------------------------------------------------------------------------
 

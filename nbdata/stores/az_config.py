@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from nbdata.errors import BadOption
-from nbdata.operation import Context, suggest
+from nbdata.operation import Context
 from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
+from nbdata.stores.storage_options import is_address, layered, refuse_unknown, trusted, truth
 
 __all__ = ["AzConfig", "az_config"]
 
@@ -53,6 +54,7 @@ class AzConfig:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = 30.0
 
 
 def az_config(host: str, context: Context) -> AzConfig:
@@ -70,14 +72,8 @@ def az_config(host: str, context: Context) -> AzConfig:
     AccessDenied
         If there are no credentials.
     """
-    options: dict[str, Any] = {}
-    for name in ("az", "abfs", "abfss"):
-        layer = context.fsspec_conf.get(name)
-        options |= layer if isinstance(layer, dict) else {}
-    options |= context.storage_options
-    for name in options:
-        if name not in _OPTIONS and name not in _IGNORED:
-            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+    options = layered(context, "az", "abfs", "abfss")
+    refuse_unknown(options, _OPTIONS, _IGNORED)
     env = context.env
     told = _connection(str(options.get("connection_string") or ""))
     given = bool(
@@ -105,14 +101,11 @@ def az_config(host: str, context: Context) -> AzConfig:
             options.get("account_host") or host.replace(".dfs.", ".blob.") or f"{account}.blob.{suffix}"
         )
         endpoint = f"{told.get('DefaultEndpointsProtocol', 'https')}://{where}"
-    _check(endpoint)
+    if not is_address(endpoint) or "?" in endpoint or "@" in endpoint:  # not shown: it may hold a SAS
+        raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")
     credentials = _credentials(options, told, env)
-    verify, ca = options.get("verify", True), authorities_in(env)
-    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
-        ca, verify = verify, True
-    return AzConfig(
-        account, endpoint, *credentials, proxy_for(endpoint, env), ca, str(verify).lower() == "true"
-    )
+    ca, verify = trusted(options.get("verify", True), authorities_in(env))
+    return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify, stall_limit(env))
 
 
 def _credentials(
@@ -120,7 +113,7 @@ def _credentials(
 ) -> tuple[str, str, TokenSource, str]:
     """Key, SAS, tokens and where they come from: of the first place that has any."""
     nobody = FixedToken("", "nobody (anonymous)")
-    if str(options.get("anon", "")).lower() in ("1", "true", "yes"):
+    if truth(options.get("anon", False)):
         return "", "", nobody, nobody.source
     given = options.get("credential")
     if given is not None and not isinstance(given, str):
@@ -165,13 +158,3 @@ def _connection(text: str) -> dict[str, str]:
     if found.get("UseDevelopmentStorage", "").lower() == "true":
         return {**_EMULATED, **found}
     return found
-
-
-def _check(endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good or "?" in endpoint or "@" in endpoint:
-        raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")

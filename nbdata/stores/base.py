@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from nbdata.errors import BadOption, NbdataError, SourceChanged, StoreUnavailable
@@ -25,6 +26,7 @@ __all__ = [
     "Store",
     "Upload",
     "fill",
+    "pushed_back",
     "retry_after",
     "worth_retrying",
 ]
@@ -116,6 +118,10 @@ class Upload(abc.ABC):
     id: str
     #: Whether an answer said that a key of KMS or of the user's encrypts it: then no ETag is an MD5.
     encrypted: bool = False
+    #: Whether the store can take it up again when it was left unfinished (`Store.reopen`).
+    reopens: bool = False
+    #: By number, the bytes of each part that the store had when the upload was taken up again, and its answer.
+    stored: Mapping[int, tuple[int, str]] = MappingProxyType({})
 
     @abc.abstractmethod
     def part(self, number: int, source: Source, size: int) -> str:
@@ -134,7 +140,10 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, parts: list[str]) -> ObjectInfo:
-        """Make the object from all parts, given their answers in order."""
+        """Make the object from all parts, given their answers in order.
+
+        May be asked again after a StoreUnavailable, although the store may have made it.
+        """
 
     @abc.abstractmethod
     def abort(self) -> None:
@@ -148,6 +157,8 @@ class Store(abc.ABC):
     multipart: bool = False
     min_part: int = 5 << 20
     max_parts: int = 10_000
+    #: Whether an upload that was left unfinished can be taken up again (`reopen`).
+    reopens: bool = False
     #: Whether reads at an offset are cheap; without, an object is read in one stream.
     ranges: bool = True
     #: Whether a key is only a name: then ``a//b`` and ``..`` mean nothing, and every key can be.
@@ -219,6 +230,10 @@ class Store(abc.ABC):
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
         """Begin a multipart upload."""
         raise BadOption(f"{self.name} has no multipart uploads")
+
+    def reopen(self, key: str, size: int, upload_id: str) -> Upload:
+        """An upload that was begun before, with the parts that the store has of it; NotFound if it is gone."""
+        raise BadOption(f"{self.name} takes up no upload again")
 
     def same_objects(self, other: Store) -> bool:
         """Whether a key means the same object in both."""
@@ -334,6 +349,13 @@ def _read(source: Source, view: memoryview, path: str) -> int:
 def worth_retrying(error: BaseException) -> bool:
     """Whether the same request may well succeed a moment later."""
     return isinstance(error, NbdataError) and bool(error.details.get("retry"))
+
+
+def pushed_back(error: BaseException) -> bool:
+    """Whether an error says that the store has too much to do, or was silent as one that has."""
+    if not isinstance(error, NbdataError):
+        return False
+    return error.details.get("status") in (429, 503) or bool(error.details.get("silent"))
 
 
 def retry_after(error: BaseException) -> float | None:

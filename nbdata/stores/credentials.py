@@ -13,10 +13,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nbdata.errors import AccessDenied, BadOption
-from nbdata.operation import Context, suggest
+from nbdata.operation import Context
 from nbdata.stores.asked import ask
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.sigv4 import Identity
+from nbdata.stores.storage_options import (
+    configured,
+    layered,
+    refuse_no_address,
+    refuse_unknown,
+    trusted,
+    truth,
+)
 
 __all__ = ["S3Config", "s3_config"]
 
@@ -70,6 +79,7 @@ class S3Config:
     ca: str = ""
     verify: bool = True
     requester_pays: bool = False
+    stall: float = 30.0
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
         """Scheme, host, port and path prefix for a bucket; without one, of the service itself."""
@@ -111,10 +121,10 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
     """
     layers = {
         "storage options": context.storage_options,
-        "fsspec's configuration": _configured(scheme, context),
+        "fsspec's configuration": configured(scheme, context),
     }
-    options = {**_configured(scheme, context), **context.storage_options}
-    _refuse_unknown(options)
+    options = layered(context, scheme)
+    refuse_unknown(options, _OPTIONS, _IGNORED)
     client = dict(options.get("client_kwargs") or {})
     env = context.env
     identity, anonymous, profile = _chosen(layers)
@@ -161,9 +171,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
             remedy="Set them in the environment, or --option anon=true for a public bucket",
         )
     endpoint = _checked_endpoint(str(endpoint), options)
-    verify = options.get("verify", client.get("verify", True))
-    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
-        ca, verify = verify, True
+    ca, verify = trusted(options.get("verify", client.get("verify", True)), ca)
     return S3Config(
         identity,
         str(region or "us-east-1"),
@@ -171,14 +179,10 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
         addressing or ("virtual" if scheme == "obs" else "auto"),
         proxy_for(endpoint or f"https://s3.{region or 'us-east-1'}.amazonaws.com", env),
         ca,
-        _truth(verify),
-        _truth(options.get("requester_pays", False)),
+        verify,
+        truth(options.get("requester_pays", False)),
+        stall_limit(env),
     )
-
-
-def _configured(scheme: str, context: Context) -> dict[str, Any]:
-    found = context.fsspec_conf.get(scheme)
-    return dict(found) if isinstance(found, dict) else {}
 
 
 def _chosen(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Identity | None, bool, str | None]:
@@ -188,7 +192,7 @@ def _chosen(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Identity | None, b
         key = options.get("key") or options.get("username") or client.get("aws_access_key_id")
         secret = options.get("secret") or options.get("password") or client.get("aws_secret_access_key")
         token = options.get("token") or client.get("aws_session_token") or ""
-        if _truth(options.get("anon", False)):
+        if truth(options.get("anon", False)):
             return None, True, None
         if bool(key) != bool(secret):
             raise BadOption(
@@ -207,12 +211,6 @@ def _from_environment(env: Mapping[str, str], key: str, secret: str, token: str)
     return Identity(env[key], env[secret], env.get(token, ""), "the environment")
 
 
-def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    for name in options:
-        if name not in _OPTIONS and name not in _IGNORED:
-            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
-
-
 def _addressing(options: Mapping[str, Any]) -> str | None:
     config = options.get("config_kwargs") or {}
     s3 = config.get("s3") if isinstance(config, dict) else None
@@ -222,25 +220,12 @@ def _addressing(options: Mapping[str, Any]) -> str | None:
     return style
 
 
-def _truth(value: Any) -> bool:
-    """A flag that may have been written as text: ``--option anon=true``."""
-    return value.strip().lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
-
-
 def _checked_endpoint(endpoint: str, options: Mapping[str, Any]) -> str:
     if not endpoint:
         return ""
     if "://" not in endpoint:
-        endpoint = f"{'https' if _truth(options.get('use_ssl', True)) else 'http'}://{endpoint}"
-    parts = urlsplit(endpoint)
-    try:
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
-        raise BadOption(
-            f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"
-        )
+        endpoint = f"{'https' if truth(options.get('use_ssl', True)) else 'http'}://{endpoint}"
+    refuse_no_address(endpoint)
     return endpoint
 
 

@@ -13,17 +13,11 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import (
-    ResponseBody,
-    digest_in,
-    iso_time,
-    refuse_another,
-    refused,
-    start_of,
-)
+from nbdata.stores.answers import digest_in, iso_time, refused
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, fill
 from nbdata.stores.gs_config import GsConfig
 from nbdata.stores.http1 import Origin, Response
+from nbdata.stores.object_store import ObjectStore, refuse_spent
 from nbdata.stores.pools import pool_of
 from nbdata.stores.sigv4 import quote_query
 
@@ -34,7 +28,7 @@ _RESUMABLE = 1 << 20
 _REMEDY = "Check that this identity may do this to this bucket"
 
 
-class GsStore(Store):
+class GsStore(ObjectStore):
     """One bucket.
 
     Parameters
@@ -45,21 +39,17 @@ class GsStore(Store):
         Ends blocking calls.
     """
 
-    flat = True
+    # The generation that was listed is asked for, and one that was replaced is not found either.
+    _gone = "the object vanished or changed after it was listed"
 
     def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
         self.name = f"gs://{bucket}"
         self._bucket, self._config, self._stop = bucket, config, stop
-        parts = urlsplit(config.endpoint)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._origin = Origin(
-            parts.scheme, parts.hostname or "", port, config.proxy, config.ca, config.verify
+        self._origin = Origin.of(
+            config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
-        self._base = parts.path.rstrip("/")
+        self._base = urlsplit(config.endpoint).path.rstrip("/")
         self._pool = pool_of(self._origin, config.tokens.identity)
-
-    def _said(self, key: str) -> str:
-        return f"{self.name}/{key}" if key else self.name
 
     # -- one request --------------------------------------------------------------------------
 
@@ -93,11 +83,8 @@ class GsStore(Store):
                 return response
             data = response.read(limit=1 << 20)
             if response.status == 401 and not last and token and self._config.tokens.renewed(token):
-                if body is None or isinstance(body, bytes):
-                    continue
-                raise StoreUnavailable(  # the body is spent: whoever made it has to begin again
-                    "the access token had ended", path=self._said(key), details={"retry": True}
-                )
+                refuse_spent(body, "the access token had ended", self._said(key))
+                continue
             break
         raise self._error(response, data, key)
 
@@ -154,54 +141,27 @@ class GsStore(Store):
         query = {"fields": _FIELDS, "projection": "noAcl"}
         return _info_of(self._json(self._send("GET", self._object(key), key, query), key))
 
-    def read(
-        self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
-    ) -> ResponseBody:
-        if end is not None and end <= start:
-            return self._nothing(key, start, match)
-        query, headers = {"alt": "media"}, {}
-        ranged = start > 0 or end is not None
-        if ranged:
-            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+    def _get(
+        self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
+    ) -> Response:
+        query = {"alt": "media"}
         if match is not None and match.version:
             query["generation"] = match.version
-        try:
-            response = self._send(
-                "GET", self._object(key), key, query, headers, ok=(200, 206, 416) if ranged else (200,)
-            )
-        except NotFound as error:
-            if match is not None and not error.details.get("bucket"):
-                raise SourceChanged(
-                    "the object vanished or changed after it was listed", path=self._said(key)
-                ) from error
-            raise
-        try:
-            if response.status == 416:
-                response.close()
-                return self._nothing(key, start, match)
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise NbdataError(
-                    "the store sends it compressed, although it was asked not to", path=self._said(key)
-                )
-            # Only a listing or `head` tells the checksums in one form; an emulator does not name the generation.
-            generation = response.headers.get("x-goog-generation", "")
-            if match is not None and match.version and generation == match.version:
-                info = match
-            else:
-                info = self.head(key)
-                refuse_another(self._said(key), info, match)
-                if generation and info.version != generation:
-                    raise SourceChanged("the object changed while it was read", path=self._said(key))
-        except BaseException:
-            response.close()
-            raise
-        return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
+        return self._send("GET", self._object(key), key, query, headers, ok=ok)
 
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
-        """The empty body of a range beyond the end."""
+    def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise NbdataError(
+                "the store sends it compressed, although it was asked not to", path=self._said(key)
+            )
+        # Only a listing or `head` tells the checksums in one form; an emulator does not name the generation.
+        generation = response.headers.get("x-goog-generation", "")
+        if match is not None and match.version and generation == match.version:
+            return match
         info = self.head(key)
-        refuse_another(self._said(key), info, match)
-        return ResponseBody(None, info, start)
+        if generation and info.version != generation:
+            raise SourceChanged("the object changed while it was read", path=self._said(key))
+        return info
 
     # -- writing ------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from nbdata.errors import BadOption
-from nbdata.operation import Context, suggest
+from nbdata.operation import Context
 from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
+from nbdata.stores.storage_options import layered, refuse_no_address, refuse_unknown, trusted, truth
 
 __all__ = ["GsConfig", "gs_config"]
 
@@ -34,6 +35,7 @@ class GsConfig:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = 30.0
 
 
 def gs_config(context: Context) -> GsConfig:
@@ -47,25 +49,13 @@ def gs_config(context: Context) -> GsConfig:
     BadOption
         For an unknown storage option, or an endpoint that is no URL.
     """
-    options: dict[str, Any] = {}
-    for layer in (context.fsspec_conf.get("gcs"), context.fsspec_conf.get("gs"), context.storage_options):
-        options |= layer if isinstance(layer, dict) else {}
-    for name in options:
-        if name not in _OPTIONS and name not in _IGNORED:
-            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+    options = layered(context, "gcs", "gs")
+    refuse_unknown(options, _OPTIONS, _IGNORED)
     emulator = context.env.get("STORAGE_EMULATOR_HOST", "")
     endpoint = str(options.get("endpoint_url") or emulator or _ENDPOINT)
     if "://" not in endpoint:
         endpoint = f"http://{endpoint}"
-    parts = urlsplit(endpoint)
-    try:
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good:
-        raise BadOption(
-            f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"
-        )
+    refuse_no_address(endpoint)
     pays = options.get("requester_pays", False)
     project = options.get("project")
     if isinstance(pays, str) and pays.lower() not in ("true", "false"):
@@ -73,22 +63,21 @@ def gs_config(context: Context) -> GsConfig:
     pays = pays is True or str(pays).lower() == "true"
     if pays and not project:
         raise BadOption("requester_pays needs the project that pays", remedy="Give --option project=NAME too")
-    verify, ca = options.get("verify", True), authorities_in(context.env)
-    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
-        ca, verify = verify, True
+    ca, verify = trusted(options.get("verify", True), authorities_in(context.env))
     return GsConfig(
         endpoint,
         _tokens(options, context, emulated=bool(emulator) and not options.get("endpoint_url")),
         str(project) if pays else "",
         proxy_for(endpoint, context.env),
         ca,
-        str(verify).lower() == "true",
+        verify,
+        stall_limit(context.env),
     )
 
 
 def _tokens(options: dict[str, Any], context: Context, *, emulated: bool) -> TokenSource:
     token = options.get("token")
-    if token in ("anon",) or str(options.get("anon", "")).lower() in ("1", "true", "yes"):
+    if token in ("anon",) or truth(options.get("anon", False)):
         return FixedToken("", "nobody (anonymous)")
     if token is None and emulated:
         return FixedToken("", "nobody (an emulator)")

@@ -17,15 +17,18 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import (
     ResponseBody,
+    beyond_end,
     digest_in,
     goog_hashes,
     http_time,
+    range_header,
     refuse_another,
     refused,
     start_of,
     total_of,
 )
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.http1 import Origin, Response
 from nbdata.stores.http_config import HttpConfig
 from nbdata.stores.index_page import links_below
@@ -91,7 +94,8 @@ class HttpStore(Store):
 
     def _origin(self, url: _Url) -> Origin:
         proxy = proxy_for(f"{url.scheme}://{url.host}:{url.port}", self._config.env)
-        return Origin(*url.server, proxy, self._config.ca, self._config.verify)
+        config = self._config
+        return Origin(*url.server, proxy, config.ca, config.verify, stall_limit(config.env))
 
     def _said(self, key: str) -> str:
         return f"{self.name}/{key}"
@@ -177,18 +181,16 @@ class HttpStore(Store):
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> ResponseBody:
-        headers = {}
-        ranged = start > 0 or end is not None
         if end is not None and end <= start:
-            return self._nothing(key, start, match)
-        if ranged:
-            headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+            return beyond_end(self, self._said(key), key, start, match)
+        headers = range_header(start, end)
+        ranged = bool(headers)
         if match is not None and match.etag.startswith('"'):
             headers["if-match"] = match.etag
         response, url = self._send("GET", key, headers)
         if response.status == 416 and ranged:
             response.close()
-            return self._nothing(key, start, match)
+            return beyond_end(self, self._said(key), key, start, match)
         if response.status not in ((200, 206) if ranged else (200,)):
             error = self._error(response, key)
             if isinstance(error, NotFound) and match is not None:
@@ -203,12 +205,6 @@ class HttpStore(Store):
             response.close()
             raise
         return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
-
-    def _nothing(self, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
-        """The empty body of a range beyond the end."""
-        info = self.head(key)
-        refuse_another(self._said(key), info, match)
-        return ResponseBody(None, info, start)
 
     def _info(self, key: str, response: Response, url: _Url) -> ObjectInfo:
         headers = response.headers

@@ -6,12 +6,12 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nbdata.errors import BadOption
-from nbdata.operation import Context, suggest
+from nbdata.operation import Context
 from nbdata.stores.proxies import authorities_in
+from nbdata.stores.storage_options import layered, refuse_unknown, trusted
 
 __all__ = ["HttpConfig", "http_config"]
 
@@ -56,12 +56,8 @@ def http_config(url: str, context: Context) -> HttpConfig:
     BadOption
         For an unknown storage option, or a header that would break the request.
     """
-    options: dict[str, Any] = {}
-    for layer in (context.fsspec_conf.get("http"), context.fsspec_conf.get("https"), context.storage_options):
-        options |= layer if isinstance(layer, dict) else {}
-    for name in options:
-        if name not in _OPTIONS and name not in _IGNORED:
-            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, _OPTIONS))
+    options = layered(context, "http", "https")
+    refuse_unknown(options, _OPTIONS, _IGNORED)
     client = options.get("client_kwargs")
     headers = dict(client.get("headers") or {}) if isinstance(client, dict) else {}
     given = options.get("headers")
@@ -88,17 +84,12 @@ def http_config(url: str, context: Context) -> HttpConfig:
         authorization, source = f"Bearer {options['token']}", "storage options"
         if not _VALUE.fullmatch(authorization) or not authorization.isascii():
             raise BadOption("token: this cannot be sent", expected="one line of ASCII")
-    ca, verify = authorities_in(context.env), options.get("verify", True)
-    if isinstance(verify, str):
-        if verify.lower() in ("true", "false"):
-            verify = verify.lower() == "true"
-        else:
-            ca, verify = verify, True
+    ca, verify = trusted(options.get("verify", True), authorities_in(context.env))
     return HttpConfig(
         authorization,
         tuple(sorted(headers.items())),
         source if authorization else "nobody (anonymous)",
         ca,
-        bool(verify),
+        verify,
         context.env,
     )

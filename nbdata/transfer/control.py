@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from nbdata.errors import NbdataError
 
-__all__ = ["Control"]
+__all__ = ["Control", "Pulse"]
+
+
+class Pulse(NamedTuple):
+    """How far a job is, as counts that only grow.
+
+    Attributes
+    ----------
+    units : int
+        Objects and further requests that went well.
+    moved : int
+        Bytes, also those that came to nothing.
+    retries : int
+        Requests that were made again.
+    pushed_back : int
+        How often a store had too much.
+    """
+
+    units: int
+    moved: int
+    retries: int
+    pushed_back: int
 
 
 class Control(Protocol):
@@ -28,8 +49,22 @@ class Control(Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait, or raise Cancelled."""
 
-    def advance(self, *, files: int = 0, bytes: int = 0, failures: int = 0, retries: int = 0) -> None:  # noqa: A002
-        """Add to what is done."""
+    def advance(
+        self,
+        *,
+        files: int = 0,
+        bytes: int = 0,  # noqa: A002
+        present: int = 0,
+        failures: int = 0,
+        retries: int = 0,
+    ) -> None:
+        """Add to what is done; `present` are bytes that need not move, since they were there."""
+
+    def pulse(self) -> Pulse:
+        """What was counted so far."""
+
+    def pushed_back(self) -> None:
+        """Count that a store had too much."""
 
     def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
         """Add to what is to be done, where that is known."""

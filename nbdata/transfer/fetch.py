@@ -11,13 +11,14 @@ from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, StoreUna
 from nbdata.stores.base import Body, ObjectInfo, Store
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
+from nbdata.transfer.part_records import NOTED, PART
 from nbdata.transfer.partials import Parts
 from nbdata.transfer.retry import retrying
 
 __all__ = ["BIG", "Check", "PartedFetch", "RangesIgnored", "fetch_whole"]
 
 #: From this size on an object is fetched in parts and continues after a kill.
-BIG = 32 << 20
+BIG = PART + 1
 # How often bytes that are not the promised ones are fetched again.
 MISMATCHES = 3
 _BLOCK = 1 << 20
@@ -115,11 +116,11 @@ def fetch_whole(
 
     def attempt() -> bool:
         nonlocal count
-        control.advance(bytes=-count)  # what an earlier attempt had fetched is fetched again
-        count = 0
-        os.ftruncate(fd, 0)
         body = store.read(info.key, match=info)
         try:
+            control.advance(bytes=-count)  # what an earlier attempt had fetched is fetched again
+            count = 0
+            os.ftruncate(fd, 0)  # not before there is something better: what is there may be kept
             check = checks(body.info)
             limit = body.info.size if body.info.size >= 0 else info.size
             for block in _blocks(control, body, fd, 0, limit, check, claim_to):
@@ -146,7 +147,7 @@ class PartedFetch:
     """A big object, fetched in parts by whichever workers are free.
 
     `units` gives one callable a missing part; the worker that finishes the last one calls `done` with
-    whether the bytes were verified, or `failed` with the first error.
+    whether the bytes were verified, or `failed` with the first error. `present` is how many bytes were there.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class PartedFetch:
         self._error: Exception | None = None
         self._missing = partial.missing()
         self._open = max(1, len(self._missing))
-        present = sum(end - start for start, end in map(partial.span, partial.done))
-        control.advance(bytes=present)
+        self.present = partial.present()
+        control.advance(present=self.present)
 
     def units(self) -> Iterator[Callable[[], None]]:
         """The work; a complete partial still has one unit, which verifies it."""
@@ -191,11 +192,14 @@ class PartedFetch:
         self._one_less()
 
     def _fetch(self, number: int) -> None:
-        at, end = self._partial.span(number)
+        start, end = self._partial.span(number)
+        at = noted = start + self._partial.begun.get(number, 0)
 
         def attempt() -> None:
             # A further attempt goes on where the one before stopped: bytes that are hashed are never rewritten.
-            nonlocal at
+            nonlocal at, noted
+            if at == end:
+                return
             body = self._store.read(self._info.key, at, end, match=self._info)
             try:
                 if body.start != at or body.length not in (end - at, -1):
@@ -204,10 +208,17 @@ class PartedFetch:
                     )
                 for block in _blocks(self._control, body, self._partial.fd, at, end - at, self._check):
                     at += block
+                    if at - noted >= NOTED:
+                        self._partial.note(number, at - start)
+                        noted = at
             finally:
                 body.close()
 
-        retrying(self._control, attempt)
+        try:
+            retrying(self._control, attempt)
+        except Exception:
+            self._partial.note(number, at - start)
+            raise
         self._partial.mark(number)
         self._check.catch_up(self._partial.fd, self._partial.contiguous)
 
@@ -233,7 +244,8 @@ class PartedFetch:
             try:
                 return self._check.finish(self._partial.fd, self._info.size)
             except ChecksumMismatch:
-                self._control.advance(bytes=-self._info.size, retries=1)
+                self._control.advance(bytes=self.present - self._info.size, present=-self.present, retries=1)
+                self.present = 0
                 self._partial.restart()
                 if tries == MISMATCHES:
                     raise

@@ -16,6 +16,7 @@ import ctypes
 import errno
 import os
 import queue
+import random
 import secrets
 import stat
 import threading
@@ -26,7 +27,8 @@ from dataclasses import dataclass
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, UnsafeMember
 from nbdata.paths import OWN_FOLDER
 from nbdata.stores.local import disk_error
-from nbdata.transfer.dead_temporaries import mark, remove_dead
+from nbdata.transfer.control import Control
+from nbdata.transfer.marks import Mark
 
 __all__ = ["Landed", "Landing"]
 
@@ -79,19 +81,25 @@ class Landing:
     ----------
     root : str
         The target folder, absolute; made if missing.
+    control : Control
+        Whose job it is; it waits there for a job of another machine that works in the same folder.
     umask : int
         The user's, for files and folders.
     landed : callable
         Called from the committing thread with each batch after it is durable.
     """
 
-    def __init__(self, root: str, *, umask: int, landed: Callable[[list[Landed]], None]) -> None:
+    def __init__(
+        self, root: str, control: Control, *, umask: int, landed: Callable[[list[Landed]], None]
+    ) -> None:
+        self._control = control
         self.root = root.rstrip("/") or "/"
         self.file_mode = 0o666 & ~umask
         self._folder_mode = 0o777 & ~umask
         self._report = landed
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
+        self._marks: list[Mark] = []  # one in each of them
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
         self._made: set[str] = set()
         self._lock = threading.Lock()
@@ -121,6 +129,8 @@ class Landing:
             )  # what still waits is dropped: a stop does not wait for the disk
         self._ready.put(None)
         self._thread.join()
+        for mark in self._marks:
+            mark.remove()
         for folder in self._staging.values():
             with contextlib.suppress(OSError):
                 for name in os.listdir(folder):
@@ -164,20 +174,33 @@ class Landing:
             return folder
 
     def _enter(self, folder: str) -> bool:
-        """Make a folder for temporaries, with a file that keeps another job there from removing it as empty.
+        """Make a folder for temporaries, with a mark that keeps another job there from removing it as empty.
 
-        False if that happened just now.
+        False if that happened just now, or if another machine works there: then after a while.
         """
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
         try:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
                 raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
-            mark(folder, self._token)
-            remove_dead(folder)
+            mark = Mark(folder, self._token)
+            elsewhere = mark.remove_dead()
         except FileNotFoundError:
             return False
+        if elsewhere is not None:
+            mark.remove()  # else two that wait would wait for each other
+            self._control.phase(f"waits for a job on {elsewhere}, which works in the same folder")
+            self._control.sleep(random.uniform(0.5, 1.5))
+            return False
+        self._control.phase("")
+        mark.keep()
+        self._marks.append(mark)
         return True
+
+    def check(self) -> None:
+        """NbdataError if another machine has taken this job for dead."""
+        for mark in self._marks:
+            mark.check()
 
     def prepare(self, path: str) -> tuple[str, str]:
         """Final path for a relative path and the folder for its temporaries; makes its parent folder.
@@ -265,6 +288,7 @@ class Landing:
                     self._broken = error  # go on taking, so that nobody waits for ever
 
     def _commit(self, batch: list[Landed]) -> None:
+        self.check()
         try:
             _make_durable([file for file in batch if not file.synced])
         except OSError as error:

@@ -1,92 +1,18 @@
-"""A big object on its way to the disk: its bytes, and the record of which parts are there.
-
-Two files in the target's ``.nbdata/``: ``HASH.part`` (the bytes, at their offsets) and ``HASH.parts`` (a
-header line, then one line a finished part, each with a CRC; a torn tail is ignored). A part is recorded
-after its bytes were synced, so whatever the record says is true, after a kill and after the loss
-of the machine. The header holds a hash of the source, never a URL that could carry a secret.
-"""
+"""An object on its way to the disk: its bytes, at their offsets, and which parts of them are there."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import hashlib
-import json
 import os
 import threading
-import zlib
+from collections.abc import Callable
 
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
+from nbdata.transfer.part_records import PartRecord, boot, header_of, line, names, part_size_for, validator
 
-__all__ = ["PART", "Partial", "Parts", "UnrecordedParts", "part_size_for", "peek_present", "validator"]
-
-#: Bytes of a part, up to `_MANY` parts.
-PART = 16 << 20
-_MANY = 1000
-
-
-def part_size_for(size: int) -> int:
-    """Bytes of a part of an object of `size` bytes: `PART`, or more where that would be too many."""
-    return max(PART, -(-size // _MANY // (1 << 20)) * (1 << 20))
-
-
-def validator(info: ObjectInfo) -> str:
-    """What tells one version of an object from another, or '' if the store gives nothing.
-
-    In this order: version or generation; strong ETag; time and length.
-    """
-    if info.version:
-        return f"version {info.version}"
-    if info.etag and not info.etag.startswith("W/"):
-        return f"etag {info.etag}"
-    return f"modified {info.modified} {info.size}" if info.modified is not None else ""
-
-
-def _names(staging: str, path: str) -> tuple[str, str]:
-    name = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-    return f"{staging}/{name}.part", f"{staging}/{name}.parts"
-
-
-def _header(path: str, source: str, info: ObjectInfo) -> dict[str, object]:
-    origin = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return {
-        "path": path,
-        "source": origin,
-        "size": info.size,
-        "validator": validator(info),
-        "part": part_size_for(info.size),
-    }
-
-
-def _read_record(record: str) -> tuple[dict[str, object] | None, set[int], int]:
-    """Header, parts done, and the length up to which the record is sound."""
-    header, done, good = None, set[int](), 0
-    try:
-        with open(record, "rb") as lines:
-            for line in lines:
-                crc, _, body = line.partition(b" ")
-                if not body.endswith(b"\n") or crc != b"%08x" % zlib.crc32(body[:-1]):
-                    break
-                value = json.loads(body)
-                if header is None:
-                    header = value
-                else:
-                    done.add(int(value))
-                good += len(line)
-    except (OSError, ValueError):
-        return None, set(), 0
-    return (header if isinstance(header, dict) else None), done, good
-
-
-def peek_present(staging: str, path: str, source: str, info: ObjectInfo) -> int:
-    """Bytes of an object that are there from an earlier run; reads only (for plans)."""
-    data, record = _names(staging, path)
-    header, done, _ = _read_record(record)
-    if header != _header(path, source, info) or not os.path.exists(data):
-        return 0
-    part = part_size_for(info.size)
-    return sum(min(part, info.size - n * part) for n in done)
+__all__ = ["Partial", "Parts", "UnrecordedParts"]
 
 
 class Parts(abc.ABC):
@@ -94,11 +20,11 @@ class Parts(abc.ABC):
 
     fd: int
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.part_size = part_size_for(size)
+    def __init__(self, size: int, part_size: int) -> None:
+        self.size, self.part_size = size, part_size
         self.count = -(-size // self.part_size)
         self.done: set[int] = set()
+        self.begun: dict[int, int] = {}  # part to how many of its bytes are there, if it is not done
         self._lock = threading.Lock()
 
     def span(self, number: int) -> tuple[int, int]:
@@ -109,6 +35,11 @@ class Parts(abc.ABC):
     def missing(self) -> list[int]:
         """The parts that are yet to be fetched."""
         return [n for n in range(self.count) if n not in self.done]
+
+    def present(self) -> int:
+        """How many bytes are there."""
+        whole = sum(end - start for start, end in map(self.span, self.done))
+        return whole + sum(count for n, count in self.begun.items() if n not in self.done)
 
     def contiguous(self) -> int:
         """Up to which byte everything from the start is there."""
@@ -122,6 +53,10 @@ class Parts(abc.ABC):
     def mark(self, number: int) -> None:
         """Note a part whose bytes were all written."""
 
+    def note(self, number: int, count: int) -> None:
+        """Note that the first `count` bytes of a part were written; for nobody, where nobody continues."""
+        return
+
     @abc.abstractmethod
     def restart(self) -> None:
         """Forget all parts: the bytes are not what they should be."""
@@ -130,8 +65,8 @@ class Parts(abc.ABC):
 class UnrecordedParts(Parts):
     """Parts of a file that nobody continues after a stop, as in a cache."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        super().__init__(size)
+    def __init__(self, fd: int, size: int, layout: int | None = None) -> None:
+        super().__init__(size, part_size_for(size, layout))
         self.fd = fd
 
     def mark(self, number: int) -> None:
@@ -146,50 +81,79 @@ class UnrecordedParts(Parts):
 class Partial(Parts):
     """The partial of one object; parts may be marked from many threads.
 
-    `restarted` says that an earlier partial was of another version and was thrown away.
+    Its parts are as `part_size_for` says, given the `layout`; or as an earlier run had them.
+
+    `restarted` says that an earlier partial was of another version and was thrown away. `ours` is asked before a
+    part is recorded, and raises if another machine works here now; `marked` is told how many bytes a recorded part
+    brought to the disk.
     """
 
-    def __init__(self, staging: str, path: str, source: str, info: ObjectInfo, mode: int) -> None:
-        super().__init__(info.size)
-        self.data, self._record = _names(staging, path)
-        header = _header(path, source, info)
-        found, done, good = _read_record(self._record)
-        usable = found == header and bool(header["validator"]) and os.path.exists(self.data)
-        self.restarted = found is not None and not usable
-        self.done = done if usable else set()
+    def __init__(
+        self,
+        staging: str,
+        path: str,
+        source: str,
+        info: ObjectInfo,
+        mode: int,
+        *,
+        layout: int | None = None,
+        ours: Callable[[], None] = lambda: None,
+        marked: Callable[[int], None] = lambda _size: None,
+    ) -> None:
+        self.data, self._record = names(staging, path)
+        found = PartRecord(self._record)
+        known = found.part_size_of(path, source, info)
+        usable = known is not None and os.path.exists(self.data)
+        super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
+        header = header_of(path, source, info, self.part_size)
+        self._ours, self._marked = ours, marked
+        self.restarted = found.header is not None and known is None
+        if usable:
+            self.done, self.begun = found.done, found.begun
         self.fd = self._log = -1
         try:
             self.fd = os.open(self.data, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
             os.ftruncate(self.fd, info.size)
             self._log = os.open(self._record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            os.ftruncate(self._log, good if usable else 0)
+            os.ftruncate(self._log, found.good if usable else 0)
             os.lseek(self._log, 0, os.SEEK_END)
             if not usable:
-                self._append(header)
+                self._append(header, synced=True)
         except OSError as error:
             self.close()
             raise disk_error(error, self.data) from error
 
-    def _append(self, value: object) -> None:
-        body = json.dumps(value, separators=(",", ":")).encode()
-        os.write(self._log, b"%08x %b\n" % (zlib.crc32(body), body))
-        os.fdatasync(self._log)
+    def _append(self, value: object, *, synced: bool) -> None:
+        os.write(self._log, line(value))
+        if synced:
+            os.fdatasync(self._log)
 
     def mark(self, number: int) -> None:
         """Record a part whose bytes were all written: sync them, then say so."""
         try:
             os.fdatasync(self.fd)
+            self._ours()
             with self._lock:
-                self._append(number)
+                self._append(number, synced=True)
                 self.done.add(number)
         except OSError as error:
             raise disk_error(error, self.data) from error
+        start, end = self.span(number)
+        self._marked(end - start - self.begun.get(number, 0))
+
+    def note(self, number: int, count: int) -> None:
+        """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note."""
+        if count and boot():
+            with self._lock, contextlib.suppress(OSError):
+                self._append([number, count, boot()], synced=False)
 
     def restart(self) -> None:
         """Forget all parts: the bytes are not what they should be."""
         with self._lock:
             self.done.clear()
+            self.begun.clear()
             os.ftruncate(self._log, os.pread(self._log, 1 << 16, 0).index(b"\n") + 1)
+            os.fdatasync(self._log)
             os.lseek(self._log, 0, os.SEEK_END)
 
     def close(self) -> None:
@@ -200,6 +164,25 @@ class Partial(Parts):
         self.fd = self._log = -1
 
     @staticmethod
+    def keep(staging: str, path: str, source: str, info: ObjectInfo, temporary: str, count: int) -> bool:
+        """Make a partial of a temporary that has the first `count` bytes of an object; False if that is of no use."""
+        if not (count and boot() and validator(info)):
+            return False
+        data, record = names(staging, path)
+        Partial.remove(data)  # of another version: the record must never speak of its bytes
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            with open(os.open(record, flags, 0o600), "wb") as lines:
+                lines.write(
+                    line(header_of(path, source, info, part_size_for(info.size))) + line([0, count, boot()])
+                )
+            os.replace(temporary, data)
+        except OSError:
+            Partial.remove(data)
+            return False
+        return True
+
+    @staticmethod
     def forget_record(data: str) -> None:
         """Remove the record of parts, given the path that the data file had: it has its final name now."""
         with contextlib.suppress(FileNotFoundError):
@@ -208,6 +191,16 @@ class Partial(Parts):
     def discard(self) -> None:
         """Remove both files."""
         self.close()
+        self.remove(self.data)
+
+    @staticmethod
+    def remove(data: str) -> None:
+        """Remove the two files of a partial that is not open, given its data file."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.data)
-        self.forget_record(self.data)
+            os.unlink(data)
+        Partial.forget_record(data)
+
+    @staticmethod
+    def data_of(staging: str, path: str) -> str:
+        """The data file of a path."""
+        return names(staging, path)[0]

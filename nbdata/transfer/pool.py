@@ -2,19 +2,34 @@
 
 Threads and blocking calls were measured faster and leaner here than asyncio. Pulling (rather than queueing)
 bounds what is in memory: never more units than threads exist at a time.
+
+How many threads are best depends on the way to the store: two are enough on loopback, a hundred are too few for small
+objects far away. So unless it is told, the crew finds out: it begins modestly, grows while that makes it faster, and
+shrinks when the store pushes back (429, 503, silence). The same idea as in TCP: additive is too slow for jobs of
+seconds, so it doubles, and goes back one step when a step was of no use.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 from nbdata.transfer.control import Control
 
-__all__ = ["WORKERS", "run_units"]
+__all__ = ["FIRST", "MOST", "run_units"]
 
-# Requests at a time, unless told otherwise.
-WORKERS = 16
+#: Requests at a time at the beginning, and at most, unless told otherwise.
+FIRST, MOST = 16, 64
+_FEWEST = 2
+# Seconds between two looks at how fast it is.
+_LOOK = 0.25
+# Seconds until a number that was found best is doubted again, and after the store pushed back.
+_SETTLED, _PUSHED_BACK = 10.0, 5.0
+# Growth is worth it if it makes the whole faster by this factor.
+_WORTH_IT = 1.1
+# A unit is worth so many bytes, beside those that it moves: small ones take as long for other reasons.
+_UNIT = 64 << 10
 
 Unit = Callable[[], None]
 
@@ -24,30 +39,108 @@ def run_units(control: Control, units: Iterable[Unit], *, workers: int | None = 
 
     A unit deals with the failures it expects; what it raises ends the whole: no further unit is begun,
     and the first error is raised here when all threads are back.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Threads; None lets their number adapt itself between a few and `MOST`.
     """
-    source = iter(units)
-    lock = threading.Lock()
-    errors: list[BaseException] = []
+    crew = _Crew(control, units)
+    crew.hire(workers or FIRST)
+    if workers is None:
+        _Pace(crew, control).keep()
+    crew.join()
 
-    def work() -> None:
-        while not errors:
-            try:
-                with lock:
-                    unit = next(source, None)
-                if unit is None:
-                    return
-                control.checkpoint()
-                unit()
-            except BaseException as error:
-                errors.append(error)
+
+class _Crew:
+    """The threads; `wanted` may change while they work."""
+
+    def __init__(self, control: Control, units: Iterable[Unit]) -> None:
+        self._control, self._source = control, iter(units)
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._errors: list[BaseException] = []
+        self._exhausted = False
+        self._working = 0
+        self.wanted = 0
+        self.done = 0
+        self.over = threading.Event()
+
+    def hire(self, wanted: int) -> None:
+        """Have that many threads: more begin now, and fewer go on as they end what they do."""
+        with self._lock:
+            self.wanted = wanted
+            if self._exhausted or self._errors:
                 return
+            missing = max(0, wanted - self._working)
+            self._working += missing
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for _ in range(missing):
+            thread = threading.Thread(target=self._work, name="mover", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
-    threads = [
-        threading.Thread(target=work, name=f"mover-{n}", daemon=True) for n in range(workers or WORKERS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    def _next(self) -> Unit | None:
+        with self._lock:
+            if not self._errors and self._working <= self.wanted:
+                unit = next(self._source, None)
+                if unit is not None:
+                    return unit
+                self._exhausted = True
+            return None
+
+    def _work(self) -> None:
+        try:
+            while (unit := self._next()) is not None:
+                self._control.checkpoint()
+                unit()
+                self.done += 1  # a count for looking at; that one may get lost between threads does no harm
+        except BaseException as error:
+            self._errors.append(error)
+        finally:
+            with self._lock:
+                self._working -= 1
+                if not self._working and (self._exhausted or self._errors):
+                    self.over.set()
+
+    def join(self) -> None:
+        """Wait for all threads, and raise the first error."""
+        self.over.wait()
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+
+
+class _Pace:
+    """Finds the number of threads while they work, by looking at what they get done."""
+
+    def __init__(self, crew: _Crew, control: Control) -> None:
+        self._crew, self._control = crew, control
+        self._before: float | None = None  # how fast it was with half as many, while that is tried out
+        self._until = 0.0  # no change before this time
+
+    def keep(self) -> None:
+        """Look and change until all work is done."""
+        then, pulse, done = time.monotonic(), self._control.pulse(), self._crew.done
+        while not self._crew.over.wait(_LOOK):
+            now, beat, count = time.monotonic(), self._control.pulse(), self._crew.done
+            speed = (beat.moved - pulse.moved + (count - done) * _UNIT) / (now - then)
+            self._change(now, speed, pushed_back=beat.pushed_back > pulse.pushed_back)
+            then, pulse, done = now, beat, count
+
+    def _change(self, now: float, speed: float, *, pushed_back: bool) -> None:
+        wanted = self._crew.wanted
+        if pushed_back:
+            self._before, self._until = None, now + _PUSHED_BACK
+            self._crew.hire(max(_FEWEST, wanted // 2))
+        elif speed <= 0 or now < self._until:
+            pass  # it is paused, or has only begun; or is well as it is
+        elif self._before is not None and speed < self._before * _WORTH_IT:
+            self._before, self._until = None, now + _SETTLED
+            self._crew.hire(wanted // 2)
+        elif wanted < MOST:
+            self._before = speed
+            self._crew.hire(min(MOST, wanted * 2))
+        else:
+            self._before, self._until = None, now + _SETTLED

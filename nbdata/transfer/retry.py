@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from nbdata.errors import NbdataError
-from nbdata.stores.base import ObjectInfo, Store, retry_after, worth_retrying
+from nbdata.stores.base import ObjectInfo, Store, pushed_back, retry_after, worth_retrying
 from nbdata.transfer.control import Control
+from nbdata.transfer.part_records import PART
 
-__all__ = ["TRIES", "listing", "retrying"]
+__all__ = ["BUDGET", "TRIES", "listing", "retrying"]
 
 # Tries in all; with the delays below that is about a minute of a store that does not answer.
 TRIES = 8
 # A store that was never reached is more likely misspelt than busy.
 TRIES_UNREACHED = 3
+# Retries of a whole job, beside one for each object and part that it has moved.
+BUDGET = 1000
 _FIRST, _LONGEST, _LONGEST_ASKED = 0.2, 20.0, 120.0
 
 _T = TypeVar("_T")
@@ -41,8 +44,10 @@ class Patience:
         """Wait for the next try, or raise `error` when it is not worth one; Cancelled if the job is to end."""
         self._control.checkpoint()  # an aborted connection looks like a broken one
         self._tries += 1
+        if pushed_back(error):
+            self._control.pushed_back()
         bound = TRIES_UNREACHED if getattr(error, "details", {}).get("unreached") else TRIES
-        if not worth_retrying(error) or self._tries >= bound:
+        if not worth_retrying(error) or self._tries >= bound or self._overdrawn():
             raise error
         wait = random.uniform(0, min(_LONGEST, _FIRST * 2**self._tries))
         asked = retry_after(error)
@@ -50,6 +55,11 @@ class Patience:
             wait = max(wait, min(asked, _LONGEST_ASKED))
         self._control.advance(retries=1)
         self._control.sleep(wait)
+
+    def _overdrawn(self) -> bool:
+        """Whether the job has tried again far more often than that it got on: more of the same helps nobody."""
+        pulse = self._control.pulse()
+        return pulse.retries >= BUDGET + pulse.units + pulse.moved // PART
 
 
 def retrying(control: Control, attempt: Callable[[], _T]) -> _T:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
@@ -82,6 +83,8 @@ class SentPart(NamedTuple):
 
 #: Brings one part into an upload: upload, number from 1, offset, bytes.
 PartSender = Callable[[Upload, int, int, int], SentPart]
+#: Whether the store's answer for a part proves that it has these bytes, offset and count: then that part, else None.
+PartProver = Callable[[int, int, str], SentPart | None]
 
 
 def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
@@ -168,22 +171,47 @@ def send_whole(
 ) -> tuple[ObjectInfo, bool]:
     """Make one object in one piece; what the store says of it, and whether it was verified.
 
-    If the source that `reader` gives raises at its end, there is no object.
+    If the source that `reader` gives raises at its end, there is no object; nor if the store proves each time that it
+    got other bytes than were sent.
     """
+    made: ObjectInfo | None = None
 
     def attempt() -> tuple[ObjectInfo, bool]:
+        nonlocal made
         hasher = hashers()
         with _reading(control, reader(0, size, hasher)) as source:
             info = store.write(key, source, size, headers=source.headers)
             if not info.etag:
                 info = store.head(key)
+            made = info
             if info.size not in (size, -1):
                 raise ChecksumMismatch(
-                    "the store has another size", path=key, expected=str(size), got=str(info.size)
+                    "the store has another size",
+                    path=key,
+                    expected=str(size),
+                    got=str(info.size),
+                    details={"disproved": True},
                 )
             return info, hasher.verify("" if info.encrypted else _answer_of(info))
 
-    return attempts(control, attempt)
+    try:
+        return attempts(control, attempt)
+    except ChecksumMismatch as error:
+        if made is not None and error.details.get("disproved"):
+            error.remedy = _withdrawn(store, key, made)
+        raise
+
+
+def _withdrawn(store: Store, key: str, made: ObjectInfo) -> str:
+    """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
+    try:
+        there = store.head(key)
+        if _answer_of(there).strip('"') != _answer_of(made).strip('"'):
+            return ""
+        store.delete([key])
+    except NbdataError:
+        return "What the store has is wrong: delete it"
+    return "What the store had was deleted"
 
 
 def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]) -> PartSender:
@@ -215,7 +243,10 @@ class PartedSend:
     begin : callable
         Begins the upload when the first part is sent.
     abandon : callable
-        Gives an upload up; must work although the job is being stopped.
+        Gives an upload up, or leaves it for the next run, given the error or None for a stop; must work although the
+        job is being stopped.
+    there : callable, optional
+        Looks whether a part of an upload that was taken up again is the right one, so that it need not be sent.
     before : callable
         Raises if the object is not to be, given the parts' digests.
     whole : callable
@@ -232,18 +263,19 @@ class PartedSend:
         send: PartSender,
         *,
         begin: Callable[[], Upload],
-        abandon: Callable[[Upload], None],
+        abandon: Callable[[Upload, Exception | None], None],
         before: Callable[[list[str]], None],
         whole: Callable[[ObjectInfo, list[str]], bool],
         done: Callable[[ObjectInfo, bool], None],
         failed: Callable[[Exception], None],
         in_order: bool = False,
+        there: PartProver | None = None,
     ) -> None:
         self._control, self._size, self._part_size = control, size, part_size
         self._send_part, self._begin, self._abandon = send, begin, abandon
         self._before, self._whole = before, whole
         self._done, self._failed = done, failed
-        self._in_order = in_order
+        self._in_order, self._there = in_order, there
         self._count = -(-size // part_size)
         self._open = self._count
         self._parts: list[SentPart] = [SentPart("", "", False)] * self._count
@@ -251,6 +283,7 @@ class PartedSend:
         self._upload: Upload | None = None
         self._error: Exception | None = None
         self._sent = 0
+        self.present = 0
 
     def units(self) -> Iterator[Callable[[], None]]:
         """One callable a part; a single one for parts that go in order."""
@@ -285,6 +318,14 @@ class PartedSend:
             upload = self._upload
         start = number * self._part_size
         size = min(self._part_size, self._size - start)
+        stored, answer = upload.stored.get(number + 1, (-1, ""))
+        part = self._there(start, size, answer) if self._there is not None and stored == size else None
+        if part is not None:
+            self._parts[number] = part
+            self._control.advance(present=size)
+            with self._lock:
+                self.present += size
+            return
         self._parts[number] = self._send_part(upload, number + 1, start, size)
         with self._lock:
             self._sent += size
@@ -296,18 +337,18 @@ class PartedSend:
             assert self._upload is not None
             digests = [part.digest for part in self._parts]
             self._before(digests)
-            # Completing twice is an error at some stores, so this is tried once; the next run sends again.
-            info = self._upload.finish([part.answer for part in self._parts])
+            finish = partial(self._upload.finish, [part.answer for part in self._parts])
+            info = retrying(self._control, finish)
             verified = self._whole(info, digests) and all(part.verified for part in self._parts)
         except Exception as error:
-            self._control.advance(bytes=-self._sent)
-            self.give_up()
+            self._control.advance(bytes=-self._sent, present=-self.present)
+            self.give_up(error)
             self._failed(error)
         else:
             self._done(info, verified)
 
-    def give_up(self) -> None:
-        """Tell the store that the upload will not be finished; for who ends before all units were run."""
+    def give_up(self, error: Exception | None = None) -> None:
+        """End the upload before it is an object; for who ends before all units were run."""
         if self._upload is not None:
             with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
-                self._abandon(self._upload)
+                self._abandon(self._upload, error)

@@ -1,8 +1,9 @@
 """Multipart uploads that were begun and may be left unfinished: what cleanup may abort at a store.
 
 One append-only file in the state folder, ``uploads.log``, of lines ``CRC32 of the rest in hex, space, JSON array``:
-``[1, place, key, id, at, host, process]`` when an upload begins, ``[0, id]`` when it is finished or was given up: a key
-may have several, if a process that sent it was killed. Only a hash of the place is kept. Torn lines are passed over. A
+``[1, place, key, id, at, host, process]`` when an upload begins or is taken up again, ``[2, id]`` when who sent it left
+it for the next run, ``[0, id]`` when it is finished or was given up: a key may have several, if a process that sent it
+was killed. Only a hash of the place is kept. Torn lines are passed over. A
 file that has grown is written anew with what is unfinished.
 """
 
@@ -17,10 +18,10 @@ import zlib
 from typing import Any, NamedTuple
 
 from nbdata.runtime import file_lock, runtime_folder
-from nbdata.space.ledger import is_alive, this_process
+from nbdata.space.holders import is_alive, this_process
 from nbdata.stores.local import disk_error
 
-__all__ = ["Begun", "forget", "remember", "remembered"]
+__all__ = ["Begun", "claim", "forget", "leave", "remember", "remembered"]
 
 # A file larger than this is written anew, in bytes.
 _LARGE = 1 << 20
@@ -40,6 +41,8 @@ class Begun(NamedTuple):
 
     def in_use(self) -> str:
         """Why it may still be going on, or an empty text."""
+        if not self.process:  # who sent it has left it
+            return ""
         if self.host != platform.node():
             young = time.time() - self.at < _ELSEWHERE
             return f"begun less than a day ago on {self.host}" if young else ""
@@ -49,6 +52,21 @@ class Begun(NamedTuple):
 def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
     """Note an upload before its first part is sent."""
     _append(state_dir, [1, _hash(place), key, upload_id, time.time(), platform.node(), this_process()])
+
+
+def leave(state_dir: str, upload_id: str) -> None:
+    """Note that nobody works on an upload for now."""
+    _append(state_dir, [2, upload_id])
+
+
+def claim(state_dir: str, place: str, key: str) -> str | None:
+    """The newest upload of a key that nobody works on, which is this process's from now on; None if there is none."""
+    with file_lock(os.path.join(runtime_folder(), "uploads.claim")):
+        for begun in sorted(remembered(state_dir).values(), key=lambda b: -b.at):
+            if (begun.place, begun.key) == (_hash(place), key) and not begun.in_use():
+                remember(state_dir, place, key, begun.id)
+                return begun.id
+    return None
 
 
 def forget(state_dir: str, upload_id: str) -> None:
@@ -65,6 +83,8 @@ def remembered(state_dir: str) -> dict[str, Begun]:
                 begun, *values = _parse(line)
                 if begun and len(values) == 6:
                     found[values[2]] = Begun(*values)
+                elif begun == 2 and len(values) == 1 and values[0] in found:
+                    found[values[0]] = found[values[0]]._replace(process="")
                 elif begun == 0 and len(values) == 1:
                     found.pop(values[0], None)
     except FileNotFoundError:

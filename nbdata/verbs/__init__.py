@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, suggest
+from nbdata.operation import Operation
+from nbdata.option import suggest
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.complete import Complete

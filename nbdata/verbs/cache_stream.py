@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import argument, function_of, option, slots
+from nbdata.operation import function_of
+from nbdata.option import argument, option
 from nbdata.paths import is_url
+from nbdata.protocols import slots
 from nbdata.verbs.options import Selecting, Storing
 
 if TYPE_CHECKING:
-    from nbdata.operation import Job
+    from nbdata.protocols import Job
 
 __all__ = ["CacheStream", "cache_stream"]
 

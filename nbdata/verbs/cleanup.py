@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import argument, function_of, option
+from nbdata.operation import function_of
+from nbdata.option import argument, option
 from nbdata.paths import is_inside, is_url
 from nbdata.verbs.options import Storing
 

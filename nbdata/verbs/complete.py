@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nbdata.operation import argument
+from nbdata.option import argument
 from nbdata.verbs.options import Storing
 
 __all__ = ["Complete"]

@@ -15,8 +15,10 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from nbdata.errors import NbdataError
-from nbdata.operation import Operation, Option, options_of, slots
+from nbdata.operation import Operation
+from nbdata.option import Option, options_of
 from nbdata.paths import is_url
+from nbdata.protocols import slots
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.parsing import face_options, flag_of, pairs
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import argument, function_of, option
+from nbdata.operation import function_of
+from nbdata.option import argument, option
 from nbdata.paths import glob_base, has_glob, is_inside, is_url
 from nbdata.verbs.options import Selecting, Storing, refuse_pairs
 

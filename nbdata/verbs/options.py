@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, Option, option
+from nbdata.operation import Operation
+from nbdata.option import Option, option
 
 __all__ = ["FACE_OPTIONS", "Selecting", "Storing", "check_part_size", "refuse_pairs"]
+
+# Bytes a second below which a server would give up on us.
+_SLOWEST = 1000
 
 # What a face does with an operation; no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {
@@ -39,7 +43,14 @@ class Storing(Operation):
         identity=False,
     )
     concurrency: int | None = option(
-        None, "Requests at a time (default: 16).", kind="count", identity=False, metavar="N"
+        None,
+        "Requests at a time (default: adapts itself, from 16 up to 64).",
+        kind="count",
+        identity=False,
+        metavar="N",
+    )
+    max_rate: int | None = option(
+        None, "Move at most SIZE bytes a second.", kind="size", identity=False, metavar="SIZE"
     )
     on_error: str = option(
         "raise",
@@ -56,6 +67,12 @@ class Storing(Operation):
         super().check()
         if self.concurrency is not None and not 1 <= self.concurrency <= 256:
             raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
+        if self.max_rate is not None and self.max_rate < _SLOWEST:
+            raise BadOption(
+                f"--max-rate: {self.max_rate} bytes a second is too little",
+                expected=f"at least {_SLOWEST} bytes a second",
+                remedy="Write it as 5MB or 500k",
+            )
 
 
 @dataclass(frozen=True)

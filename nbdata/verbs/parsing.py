@@ -13,7 +13,8 @@ from dataclasses import MISSING
 from typing import Any, NoReturn
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, Option, options_of, suggest
+from nbdata.operation import Operation
+from nbdata.option import Option, options_of, suggest
 from nbdata.redaction import is_secret_name
 from nbdata.verbs.options import FACE_OPTIONS
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nbdata.operation import Operation, option
+from nbdata.operation import Operation
+from nbdata.option import option
 
 __all__ = ["Probe"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import argument, function_of, option
+from nbdata.operation import function_of
+from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.verbs.options import Selecting, Storing, check_part_size, refuse_pairs
 from nbdata.verbs.pull import check_mirror

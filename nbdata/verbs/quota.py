@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, argument, function_of, option
+from nbdata.operation import Operation, function_of
+from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.sizes import parse_size
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import argument, function_of, option
+from nbdata.operation import function_of
+from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.verbs.options import Storing, refuse_pairs
 

@@ -142,7 +142,9 @@ def test_an_interrupt_read_after_its_kernel_has_gone_changes_nothing() -> None:
     """A kernel that is restarted at once sends it, and is dead before the agent comes to it."""
     job = HOST.submit(Probe(items=40, delay=50, tag="gone"), background=False)
     job._let_go()
-    time.sleep(0.3)  # time for the agent to see the end; else it sees the interrupt first, and that goes well too
+    time.sleep(
+        0.3
+    )  # time for the agent to see the end; else it sees the interrupt first, and that goes well too
     job._ask("interrupt", session=job._session, at_once=False)
     assert job.wait(20).state == "DONE"
 

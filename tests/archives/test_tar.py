@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbdata.archives.stream import JoinedStream
-from nbdata.archives.tar import Member, _Info, read_members
+from nbdata.archives.tar import Member, read_members
+from nbdata.archives.tar_headers import Header
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound, UnsafeMember
 from tests.archives.test_stream import cut, volumes_of
 
@@ -447,4 +448,4 @@ def test_the_fast_way_to_read_a_header_gives_what_tarfile_gives(data: st.DataObj
     if isinstance(
         expected, tuple
     ):  # it also refuses headers for fields that nobody needs, such as the owner's
-        assert read(_Info) == expected
+        assert read(Header) == expected

@@ -53,7 +53,7 @@ def reserved(folder: Path) -> int:
     return sum(room["reserved"] for room in details["rooms"])
 
 
-def content(item: nbdata.operation.Item) -> dict[str, bytes]:
+def content(item: nbdata.protocols.Item) -> dict[str, bytes]:
     """The files of an item by their path below its own."""
     return {path[len(item.path) :].lstrip("/"): Path(path).read_bytes() for path in item.files}
 

@@ -21,15 +21,7 @@ from nbdata.transfer import uploads
 from nbdata.transfer.index import written_below
 from nbdata.transfer.locks import TargetLock
 
-pytestmark = pytest.mark.usefixtures("inline")
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A state folder of the test's own."""
-    folder = str(tmp_path / "state")
-    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("inline", "state")
 
 
 @pytest.fixture
@@ -166,7 +158,7 @@ def test_files_that_a_store_was_writing_go_when_they_are_old(data: Path) -> None
 
 def test_locks_and_holders_of_dead_processes_are_removed(data: Path) -> None:
     code = (
-        "from nbdata.transfer.locks import TargetLock\nfrom nbdata.space.ledger import this_process\nimport os\n"
+        "from nbdata.transfer.locks import TargetLock\nfrom nbdata.space.holders import this_process\nimport os\n"
         "assert TargetLock('/nonexistent/a', 'dead').acquire() is None\nthis_process()\nos._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -390,7 +382,7 @@ def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Upl
 
 
 def test_an_upload_whose_process_still_runs_is_left(uploading: Uploading) -> None:
-    from nbdata.space.ledger import this_process
+    from nbdata.space.holders import this_process
 
     uploading.begin("mine", process=this_process())
     report = cleanup(uploading.url)

@@ -15,6 +15,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
+from nbdata.transfer.part_records import NOTED
 from tests.slow import SlowProxy
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -28,7 +29,8 @@ def files(root: Path) -> dict[str, bytes]:
 
 def recorded(folder: Path) -> int:
     """Lines in the records of parts below a folder: a header and one for each finished part."""
-    return sum(p.read_bytes().count(b"\n") for p in folder.glob(".nbdata/*.parts"))
+    lines = (line for p in folder.glob(".nbdata/*.parts") for line in p.read_bytes().splitlines())
+    return sum(line[9:10] != b"[" for line in lines)  # those say how far a part is
 
 
 def test_keys_that_a_disk_cannot_hold_are_named_and_nothing_is_written_outside(
@@ -101,6 +103,78 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
         assert line.answered - before < len(data) - plan.present + (1 << 20)
     assert (tmp_path / "back").read_bytes() == data
     assert not (tmp_path / ".nbdata").exists()
+
+
+def test_what_was_fetched_of_objects_in_one_piece_is_kept_when_they_are_broken_off(
+    put: Put, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {f"{n}": os.urandom(10 << 20) for n in range(8)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    with SlowProxy(s3.url, rate=30_000_000) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        job = nbdata.Pull(url, tmp_path / "out").start()
+        while line.answered < 40 << 20:
+            time.sleep(0.01)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait()
+        assert files(tmp_path / "out").keys() & content.keys() == set(), "all were under way at once"
+        plan = nbdata.pull(url, tmp_path / "out", dry_run=True)
+        before = line.answered
+        assert plan.present > before - (8 << 20)
+        report = nbdata.pull(url, tmp_path / "out", quiet=True)
+        assert line.answered - before < (80 << 20) - plan.present + (1 << 20)
+    assert files(tmp_path / "out") == content
+    assert report.present == plan.present
+    assert "were there already" in report.line
+    assert report.notes == []
+
+
+def test_of_the_parts_that_were_under_way_a_kill_costs_a_fraction(
+    bucket: str, s3: EmbeddedServer, tmp_path: Path
+) -> None:
+    data = os.urandom(96 << 20)
+    (tmp_path / "big").write_bytes(data)
+    nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
+    code = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
+    with SlowProxy(s3.url, rate=40_000_000) as line:
+        environment = {**os.environ, "AWS_ENDPOINT_URL": line.url}
+        command = [sys.executable, "-c", code, f"s3://{bucket}/big", str(tmp_path / "back")]
+        process = subprocess.Popen(command, env=environment)
+        while line.answered < 60 << 20:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        answered = line.answered
+        assert not (tmp_path / "back").exists()
+        subprocess.run(command, env=environment, check=True)
+        # All six parts were under way: what each had beyond its last note is fetched again.
+        assert line.answered - answered < len(data) - answered + 7 * NOTED
+    assert (tmp_path / "back").read_bytes() == data
+    assert not (tmp_path / ".nbdata").exists()
+
+
+def test_partials_of_objects_that_the_source_has_no_more_do_not_stay(
+    put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put({"d/a": os.urandom(30 << 20), "d/b": b"1"}) + "d/"
+    with SlowProxy(s3.url, rate=30_000_000) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        job = nbdata.Pull(url, tmp_path / "out").start()
+        while line.answered < 20 << 20:
+            time.sleep(0.01)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    assert recorded(tmp_path / "out")
+    open_place(f"{url}a", Context("/", env=dict(os.environ))).store.delete(["d/a"])
+    nbdata.pull(url, tmp_path / "out", include="b", quiet=True)
+    assert recorded(tmp_path / "out"), "who asks for a part only may come back for the rest"
+    nbdata.pull(url, tmp_path / "out", quiet=True)
+    assert files(tmp_path / "out") == {"b": b"1"}
+    assert not (tmp_path / "out" / ".nbdata").exists()
 
 
 def test_a_source_that_changed_meanwhile_starts_again_and_says_so(

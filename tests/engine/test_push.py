@@ -128,7 +128,9 @@ def test_a_file_that_changes_while_it_is_sent_is_a_failure(
         thread.join()
 
 
-def test_a_cancelled_multipart_upload_is_given_up_at_the_store(tmp_path: Path, bucket: str) -> None:
+def test_a_cancelled_multipart_upload_is_no_object_and_waits_until_cleanup_gives_it_up(
+    tmp_path: Path, bucket: str
+) -> None:
     (tmp_path / "big").write_bytes(os.urandom(400 << 20))
     job = nbdata.Push(str(tmp_path / "big"), f"s3://{bucket}/big", part_size="5MiB").start()
     while job.snapshot().bytes < 20 << 20:
@@ -141,6 +143,8 @@ def test_a_cancelled_multipart_upload_is_given_up_at_the_store(tmp_path: Path, b
     assert time.monotonic() - began < 1
     store = store_of(f"s3://{bucket}/")
     assert list(store.list("")) == []
+    assert len(list(store.pending(""))) == 1
+    assert nbdata.cleanup(f"s3://{bucket}/", quiet=True).counts == {"aborted": 1}
     assert list(store.pending("")) == []
 
 

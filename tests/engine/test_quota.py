@@ -15,15 +15,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.ledger import Ledger
 from nbdata.space.limits import limited_folders
 
-pytestmark = pytest.mark.usefixtures("inline")
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A state folder of the test's own."""
-    folder = str(tmp_path / "state")
-    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("inline", "state")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.client.launch import connect
 from nbdata.demo.server import EmbeddedServer
-from nbdata.operation import Job
+from nbdata.protocols import Job
 from nbdata.runtime import endpoint, held
 from tests.conftest import client_of
 from tests.faults.gate import Gate

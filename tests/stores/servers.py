@@ -87,3 +87,25 @@ def ok(body: bytes, *headers: str) -> bytes:
     """A good answer."""
     lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
+
+
+def each(answer: Callable[[str], bytes], seen: list[str] | None = None) -> Handler:
+    """Answer every request with what `answer` makes of its head."""
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            read_body(connection, head)
+            text = head.decode("latin-1")
+            if seen is not None:
+                seen.append(text)
+            data = answer(text)
+            connection.sendall(data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if text[:4] == "HEAD" else data)
+            if b"Connection: close" in data:
+                return
+
+    return handle
+
+
+def status(number: int, *headers: str) -> bytes:
+    """An answer of this status, with further headers and no body."""
+    return "\r\n".join([f"HTTP/1.1 {number} X", "Content-Length: 0", *headers, "", ""]).encode()

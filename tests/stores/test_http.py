@@ -10,7 +10,7 @@ import socket
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,10 @@ from nbdata.operation import Context
 from nbdata.stores.base import Location
 from nbdata.stores.index_page import links_below
 from nbdata.stores.resolve import open_place
+from tests.stores import folder_server as folder_server_module
 from tests.stores.folder_server import FolderServer, folder_server
-from tests.stores.servers import Handler, ok, read_body, read_head, serving
+from tests.stores.round_trip import files
+from tests.stores.servers import each, ok, read_head, serving, status
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -31,35 +33,10 @@ def at(url: str, *, env: dict[str, str] | None = None, **options: object) -> Loc
     return open_place(url, Context(cwd="/", env=env or {}, storage_options=options))
 
 
-def each(answer: Callable[[str], bytes], seen: list[str] | None = None) -> Handler:
-    """Answer every request with what `answer` makes of its head."""
-
-    def handle(connection: socket.socket) -> None:
-        while head := read_head(connection):
-            read_body(connection, head)
-            text = head.decode("latin-1")
-            if seen is not None:
-                seen.append(text)
-            data = answer(text)
-            connection.sendall(data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n" if text[:4] == "HEAD" else data)
-            if b"Connection: close" in data:
-                return
-
-    return handle
-
-
-def status(number: int, *headers: str) -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {number} X", "Content-Length: 0", *headers, "", ""]).encode()
-
-
 @pytest.fixture
 def served(tree: Path) -> Iterator[FolderServer]:
     with folder_server(tree) as server:
         yield server
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 # -- folders --------------------------------------------------------------------------------------
@@ -116,6 +93,17 @@ def test_a_big_file_comes_in_parts(served: FolderServer, tree: Path, tmp_path: P
     nbdata.pull(served.url + "big", tmp_path / "out", quiet=True)
     assert (tmp_path / "out").read_bytes() == data
     assert sum("range" in headers for line, headers in served.seen if line == "GET /big") >= 3
+
+
+def test_a_big_file_of_which_nothing_tells_versions_apart_comes_in_one_stream_and_is_called_unguarded(
+    served: FolderServer, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_server_module._Handler, "validators", False)
+    (tree / "big").write_bytes(data := os.urandom(40 << 20))
+    report = nbdata.pull(served.url + "big", f"{tmp_path}/out/", quiet=True)
+    assert (tmp_path / "out" / "big").read_bytes() == data
+    assert not any("range" in headers for line, headers in served.seen if line.startswith("GET /big"))
+    assert any("1 came unguarded" in note for note in report.notes)
 
 
 def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from nbdata.errors import AccessDenied
 from nbdata.operation import Context
 from nbdata.stores.base import Store
 from nbdata.stores.resolve import open_place
-from tests.stores.servers import ok, read_body, read_head, serving
-from tests.stores.test_http import status
+from tests.stores.servers import ok, read_body, read_head, serving, status
 
 
 def when(seconds: float) -> str:
@@ -161,7 +160,7 @@ def test_keys_that_are_about_to_expire_are_renewed_between_two_requests(
     there = store(url, tmp_path, **container(url))
     assert there.read_bytes("x") == b"content"
     made.number, made.lasts = 2, 3600
-    there._asked = 0.0  # type: ignore[attr-defined]  # as if half a minute had passed
+    there._client._asked = 0.0  # type: ignore[attr-defined]  # as if half a minute had passed
     assert there.read_bytes("x") == b"content"
     assert ["AKIA2/" in head for head in made.heads] == [False, True]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nbdata.engine.runner import Planning
 from nbdata.errors import Cancelled
 from nbdata.transfer.landing import Landed, Landing
 
@@ -29,7 +30,7 @@ def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
         threading.Timer(0.1, go_on.set).start()
         raise Cancelled("cancelled")
 
-    landing = Landing(str(tmp_path), umask=0o022, landed=landed)
+    landing = Landing(str(tmp_path), Planning(), umask=0o022, landed=landed)
     with pytest.raises(Cancelled), landing:
         cancelled(landing)
     assert os.listdir(tmp_path) == ["a"]

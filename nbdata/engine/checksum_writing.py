@@ -1,0 +1,63 @@
+"""What ``md5check --write`` does alike for a manifest and for sidecars: hash the files, and tell what contradicts."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+
+from nbdata.engine.datasets import info_of
+from nbdata.engine.hashing import Hashed, hash_object
+from nbdata.engine.run import Outcome, Run
+from nbdata.errors import ChecksumMismatch
+from nbdata.integrity.digests import new_digest
+from nbdata.paths import glob_base
+from nbdata.report import Plan, Row
+from nbdata.transfer.retry import retrying
+from nbdata.verbs.md5check import Md5check
+
+__all__ = ["ChecksumWriting", "writing_algorithm"]
+
+
+def writing_algorithm(op: Md5check) -> str:
+    """The algorithm of new digests, if their file's name does not say another."""
+    return "md5" if op.algorithm == "auto" else op.algorithm
+
+
+class ChecksumWriting:
+    """The files of one plan while their digests are made and written down."""
+
+    def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
+        self.run, self.op, self.plan = run, op, planned
+        self.algorithm: str = planned.details["algorithm"]
+        self.outcome = Outcome(run)
+        self.outcome.notes += planned.details["left_out"]
+        self.store = run.open(glob_base(op.source)).store
+
+    def hashed(self, row: Row) -> Hashed:
+        """Read a file to its end; the digest is the only one in ``digests``."""
+        return hash_object(self.run.control, self.store, info_of(row), lambda: [new_digest(self.algorithm)])
+
+    def left_out(self, row: Row) -> None:
+        """Record a file that is not hashed, as the plan says."""
+        self.outcome.add(row.path, row.action, row.size, **row.detail)
+        self.run.control.advance(failures=1)
+
+    def contradicted(self, path: str, size: int, place: str, *, got: str, expected: str) -> None:
+        """Record a file that is not what an existing checksum file says; raises it if the run is to end here."""
+        reason = f"is not what {posixpath.basename(place)} says"
+        self.outcome.fail(
+            path,
+            ChecksumMismatch(reason, path=path, expected=expected, got=got),
+            outcome="mismatch",
+            size=size,
+            moved=True,
+            got=got,
+            expected=expected,
+            algorithm=self.algorithm,
+            source=place,
+            reason=str(ChecksumMismatch(reason, expected=expected, got=got)),
+        )
+
+    def write_object(self, key: str, content: bytes) -> None:
+        """Make an object of these bytes beside the files."""
+        retrying(self.run.control, lambda: self.store.write(key, io.BytesIO(content), len(content)))

@@ -1,0 +1,335 @@
+"""One stream while it is performed: items pass through a bounded folder, in order, several fetched ahead.
+
+One generator takes room for item after item and gives out the work; workers fetch the files; whoever finishes the last
+file of an item hands out what is whole, in order. What a consumer has acknowledged is deleted, or kept for the next
+epoch, and its room lets the generator go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from nbdata.caching.folder import CacheFolder
+from nbdata.caching.order import NEVER, Turn, turns
+from nbdata.caching.room import CacheRoom, Slot
+from nbdata.engine.items import Group, ItemFile
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.sources import folder_part
+from nbdata.engine.verify import Judge
+from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
+from nbdata.protocols import Item
+from nbdata.report import Plan, Report
+from nbdata.sizes import format_size
+from nbdata.space.limits import disk_of
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import disk_error
+from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.part_records import validator
+from nbdata.transfer.partials import UnrecordedParts
+from nbdata.transfer.pool import run_units
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.selection import Entry
+from nbdata.verbs.cache_stream import CacheStream
+
+__all__ = ["Streaming"]
+
+# Items that may be handed out and not yet given back, or wait for that; bounds memory when all is in the cache.
+_AHEAD = 4096
+# How often what is in the cache is shown, in seconds.
+_SHOW_EVERY = 0.5
+
+
+@dataclass
+class _Delivery:
+    """One turn of an item on its way to the consumer."""
+
+    turn: Turn
+    key: str
+    size: int
+    filling: _Filling
+    began: float
+
+
+class _Filling:
+    """The files of a slot while they are fetched."""
+
+    def __init__(self, slot: Slot, files: int) -> None:
+        self.slot = slot
+        self.files = self.left = files
+        self.ready = self.failed = False
+
+
+class Streaming:
+    """One stream while it is performed."""
+
+    def __init__(self, run: Run, planned: Plan, op: CacheStream) -> None:
+        assert run.leases is not None
+        self.run, self.op, self.leases = run, op, run.leases
+        self.outcome = Outcome(run)
+        self.outcome.notes.extend(planned.notes)
+        self.block = disk_of(op.cache_dir)[2]
+        self.items = ItemFile(run.folder, self.block)
+        self.store = run.open(folder_part(op.source)).store
+        self.folder = CacheFolder(op.cache_dir, self.block)
+        capacity = planned.needed - self.folder.overhead
+        # What is fetched ahead must not push out what is kept, nor must one item wait for the other.
+        ahead = max(3 * planned.details["largest"], capacity // 4) if op.keep == "lru" else None
+        self.room = CacheRoom(capacity, self._delete, ahead=ahead)
+        self.lock = threading.Lock()
+        self.slots: dict[int, _Filling] = {}  # by the slot's number
+        self.queue: deque[_Delivery] = deque()  # in order; the first may not be whole yet
+        self.offered: dict[int, _Delivery] = {}
+        self.ahead = threading.Semaphore(_AHEAD)
+        self.open_files: set[int] = set()  # of big objects, whose parts come from many workers
+        self.numbered = self.handed = self.hits = 0
+        self.shown = 0.0
+
+    def run_all(self) -> Report:
+        self.items.open()
+        try:
+            with self.folder:
+                self.leases.opened(self._done, bound=2 * _AHEAD)
+                try:
+                    run_units(self.run.control, self._fatal_units(), workers=self.op.concurrency)
+                    self.leases.close()
+                except Exception:
+                    if (
+                        self.leases.error is not None
+                    ):  # the consumer is to meet that, and not a file that vanished
+                        self.leases.drain()
+                    raise
+        finally:
+            self.items.close()
+            for fd in self.open_files:  # a stop left them with parts that nobody fetches
+                os.close(fd)
+        counts = {"items": self.handed}
+        if self.op.keep == "lru":
+            counts["from the cache"] = self.hits
+        self.outcome.counts = {**counts, **self.outcome.counts}
+        return self.outcome.report()
+
+    @contextlib.contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """What is raised here ends the stream: nobody waits for room or an item that will never come."""
+        try:
+            yield
+        except Cancelled:
+            raise
+        except Exception as error:
+            told = error
+            if not isinstance(told, NbdataError):
+                told = NbdataError(f"internal error: {type(error).__name__}: {error}")
+            self.leases.end(told)
+            self.run.control.fail(told)
+            raise
+
+    def _fatal_units(self) -> Iterator[Callable[[], None]]:
+        with self._fatal():
+            for unit in self._units():
+                yield self._fatal()(unit)
+
+    # -- in order: one thread at a time ---------------------------------------------------------
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        op, control = self.op, self.run.control
+        for turn in turns(
+            len(self.items),
+            epochs=op.epochs,
+            first=op.first_epoch,
+            shuffle=op.shuffle,
+            seed=op.seed,
+            part=op.share(),
+        ):
+            group = self.items.read(turn.item)
+            if (refused := group.refused()) is not None:
+                self._failed(refused[0], BadOption(refused[1], path=refused[0]), "unrepresentable")
+                continue
+            while not self.ahead.acquire(timeout=0.1):
+                control.checkpoint()
+            slot, new = self.room.take(turn.item, group.room(self.block), turn.position, control.checkpoint)
+            with self.lock:
+                filling = self.slots.setdefault(slot.number, _Filling(slot, len(group.entries)))
+                self.queue.append(_Delivery(turn, group.key, group.size, filling, time.monotonic()))
+            self._show()
+            if new:
+                yield from self._fill(filling, group)
+            else:
+                self.hits += 1
+                control.advance(bytes=group.size)
+                self._hand_out()
+
+    def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:
+        folder = self.folder.slot(filling.slot.number)
+        try:
+            os.mkdir(folder, 0o700)
+            for path in {os.path.dirname(entry.path) for entry in group.entries} - {""}:
+                os.makedirs(os.path.join(folder, path), 0o700, exist_ok=True)
+        except OSError as error:
+            raise disk_error(error, folder) from error
+        for entry in group.entries:
+            if self.store.ranges and entry.info.size >= BIG and validator(entry.info):
+                yield from self._big(filling, entry, f"{folder}/{entry.path}")
+            else:
+                yield partial(self._small, filling, entry, f"{folder}/{entry.path}")
+
+    # -- from many threads ----------------------------------------------------------------------
+
+    def _small(self, filling: _Filling, entry: Entry, path: str) -> None:
+        with self._file(filling, entry):
+            fd = _new_file(path)
+            try:
+                fetch_whole(
+                    self.run.control,
+                    self.store,
+                    entry.info,
+                    fd,
+                    lambda told: self._judge(entry.info, told).check(),
+                )
+            finally:
+                os.close(fd)
+
+    def _big(self, filling: _Filling, entry: Entry, path: str) -> Iterator[Callable[[], None]]:
+        info = told = entry.info
+        try:
+            if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+                told = retrying(self.run.control, lambda: self.store.head(info.key))
+            judge = self._judge(info, told)
+            fd = _new_file(path)
+        except NbdataError as error:
+            self._failed(entry.path, error)
+            self._one_less(filling, failed=True)
+            return
+        self.open_files.add(fd)
+        parts = UnrecordedParts(fd, info.size, judge.layout)
+
+        def close() -> None:
+            self.open_files.discard(fd)
+            os.close(fd)
+
+        def done(_verified: bool) -> None:
+            close()
+            self._one_less(filling, failed=False)
+
+        def failed(error: Exception) -> None:
+            close()
+            if isinstance(error, RangesIgnored):
+                os.unlink(path)
+                self.run.control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
+                self._small(filling, entry, path)
+                return
+            with self._file(filling, entry):
+                raise error
+
+        fetch = PartedFetch(
+            self.run.control,
+            self.store,
+            info,
+            parts,
+            lambda _: judge.check(parts.part_size),
+            done=done,
+            failed=failed,
+        )
+        yield from fetch.units()
+
+    def _judge(self, listed: ObjectInfo, info: ObjectInfo) -> Judge:
+        """What the store vouches for of an object, of which it says `info` now."""
+        if info.size not in (-1, listed.size):  # room was taken for what was listed
+            raise SourceChanged(
+                "the object changed since it was listed",
+                path=listed.key,
+                expected=f"{listed.size} bytes",
+                got=f"{info.size} bytes",
+            )
+        return Judge(self.store, info, self.op.verify)
+
+    @contextlib.contextmanager
+    def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:
+        """The fetch of one file: what it raises ends the stream or leaves the item out."""
+        failed = True
+        try:
+            yield
+            failed = False
+        except NbdataError as error:
+            self._failed(entry.path, error)
+        self._one_less(filling, failed=failed)
+
+    def _failed(self, path: str, error: NbdataError, outcome: str = "failed") -> None:
+        self.run.control.checkpoint()  # what failed because of a stop is no failure
+        if error.path is None:
+            error.path = path
+        if self.op.on_error != "report":
+            raise error
+        self.outcome.fail(path, error, outcome=outcome)
+
+    def _one_less(self, filling: _Filling, *, failed: bool) -> None:
+        if not failed:
+            self.outcome.answered()
+        with self.lock:
+            filling.left -= 1
+            filling.failed |= failed
+            if filling.left:
+                return
+            filling.ready = True
+        if self.run.reservation is not None:
+            self.run.reservation.landed(filling.slot.room, filling.files)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Offer what is whole, in order; an item that cannot be had is left out."""
+        left_out = []
+        with self.lock:
+            while self.queue and self.queue[0].filling.ready:
+                delivery = self.queue.popleft()
+                if delivery.filling.failed:
+                    left_out.append(delivery)
+                    continue
+                path = f"{self.folder.slot(delivery.filling.slot.number)}/{delivery.key}"
+                item = Item(
+                    self.numbered, path, delivery.key, delivery.size, delivery.turn.epoch, delivery.began
+                )
+                self.numbered += 1
+                self.offered[item.number] = delivery
+                self.leases.offer(item)
+        for delivery in left_out:
+            self._give_back(delivery, NEVER)
+
+    def _done(self, item: Item) -> None:
+        """The consumer is done with an item."""
+        with self.lock:
+            delivery = self.offered.pop(item.number)
+            self.handed += 1
+        self.run.control.advance(files=1)
+        self._give_back(delivery, delivery.turn.next_use if self.op.keep == "lru" else NEVER)
+
+    def _give_back(self, delivery: _Delivery, next_use: int) -> None:
+        self.room.release(delivery.filling.slot, next_use)
+        self.ahead.release()
+        self._show()
+
+    def _delete(self, slot: Slot) -> None:
+        self.folder.remove(slot.number)
+        with self.lock:
+            filling = self.slots.pop(slot.number)
+        if self.run.reservation is not None and filling.ready:
+            self.run.reservation.landed(-slot.room, -filling.files)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self.shown > _SHOW_EVERY:
+            self.shown = now
+            used, capacity = format_size(self.room.used), format_size(self.room.capacity)
+            self.run.control.phase(f"{used} of {capacity} in the cache")
+
+
+def _new_file(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise disk_error(error, path) from error

@@ -1,0 +1,154 @@
+"""What carries operations out and shows them: the protocols Host, Job and Display, and which of them are used.
+
+Nothing here knows a socket: which Host and which Display are used is put into slots by ``nbdata/__init__.py`` (and by
+``%load_ext nbdata``).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nbdata.report import Plan, Report, Snapshot
+
+if TYPE_CHECKING:
+    from nbdata.operation import Operation
+
+__all__ = ["Display", "Host", "Item", "Job", "Waiting", "slots"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something a job hands out while it runs, leased to one connection until it is acknowledged.
+
+    Unpacks as ``path, size``. It is there until the next one is asked for.
+
+    Attributes
+    ----------
+    number : int
+        Counts the items of the job from 0.
+    path : str
+        Local: a folder, a file, or what the names of a sample's files begin with.
+    key : str
+        Relative to the source: folder, file, or the sample's name without extensions.
+    size : int
+        Bytes of its files.
+    epoch : int
+        From 0.
+    began : float
+        When there was room for it, so that its bytes could be asked for (``time.monotonic``, 0 if nobody noted it).
+    """
+
+    number: int
+    path: str
+    key: str
+    size: int
+    epoch: int = 0
+    began: float = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.path, self.size))
+
+    @property
+    def files(self) -> list[str]:
+        """Its local files, sorted."""
+        if os.path.isdir(self.path):
+            return sorted(
+                os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names
+            )
+        if os.path.isfile(self.path):
+            return [self.path]
+        return sorted(glob.glob(f"{glob.escape(self.path)}.*"))
+
+
+class Waiting(Protocol):
+    """Who is told how long items were waited for."""
+
+    def add(self, asked: float, came: float, item: Item) -> None:
+        """When an item was asked for and when it came (``time.monotonic``)."""
+
+
+class Job(Protocol):
+    """A running operation, as a client sees it."""
+
+    @property
+    def id(self) -> str:
+        """Short id, as lists show it."""
+
+    def snapshot(self) -> Snapshot:
+        """How it looks now."""
+
+    def watch(self) -> Iterator[Snapshot]:
+        """Snapshots as they change, at most four a second; ends with the finished state."""
+
+    def wait(self, timeout: float | None = None) -> Report:
+        """Wait for the end; returns the Report or raises what went wrong."""
+
+    def report(self) -> Report:
+        """The Report of a finished job, whether it went well or not."""
+
+    def pause(self) -> None:
+        """Stop moving bytes until `resume`."""
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+
+    def cancel(self) -> None:
+        """End within a second, resumable."""
+
+    def interrupt(self) -> bool:
+        """Ctrl-C in the foreground; False when others wait too, and it only detached."""
+
+    def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
+        """The items it hands out; at most `credit` are leased at a time, each until the next is asked for.
+
+        Who leaves early gives back what it has not seen. `waits` is told how long each was waited for."""
+
+    def release(self) -> None:
+        """End a job that is bound to this process, and wait until what it held is free."""
+
+
+class Host(Protocol):
+    """Where operations are carried out: the agent, or this process."""
+
+    def plan(self, operation: Operation) -> Plan:
+        """See `Operation.plan`."""
+
+    def submit(self, operation: Operation, *, background: bool) -> Job:
+        """Start it, or attach to the running job of the same identity."""
+
+    def jobs(self) -> list[Snapshot]:
+        """All jobs that can be seen, running and finished, newest last."""
+
+    def job(self, job_id: str) -> Job:
+        """A job by its id; NotFound if there is none."""
+
+
+class Display(Protocol):
+    """How progress and results are shown."""
+
+    def follow(self, job: Job, *, quiet: bool = False) -> Report:
+        """Show a foreground job until it ends; returns its Report or raises."""
+
+    def begin(self, job: Job, *, bound: bool = False) -> None:
+        """Before the first snapshot; `bound` says that the job ends with the loop over its items."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """At each change, at most four times a second."""
+
+    def end(self, text: str, report: Report | None) -> None:
+        """Once, at the end: the last, true line, and the report if there is one."""
+
+
+class _Slots:
+    """Which Host and Display are used, and what makes an iterable of a stream; each is called when first needed."""
+
+    host: Callable[[], Host]
+    display: Callable[[], Display]
+    stream: Callable[[Operation, bool], Any]
+
+
+slots = _Slots()

@@ -1,0 +1,93 @@
+"""What an answer of S3 tells of an object: key, ETag, checksums, metadata, and how it is encrypted."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from nbdata.stores.answers import http_time
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.http1 import Response
+
+__all__ = ["decoded", "encrypted", "info_of", "quoted", "written"]
+
+# Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
+_KEPT = {
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+}
+# Algorithms by which S3 keeps checksums, and the bytes of their digests.
+_STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
+
+
+def decoded(key: str) -> str:
+    """A key of an answer with ``encoding-type=url``; some servers write a blank as ``+``."""
+    return unquote(key.replace("+", "%20"), errors="surrogatepass")
+
+
+def quoted(etag: str | None) -> str:
+    """An ETag as listings have it; SeaweedFS answers a copy, and Ceph also a finished upload, without its quotes."""
+    return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
+
+
+def info_of(key: str, response: Response) -> ObjectInfo:
+    """What the headers of an answer to GET or HEAD tell of the whole object."""
+    headers = response.headers
+    size = headers.get("content-length", "")
+    total = headers.get("content-range", "").rpartition("/")[2]
+    whole, composite = _checksums_of(headers)
+    return ObjectInfo(
+        key,
+        int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
+        etag=headers.get("etag", ""),
+        modified=http_time(headers.get("last-modified")),
+        # A strong ETag tells versions apart as well, and asking by version id takes a permission of its own.
+        version=""
+        if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
+        else headers.get("x-amz-version-id", "").replace("null", ""),
+        checksums=whole,
+        composite=composite,
+        encrypted=encrypted(response),
+        headers={n: v for n, v in headers.items() if n in _KEPT or n.startswith("x-amz-meta-")},
+    )
+
+
+def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
+    whole, composite = dict[str, str](), dict[str, str]()
+    kind = headers.get("x-amz-checksum-type", "")
+    count = headers.get("etag", "").strip('"').partition("-")[2]
+    for name, length in _STORED.items():
+        value, _, parts = headers.get(f"x-amz-checksum-{name}", "").partition("-")
+        try:
+            digest = base64.b64decode(value, validate=True)
+        except ValueError:
+            continue
+        if len(digest) != length:  # a store that answers another algorithm's, or none
+            continue
+        if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
+            composite[name] = f"{digest.hex()}-{parts or count}"
+        elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
+            whole[name] = digest.hex()
+        # Else it is of an object in parts, and nothing tells which of the two it is.
+    return whole, composite
+
+
+def encrypted(response: Response) -> bool:
+    """Whether the object is encrypted so that its ETag is no digest of its bytes."""
+    headers = response.headers
+    kms = headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
+    return kms or "x-amz-server-side-encryption-customer-algorithm" in headers
+
+
+def written(key: str, size: int, response: Response) -> ObjectInfo:
+    """An object of `size` bytes as the answer to its PUT tells of it."""
+    info = info_of(key, response)
+    return ObjectInfo(
+        key, size, etag=info.etag, version=info.version, checksums=info.checksums, encrypted=info.encrypted
+    )

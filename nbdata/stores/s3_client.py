@@ -1,0 +1,225 @@
+"""Requests to one bucket of S3: addressed, signed, and sent again with other credentials or to another region."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from nbdata.errors import AccessDenied, StoreUnavailable
+from nbdata.stores.asked import EARLY
+from nbdata.stores.base import Stop
+from nbdata.stores.credentials import S3Config
+from nbdata.stores.dial import wants_password
+from nbdata.stores.http1 import Origin, Pool, Response
+from nbdata.stores.object_store import refuse_spent
+from nbdata.stores.pools import pool_of
+from nbdata.stores.s3_errors import EXPIRED, error_of, field, new_region
+from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
+
+__all__ = ["S3Client"]
+
+# Seconds between two questions for credentials that are said to expire soon all the same.
+_ASK_AGAIN = 30.0
+
+
+class _Aim(NamedTuple):
+    """Where requests go, and how they are signed."""
+
+    region: str
+    prefix: str
+    netloc: str
+    pool: Pool
+    signer: Signer | None
+
+
+class S3Client:
+    """Sends requests to one bucket and reads their answers; safe to use from many threads.
+
+    Parameters
+    ----------
+    bucket : str
+        Empty for the service itself.
+    config, stop, renew
+        See `nbdata.stores.s3.S3Store`.
+    """
+
+    def __init__(
+        self, bucket: str, config: S3Config, stop: Stop | None, renew: Callable[[str], S3Config] | None
+    ) -> None:
+        self.name = f"s3://{bucket}"
+        self._bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
+        self._renewing, self._asked = threading.Lock(), 0.0
+        self._aim(config.region)
+
+    @property
+    def server(self) -> str:
+        """Where the buckets live; all regions of AWS are one."""
+        return self._config.endpoint.rstrip("/").lower()
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What tells two identities apart, wherever they were found."""
+        identity = self._config.identity
+        return (identity.key, identity.secret, identity.token) if identity else ()
+
+    # -- where to, and by whom ----------------------------------------------------------------
+
+    def _aim(self, region: str) -> _Aim:
+        """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
+        config = self._config
+        scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
+        origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
+        signer = Signer(config.identity, region, origin.netloc) if config.identity else None
+        self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
+        return aim
+
+    def _fresh(self) -> _Aim:
+        """The aim, with an identity that is not about to expire if there is another."""
+        identity = self._config.identity
+        if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
+            try:
+                self._renewed(identity)
+            except AccessDenied:
+                if time.time() > identity.expires:
+                    raise
+        return self._aimed
+
+    def _renewed(self, old: Identity, refused: str = "") -> bool:
+        """Whether there is another identity now."""
+        with self._renewing:
+            if self._renew is None or self._config.identity != old:
+                return self._config.identity != old
+            if not refused and time.monotonic() < self._asked:
+                return False
+            self._asked = time.monotonic() + _ASK_AGAIN
+            config = self._renew(refused)
+            if config.identity == old:
+                return False
+            self._config = config
+            self._aim(self._aimed.region)
+            return True
+
+    # -- one request --------------------------------------------------------------------------
+
+    def send(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        body: bytes | Iterator[memoryview] | None = None,
+        *,
+        size: int = 0,
+        ok: tuple[int, ...] = (200,),
+    ) -> Response:
+        """The answer to a signed request, once its status is one of `ok`; else the error it means."""
+        for last in (False, False, True):
+            aim, signed = self._fresh(), self._config.identity
+            response = self._exchange(aim, method, key, query, headers, body, size)
+            if response.status in ok:
+                return response
+            if response.status == 407 and self._config.proxy:
+                response.close()
+                raise wants_password(aim.pool.origin)
+            data = b"" if method == "HEAD" else response.read(limit=1 << 20)
+            if (
+                not last
+                and signed is not None
+                and field(data, "Code") in EXPIRED
+                and self._renewed(signed, signed.token)
+            ):
+                refuse_spent(body, "the credentials had expired, and there are new ones", self.name)
+                continue
+            region = new_region(response, data)
+            if region and not last and region != aim.region:
+                if self._aimed is aim:  # else another thread has learnt it meanwhile
+                    self._aim(region)  # the bucket lives elsewhere, and the answer says where
+                refuse_spent(body, f"the bucket is in region {region}", self.name)
+                continue
+            break
+        identity = self._config.identity
+        path = f"{self.name}/{key}" if key else self.name
+        raise error_of(
+            response, data, path=path, identity=identity.source if identity else "nobody (anonymous)"
+        )
+
+    def _exchange(
+        self,
+        aim: _Aim,
+        method: str,
+        key: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str] | None,
+        body: bytes | Iterator[memoryview] | None,
+        size: int,
+    ) -> Response:
+        path = f"{aim.prefix}/{quote_path(key)}"
+        text = quote_query(query) if query else ""
+        extra = dict(headers or {})
+        if self._config.requester_pays:
+            extra["x-amz-request-payer"] = "requester"
+        if aim.signer is not None:
+            payload = _sha256(body) if body is None or isinstance(body, bytes) else UNSIGNED
+            extra = aim.signer.headers(method, path, text, extra, payload)
+        else:
+            extra["host"] = aim.netloc
+        target = f"{path}?{text}" if text else path
+        return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
+
+    def xml(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str],
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ET.Element:
+        """The document that an answer holds; names without their namespace."""
+        return self.answer(method, key, query, body, headers)[1]
+
+    def answer(
+        self,
+        method: str,
+        key: str,
+        query: dict[str, str],
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[Response, ET.Element]:
+        """An answer, and the document that it holds."""
+        sent = dict(headers or {})
+        if body:
+            digest = hashlib.md5(body, usedforsecurity=False).digest()
+            sent["content-md5"] = base64.b64encode(digest).decode()
+        response = self.send(method, key, query, sent, body)
+        data = response.read()
+        try:
+            # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
+            root = ET.fromstring(data.lstrip())  # noqa: S314  expat refuses entity bombs since 2.4.1
+        except ET.ParseError as error:
+            if re.match(rb"\s*<(!doctype )?html", data[:256], re.IGNORECASE):
+                raise self._web_page() from error
+            root = ET.Element("Unreadable")
+        if root.tag.lower().endswith("html"):
+            raise self._web_page()
+        for element in root.iter():  # names without their namespace: servers differ in it
+            element.tag = element.tag.rpartition("}")[2]
+        if root.tag in ("Error", "Unreadable"):  # S3 may say 200 and mean 500 (CompleteMultipartUpload)
+            response.status = 500
+            raise error_of(response, data, path=f"{self.name}/{key}", identity="")
+        return response, root
+
+    def _web_page(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            "a web page came in place of an answer of S3", path=self.name,
+            remedy="Name the address of S3 in endpoint_url or AWS_ENDPOINT_URL, not that of a console or login page",
+        )  # fmt: skip
+
+
+def _sha256(body: bytes | None) -> str:
+    return hashlib.sha256(body).hexdigest() if body is not None else EMPTY

@@ -1,0 +1,69 @@
+"""What the stores over `http1` read alike from storage options: their layers, flags, certificates and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from nbdata.errors import BadOption
+from nbdata.operation import Context
+from nbdata.option import suggest
+
+__all__ = ["configured", "is_address", "layered", "refuse_no_address", "refuse_unknown", "trusted", "truth"]
+
+
+def configured(protocol: str, context: Context) -> dict[str, Any]:
+    """What fsspec's configuration says for a protocol."""
+    found = context.fsspec_conf.get(protocol)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def layered(context: Context, *protocols: str) -> dict[str, Any]:
+    """The storage options given with the operation; they win over what fsspec's configuration has for the protocols."""
+    options: dict[str, Any] = {}
+    for protocol in protocols:
+        options |= configured(protocol, context)
+    return options | context.storage_options
+
+
+def refuse_unknown(options: Mapping[str, Any], known: list[str], ignored: Collection[str]) -> None:
+    """BadOption for an option that the store has no use for, nor the fsspec file system of this protocol."""
+    for name in options:
+        if name not in known and name not in ignored:
+            raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, known))
+
+
+def truth(value: Any) -> bool:
+    """A flag that may have been written as text: ``--option anon=true``."""
+    return value.strip().lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
+
+
+def trusted(verify: Any, ca: str) -> tuple[str, bool]:
+    """The certificates to trust, and whether the server's is checked at all.
+
+    Parameters
+    ----------
+    verify : bool or str
+        The option: a flag, or a file or folder of certificates, which wins over `ca`.
+    """
+    if isinstance(verify, str) and verify.lower() not in ("true", "false"):
+        return verify, True
+    return ca, truth(verify)
+
+
+def is_address(url: str) -> bool:
+    """Whether this is the URL of an http or https server."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
+def refuse_no_address(endpoint: str) -> None:
+    """BadOption for an endpoint to which no request can go."""
+    if not is_address(endpoint):
+        raise BadOption(
+            f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"
+        )

@@ -1,0 +1,129 @@
+"""Who works in a staging folder, on whichever machine: each job marks its own temporaries there.
+
+A mark is the file ``TOKEN0``, with TOKEN of twelve hexadecimal digits; all temporaries of that job begin with TOKEN.
+It holds where the job runs (machine and runtime folder) and its process, as `space.holders.is_alive` knows it. Within
+one machine and runtime folder `TargetLock` lets one job after the other in, and a mark only tells whose temporaries may
+go.
+
+A disk may be shared by machines or containers that see nothing else of each other, and locks of files lie on some of
+these disks. There a mark is the lock: its holder touches it every few seconds, and who finds one that has not been
+touched for a while takes it away with all temporaries. Times are compared as the disk gives them, to the one of one's
+own mark. A holder that was stopped and wakes up after that finds its mark gone, and ends before it renames anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import secrets
+import threading
+
+from nbdata.errors import NbdataError
+from nbdata.runtime import runtime_folder
+from nbdata.space.holders import is_alive, this_process
+
+__all__ = ["Mark", "worker_elsewhere"]
+
+_MARK = re.compile("[0-9a-f]{12}0")
+# Seconds between two touches, and after which a mark of another machine is that of a dead job.
+_BEAT, _DEAD = 10.0, 60.0
+
+
+class Mark:
+    """The mark of this job in one staging folder.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder was removed just now.
+    """
+
+    def __init__(self, folder: str, token: str) -> None:
+        self._folder, self._path = folder, f"{folder}/{token}0"
+        self._gone = threading.Event()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(self._path, flags, 0o600)
+        try:
+            os.write(fd, json.dumps([*_here(), this_process()]).encode())
+        finally:
+            os.close(fd)
+
+    def keep(self) -> None:
+        """Touch it from now on."""
+        threading.Thread(target=self._beat, name="mark", daemon=True).start()
+
+    def _beat(self) -> None:
+        while not self._gone.wait(_BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(self._path)
+
+    def check(self) -> None:
+        """NbdataError if another machine has taken this job for dead, and may work here now."""
+        if not os.path.exists(self._path):
+            raise NbdataError(
+                "another machine has taken this job for dead, and works in this folder now",
+                path=self._folder,
+                remedy="Wait for its end; the same line continues",
+            )
+
+    def remove(self) -> None:
+        """Take it away."""
+        self._gone.set()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def remove_dead(self) -> str | None:
+        """Remove the temporaries of jobs that are gone; who lives on another machine, if somebody does."""
+        names = os.listdir(self._folder)
+        with contextlib.suppress(OSError):
+            os.utime(self._path)
+            return _look(self._folder, names, os.stat(self._path).st_mtime, own=self._path, remove=True)
+        return None
+
+
+def worker_elsewhere(folder: str) -> str | None:
+    """The machine that works in a staging folder now, if it is another than this one; changes nothing.
+
+    To learn the time of the disk a file is made there for a moment.
+    """
+    probe = f"{folder}/{secrets.token_hex(6)}t"
+    try:
+        names = os.listdir(folder)
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return None
+    try:
+        return _look(folder, names, os.stat(probe).st_mtime, own="", remove=False)
+    finally:
+        os.unlink(probe)
+
+
+def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) -> str | None:
+    living = None
+    for name in filter(_MARK.fullmatch, names):
+        path = os.path.join(folder, name)
+        if path == own:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            with open(path, encoding="ascii") as file:
+                *where, process = json.load(file)
+            if where == _here():
+                if is_alive(process):
+                    continue
+            elif now - os.stat(path).st_mtime < _DEAD:
+                living = str(where[0])
+                continue
+            # The mark last, so that a kill amid this leaves it to the next.
+            for each in sorted((n for n in names if n.startswith(name[:-1])), key=lambda n: n == name):
+                if remove:
+                    os.unlink(os.path.join(folder, each))
+    return living
+
+
+def _here() -> list[object]:
+    """Where the name of a process means something."""
+    found = os.stat(runtime_folder())
+    return [platform.node(), found.st_dev, found.st_ino]

@@ -1,0 +1,59 @@
+"""What tests of several files here share: a state folder, a folder to be packed, and buckets to copy between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.sides import Side, Sides
+
+# Nanoseconds since 1970, with digits that a float has not.
+_LONG_AGO = 1_500_000_000_123_456_789
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A state folder of the test's own."""
+    folder = str(tmp_path / "state")
+    monkeypatch.setenv("NBDATA_STATE_DIR", folder)
+    return folder
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    """What is packed: folders, modes, old times, links, an empty file and one of several blocks."""
+    root = tmp_path / "content"
+    for number in range(60):
+        file = root / f"d{number % 5}" / f"f{number:03d}.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(os.urandom(500) + b"some text " * (number * 40))
+        file.chmod((0o644, 0o755, 0o600)[number % 3])
+    (root / "big.bin").write_bytes(os.urandom(2_500_000))
+    (root / "zzz.bin").write_bytes(os.urandom(900_000))
+    (root / "d0" / "empty").touch()
+    (root / "ünï code").mkdir()
+    (root / "ünï code" / "x" / "y").mkdir(parents=True)
+    (root / "link").symlink_to("d0/f000.bin")
+    (root / "d1" / "up").symlink_to("../d2")
+    for name in ("hard1", "d3/hard2"):
+        os.link(root / "d0" / "f000.bin", root / name)
+    for number, path in enumerate(sorted(root.rglob("*"), reverse=True)):
+        os.utime(path, ns=(_LONG_AGO + number, _LONG_AGO + number), follow_symlinks=False)
+    return root
+
+
+@pytest.fixture
+def side(request: pytest.FixtureRequest) -> Iterator[Sides]:
+    """Makes buckets on ``seaweedfs`` or ``moto``."""
+    made: list[Side] = []
+
+    def make(kind: str) -> Side:
+        made.append(Side(request.getfixturevalue(kind)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

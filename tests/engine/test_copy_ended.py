@@ -1,0 +1,113 @@
+"""copy that fails or is cancelled, and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.transfer.uploads import remembered
+from tests.engine.sides import MIB, Sides, copy
+from tests.slow import SlowProxy
+from tests.stores.servers import ok, read_body, read_head, serving
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+def test_failures_are_reported_and_the_rest_is_copied(side: Sides) -> None:
+    source, target = side("moto"), side("seaweedfs")
+    source.put({"a": b"1", "x/.nbdata/parts": b"forged"})
+    report = copy(source, target, on_error="report")
+    assert report.counts == {"copied": 1, "unrepresentable": 1}
+    assert target.keys() == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["moto", "seaweedfs"])
+def test_an_upload_that_cannot_be_remembered_is_given_up_and_the_reason_is_told(
+    kind: str, side: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path))
+    (tmp_path / "uploads.log").symlink_to("/dev/full")
+    source, target = side(kind), side("moto")
+    source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
+    with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
+        copy(source, target)
+    _until(lambda: not target.pending())
+
+
+def test_a_cancel_ends_within_a_second_and_leaves_no_upload(
+    side: Sides, slow: SlowProxy, tmp_path: Path
+) -> None:
+    source, target = side("seaweedfs"), side("moto")
+    source.put_parts("big", os.urandom(40 * MIB), 5 * MIB)
+    before = _files(tmp_path)
+    job = nbdata.Copy(
+        source.url,
+        target.url,
+        storage_options={**source.options, "endpoint_url": slow.url},
+        target_options=target.options,
+    ).start()
+    end = time.monotonic() + 30
+    while job.snapshot().bytes < MIB or not target.pending():
+        assert not job.snapshot().finished
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+    assert time.monotonic() - began < 2
+    assert target.keys() == []
+    _until(lambda: not target.pending())
+    assert remembered(os.environ["NBDATA_STATE_DIR"]) == {}
+    assert _files(tmp_path) == before, "nothing touched the disk"
+
+
+def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) -> None:
+    """Only the store's answer names it, and that comes after the cancel."""
+    source, cancelled, given_up = side("moto"), threading.Event(), threading.Event()
+    source.put_parts("big", os.urandom(33 * MIB), 8 * MIB)
+    begun = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            read_body(connection, head)
+            line = head.split(b"\r\n")[0].decode()
+            answer = ok(b"<L><IsTruncated>false</IsTruncated></L>")
+            if "uploads=" in line:
+                begun.set()
+                cancelled.wait(30)
+                answer = ok(b"<R><UploadId>left7</UploadId></R>")
+            elif line.startswith("DELETE") and "uploadId=left7" in line:
+                given_up.set()
+            connection.sendall(answer)
+
+    with serving(handle) as port:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "k", "secret": "s"}
+        job = nbdata.Copy(
+            source.url, "s3://bucket/", storage_options=source.options, target_options=options
+        ).start()
+        assert begun.wait(30)
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait(timeout=20)
+        cancelled.set()
+        assert given_up.wait(30)
+    _until(lambda: remembered(os.environ["NBDATA_STATE_DIR"]) == {})
+
+
+def _files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,135 @@
+"""A push that was stopped goes on with the parts that the store has, and proves each of them first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from tests.conftest import client_of
+from tests.slow import SlowProxy
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+SIZE = 96 << 20
+PART = 8 << 20
+
+
+@pytest.fixture
+def line(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowProxy]:
+    with SlowProxy(s3.url, rate=100_000_000, upload_rate=30_000_000) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+def unfinished(s3: EmbeddedServer, bucket: str) -> list[str]:
+    """The ids of the uploads that the store has not finished."""
+    found = client_of(s3).list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    return [upload["UploadId"] for upload in found]
+
+
+def stopped(file: Path, url: str, when: Callable[[], bool]) -> None:
+    """Push until something happened, then cancel."""
+    job = nbdata.Push(file, url, part_size=PART, concurrency=2).start()
+    while not when():
+        assert not job.snapshot().finished
+        time.sleep(0.01)
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait()
+
+
+def same(s3: EmbeddedServer, bucket: str, file: Path) -> bool:
+    return bool(client_of(s3).get_object(Bucket=bucket, Key="big")["Body"].read() == file.read_bytes())
+
+
+def test_the_same_line_sends_only_the_parts_that_are_missing(
+    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    url = f"s3://{bucket}/big"
+    stopped(file, url, lambda: line.asked > SIZE // 2)
+    assert len(unfinished(s3, bucket)) == 1
+    before = line.asked
+    report = nbdata.push(file, url, part_size=PART, quiet=True)
+    assert report.present >= SIZE // 2 - 3 * PART
+    # What was on its way when it was cancelled, of one part for each connection, comes through the line all the same.
+    assert line.asked - before < SIZE - report.present + 2 * PART
+    assert "were there already" in report.line
+    assert same(s3, bucket, file)
+    assert unfinished(s3, bucket) == []
+
+
+def test_a_killed_push_goes_on_too(line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path) -> None:
+    url = f"s3://{bucket}/big"
+    code = "import sys, nbdata; nbdata.push(sys.argv[1], sys.argv[2], part_size='8MiB', concurrency=2, quiet=True)"
+    process = subprocess.Popen([sys.executable, "-c", code, str(file), url])
+    while line.asked < SIZE // 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    report = nbdata.push(file, url, part_size=PART, quiet=True)
+    assert report.present >= SIZE // 2 - 3 * PART
+    assert same(s3, bucket, file)
+    assert unfinished(s3, bucket) == []
+
+
+def test_parts_of_what_the_file_was_before_are_sent_again(
+    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    url = f"s3://{bucket}/big"
+    stopped(file, url, lambda: line.asked > SIZE // 2)
+    with file.open("r+b") as changed:
+        changed.write(os.urandom(100))
+    report = nbdata.push(file, url, part_size=PART, quiet=True)
+    assert 0 < report.present <= SIZE - PART
+    assert same(s3, bucket, file)
+
+
+def test_an_upload_that_was_given_up_meanwhile_is_begun_again(
+    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    url = f"s3://{bucket}/big"
+    stopped(file, url, lambda: line.asked > SIZE // 4)
+    assert nbdata.cleanup(url, quiet=True).counts == {"aborted": 1}
+    assert unfinished(s3, bucket) == []
+    report = nbdata.push(file, url, part_size=PART, quiet=True)
+    assert report.present == 0
+    assert same(s3, bucket, file)
+
+
+def test_an_upload_of_a_file_that_changed_meanwhile_is_given_up(
+    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    job = nbdata.Push(file, f"s3://{bucket}/big", part_size=PART).start()
+    while line.asked < SIZE // 4:
+        time.sleep(0.01)
+    file.touch()
+    with pytest.raises(nbdata.TransferFailed, match="changed while it was sent"):
+        job.wait()
+    assert unfinished(s3, bucket) == []
+
+
+def test_other_parts_than_are_wanted_now_are_not_used(
+    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    url = f"s3://{bucket}/big"
+    stopped(file, url, lambda: line.asked > SIZE // 4)
+    report = nbdata.push(file, url, part_size=2 * PART, quiet=True)
+    assert report.present == 0
+    assert same(s3, bucket, file)
+    assert unfinished(s3, bucket) == []

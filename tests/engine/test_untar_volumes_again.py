@@ -1,0 +1,382 @@
+"""untar_volumes that ends too early, by damage or because it is stopped; and the same line again."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from tests.conftest import client_of
+from tests.engine.unpacking import archive, inodes, look, no_leftovers, pack, untar, upload, whole
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz"])
+def test_a_truncated_last_volume_ends_it_and_the_same_line_continues(
+    content: Path, tmp_path: Path, name: str
+) -> None:
+    volumes = pack(content, tmp_path / "v", name, 200_000)
+    last = max(volumes.iterdir())
+    data = last.read_bytes()
+    last.write_bytes(data[: len(data) // 2])
+    job = nbdata.UntarVolumes(str(volumes), str(tmp_path / "out")).start()
+    with pytest.raises(nbdata.BadArchive):
+        job.wait()
+    assert job.snapshot().failures == 0
+    assert whole(tmp_path / "out", content)
+    assert no_leftovers(tmp_path / "out")
+    last.write_bytes(data)
+    untar(volumes, tmp_path / "out")
+    assert look(tmp_path / "out") == look(content)
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.bz2", "a.tar.xz"])
+def test_a_flipped_byte_is_found_and_nothing_wrong_stands_there(
+    content: Path, tmp_path: Path, name: str
+) -> None:
+    volumes = pack(content, tmp_path / "v", name, 200_000)
+    path = sorted(volumes.iterdir())[-2]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    with pytest.raises(nbdata.BadArchive) as caught:
+        untar(volumes, tmp_path / "out", delete_volumes=True)
+    assert caught.value.details["offset"] >= 0
+    assert no_leftovers(tmp_path / "out")
+    assert len(list(volumes.iterdir())) > 2
+
+
+def test_a_volume_that_changes_while_it_is_read_ends_the_run(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy
+) -> None:
+    volumes = pack(content, tmp_path / "v")
+    upload(s3, bucket, volumes)
+    proxy.stall_at = 1_200_000
+    job = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(tmp_path / "out")).start()
+    wait_for(proxy.stalled.is_set)
+    client_of(s3).put_object(Bucket=bucket, Key=f"v/{max(volumes.iterdir()).name}", Body=b"another")
+    proxy.go_on()
+    with pytest.raises(nbdata.SourceChanged):
+        job.wait(30)
+
+
+# -- again ----------------------------------------------------------------------------------------
+
+
+def test_a_second_run_writes_nothing_and_does_not_read_the_volumes(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str
+) -> None:
+    upload(s3, bucket, pack(content, tmp_path / "v"))
+    out = tmp_path / "out"
+    untar(f"s3://{bucket}/v/", out)
+    before = inodes(out)
+    job = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(out)).start()
+    assert job.wait().counts == {"unchanged": 67}
+    assert job.snapshot().bytes == 0
+    assert inodes(out) == before
+
+
+def test_only_what_was_changed_or_removed_is_written_again(content: Path, tmp_path: Path) -> None:
+    volumes, out = pack(content, tmp_path / "v"), tmp_path / "out"
+    untar(volumes, out)
+    (out / "d1" / "f001.bin").unlink()
+    found = (out / "d2" / "f002.bin").stat()
+    (out / "d2" / "f002.bin").write_bytes(bytes(found.st_size))
+    os.utime(out / "d2" / "f002.bin", ns=(found.st_atime_ns, found.st_mtime_ns))
+    report = untar(volumes, out)
+    assert report.counts == {"extracted": 2, "unchanged": 65, "folders": 8}
+    assert look(out) == look(content)
+    (out / "ünï code" / "x" / "y").rmdir()
+    untar(volumes, out)
+    assert look(out) == look(content)
+    assert untar(volumes, out).counts == {"unchanged": 67}
+    (out / "ünï code" / "x" / "y").rmdir()
+    (out / "ünï code" / "x" / "y").write_bytes(b"a file in a folder's place")
+    with pytest.raises(nbdata.TransferFailed):
+        untar(volumes, out)
+
+
+def test_lines_that_put_different_members_in_the_same_place_do_not_trust_each_other(tmp_path: Path) -> None:
+    source, out = (
+        archive(tmp_path / "v", ("a/x", "file", b"of a"), ("b/x", "file", b"of b")),
+        tmp_path / "out",
+    )
+    for _ in range(2):
+        for folder in "ab":
+            untar(source, out, members=folder, strip_components=1)
+            assert (out / "x").read_text() == f"of {folder}"
+
+
+def test_other_members_of_the_same_archive_are_no_reason_to_skip_the_rest(
+    content: Path, tmp_path: Path
+) -> None:
+    volumes, out = pack(content, tmp_path / "v"), tmp_path / "out"
+    assert untar(volumes, out, members="d1").counts["extracted"] == 12
+    assert untar(volumes, out, members="d1").counts == {"unchanged": 13}
+    report = untar(volumes, out)
+    assert report.counts == {"unchanged": 13, "extracted": 51, "links": 3, "folders": 8}
+    assert look(out) == look(content)
+
+
+def test_overwrite_says_what_happens_to_files_that_exist(content: Path, tmp_path: Path) -> None:
+    volumes, out = pack(content, tmp_path / "v"), tmp_path / "out"
+    out.mkdir()
+    (out / "big.bin").write_bytes(b"mine")
+    assert untar(volumes, out, overwrite="never").counts["skip"] == 1
+    assert (out / "big.bin").read_bytes() == b"mine"
+    assert untar(volumes, out).counts["extracted"] == 1
+    before = inodes(out)
+    assert untar(volumes, out, overwrite="always").counts == {"extracted": 63, "links": 4, "folders": 8}
+    assert all(before[path] != inode for path, inode in inodes(out).items())
+    assert look(out) == look(content)
+
+
+def test_another_archive_under_the_same_names_is_written(content: Path, tmp_path: Path) -> None:
+    volumes, out = pack(content, tmp_path / "v"), tmp_path / "out"
+    untar(volumes, out)
+    (content / "d0" / "f005.bin").write_bytes(b"new")
+    (out / "d1" / "f001.bin").write_bytes(b"mine")
+    shutil.rmtree(volumes)
+    pack(content, tmp_path / "v")
+    with pytest.raises(nbdata.TransferFailed) as caught:
+        untar(volumes, out)
+    assert caught.value.report.counts["conflict"] == 1
+    assert (out / "d0" / "f005.bin").read_bytes() == b"new"
+    assert (out / "d1" / "f001.bin").read_bytes() == b"mine"
+    untar(volumes, out, overwrite="always")
+    assert look(out) == look(content)
+
+
+def test_volumes_before_a_damaged_one_are_not_unpacked_again(tmp_path: Path) -> None:
+    content, out = tmp_path / "content", tmp_path / "out"
+    content.mkdir()
+    for number in range(30):
+        (content / f"f{number:02d}").write_bytes(os.urandom(1_200_000))
+    volumes = pack(content, tmp_path / "v", "a.tar", 3_900_000)
+    last = max(volumes.iterdir())
+    data = last.read_bytes()
+    last.write_bytes(data[:100_000])
+    with pytest.raises(nbdata.BadArchive):
+        untar(volumes, out)
+    last.write_bytes(data)
+    report = untar(volumes, out)
+    assert report.counts["unchanged"] > 15
+    assert look(out) == look(content)
+
+
+@pytest.mark.parametrize("size", [300_000, 3_000_000])
+def test_what_was_damaged_on_its_way_is_written_again(
+    tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy, size: int
+) -> None:
+    mark = os.urandom(16)
+    data = b"".join(os.urandom(60_000) + mark for _ in range(size // 60_000))
+    content = tmp_path / "content"
+    content.mkdir()
+    (content / "x").write_bytes(data)
+    (content / "y").write_bytes(os.urandom(3_000_000))
+    upload(s3, bucket, pack(content, tmp_path / "v", volume=10**9))
+    proxy.damage = mark  # random bytes are stored as they are, so that only the CRC at the end can tell
+    out = tmp_path / "out"
+    with pytest.raises(nbdata.BadArchive):
+        untar(f"s3://{bucket}/v/", out)
+    assert (out / "x").read_bytes() != data
+    proxy.damage = b""
+    if size > 1 << 20:
+        with pytest.raises(nbdata.TransferFailed, match="same line again"):
+            untar(f"s3://{bucket}/v/", out)
+    untar(f"s3://{bucket}/v/", out)
+    assert look(out) == look(content)
+
+
+# -- stopping -------------------------------------------------------------------------------------
+
+
+class Proxy:
+    """Passes bytes to a server and back; holds, cuts or damages the answers when it is told to."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.stall_at = self.cut_every = -1
+        self.damage = b""
+        self.passed = self.connections = 0
+        self.stalled, self._released = threading.Event(), threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def go_on(self) -> None:
+        self.stall_at = -1
+        self._released.set()
+
+    def close(self) -> None:
+        self.go_on()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                down, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            up = socket.create_connection(("127.0.0.1", self._port))
+            threading.Thread(target=self._pump, args=(down, up, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(up, down, True), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+        count = 0
+        with source, sink:
+            try:
+                while data := source.recv(16384):
+                    if answers:
+                        count += len(data)
+                        self.passed += len(data)
+                        if 0 <= self.stall_at < self.passed:
+                            self.stalled.set()
+                            self._released.wait()
+                        if 0 <= self.cut_every < count:
+                            sink.shutdown(socket.SHUT_RDWR)
+                            return
+                    sink.sendall(data.replace(self.damage, self.damage[::-1]) if self.damage else data)
+                sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                return
+
+
+@pytest.fixture
+def proxy(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy between ``s3://`` and SeaweedFS."""
+    proxy = Proxy(int(s3.environment()["AWS_ENDPOINT_URL"].rpartition(":")[2].strip("/")))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+    yield proxy
+    proxy.close()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_a_cancel_ends_a_read_that_hangs_and_the_same_line_completes(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy
+) -> None:
+    upload(s3, bucket, pack(content, tmp_path / "v"))
+    proxy.stall_at = 2_900_000
+    line, out = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(tmp_path / "out")), tmp_path / "out"
+    job = line.start()
+    wait_for(lambda: proxy.stalled.is_set() and job.snapshot().files > 5)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(20)
+    assert time.monotonic() - began < 1
+    count = whole(out, content)
+    assert count
+    assert no_leftovers(out)
+    proxy.go_on()
+    report = line.run(quiet=True)
+    assert look(out) == look(content)
+    assert report.counts["unchanged"] >= count - 3
+    assert report.counts["extracted"] > 0
+
+
+def test_a_cancel_in_the_last_padding_does_not_count_as_the_end(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy
+) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar", 1_000_000)
+    with max(volumes.iterdir()).open("ab") as last:
+        last.write(bytes(3_000_000))
+    upload(s3, bucket, volumes)
+    proxy.stall_at = sum(p.stat().st_size for p in volumes.iterdir()) - 500_000
+    line = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(tmp_path / "out"))
+    job = line.start()
+    wait_for(lambda: proxy.stalled.is_set() and job.snapshot().files > 60)
+    time.sleep(0.2)
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(20)
+    proxy.go_on()
+    assert line.run(quiet=True).details["compressed"] > 0
+
+
+@pytest.mark.parametrize("stuck", ["00", "03"])
+def test_a_cancel_does_not_wait_for_a_file_system_that_cannot_be_woken(
+    content: Path, tmp_path: Path, stuck: str
+) -> None:
+    import fsspec
+    from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+    released = threading.Event()
+
+    class Stuck(MemoryFileSystem):  # type: ignore[misc]
+        protocol = "stuck"
+        cachable = False
+
+        def _open(self, *args: Any, **kwargs: Any) -> Any:
+            file = super()._open(*args, **kwargs)
+            if not isinstance(file, MemoryFile) or not str(args[0]).endswith(stuck):
+                return file
+            return _StuckFile(released)
+
+    fs = Stuck()
+    for path in pack(content, tmp_path / "v").iterdir():
+        fsspec.filesystem("memory").pipe_file(f"/stuck/{path.name}", path.read_bytes())
+    job = nbdata.UntarVolumes("memory://stuck/", str(tmp_path / "out"), fs=fs).start()
+    wait_for(lambda: job.snapshot().bytes >= int(stuck) * 300_000)
+    time.sleep(0.2)
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(20)
+    assert time.monotonic() - began < 1
+    released.set()
+
+
+class _StuckFile(io.RawIOBase):
+    def __init__(self, released: threading.Event) -> None:
+        super().__init__()
+        self._released = released
+
+    def read(self, size: int = -1) -> bytes:
+        self._released.wait()
+        raise OSError("stuck")
+
+
+def test_a_read_that_breaks_off_goes_on_where_it_was(
+    content: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy
+) -> None:
+    upload(s3, bucket, pack(content, tmp_path / "v", volume=1_000_000))
+    proxy.cut_every = 400_000
+    report = untar(f"s3://{bucket}/v/", tmp_path / "out")
+    assert look(tmp_path / "out") == look(content)
+    assert report.retries >= 4
+    assert proxy.passed < 2 * report.details["compressed"]
+
+
+def test_with_report_or_stop_a_failure_is_told_or_ends_it(tmp_path: Path) -> None:
+    source = archive(tmp_path / "v", ("a/x", "file", b"x"), ("b", "file", b"b"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_bytes(b"a file where a folder is to be")
+    report = untar(source, tmp_path / "out", on_error="report")
+    assert report.counts == {"failed": 1, "extracted": 1}
+    assert "a file stands where a folder is to be" in report.failures[0][1]
+    with pytest.raises(nbdata.AccessDenied):
+        untar(source, tmp_path / "out", on_error="stop")
+    with pytest.raises(nbdata.TransferFailed):
+        untar(source, tmp_path / "out")

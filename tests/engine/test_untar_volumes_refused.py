@@ -1,0 +1,179 @@
+"""untar_volumes of what is no archive, or no whole one, and of archives that mean harm: what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from tests.engine.unpacking import archive, inodes, no_leftovers, pack, untar
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+def test_a_hole_is_named_before_anything_is_written(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v")
+    (volumes / "a.tar.gz.03").unlink()
+    with pytest.raises(nbdata.MissingVolume, match=r"a\.tar\.gz\.03"):
+        untar(volumes, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_volumes_of_gnu_tar_are_refused_with_the_remedy(content: Path, tmp_path: Path) -> None:
+    for name in ("a.tar", "a.tar-2"):
+        archive(tmp_path / "v", ("x", "file", b"x"), name=name)
+    with pytest.raises(nbdata.BadOption, match="--multi-volume"):
+        untar(tmp_path / "v", tmp_path / "out")
+
+
+def test_a_zip_archive_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    shutil.make_archive(
+        str(tmp_path / "a"), "zip", tmp_path, "nothing" if (tmp_path / "nothing").mkdir() else None
+    )
+    with pytest.raises(nbdata.BadOption, match="unzip"):
+        untar(tmp_path / "a.zip", tmp_path / "out", dry_run=True)
+
+
+def test_what_is_no_archive_is_refused_while_planning(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"<html>" * 100)
+    with pytest.raises(nbdata.BadArchive, match="web page"):
+        untar(tmp_path / "x.bin", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+UNSAFE: dict[str, list[tuple[str, str, object]]] = {
+    "dots": [("../evil", "file", b"x")],
+    "dots inside": [("a/../../evil", "file", b"x")],
+    "absolute": [("{outside}/evil", "file", b"x")],
+    "link out": [("a", "symlink", "../outside"), ("a/evil", "file", b"x")],
+    "absolute link": [("a", "symlink", "{outside}")],
+    "through a link": [("d", "folder", None), ("a", "symlink", "d"), ("a/evil", "file", b"x")],
+    "hard link out": [("a", "hardlink", "../outside/secret")],
+    "own records": [(".nbdata/evil", "file", b"x")],
+    "own records in another case": [("d/.NBData/evil", "file", b"x")],
+}
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_a_member_that_would_leave_the_target_ends_the_run(case: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    members = [
+        (
+            name.format(outside=outside),
+            kind,
+            value.format(outside=outside) if isinstance(value, str) else value,
+        )
+        for name, kind, value in UNSAFE[case]
+    ]
+    source = archive(tmp_path / "v", ("good", "file", b"good"), *members, ("after", "file", b"x"))
+    with pytest.raises(nbdata.UnsafeMember):
+        untar(source, tmp_path / "out")
+    assert [p.name for p in outside.iterdir()] == ["secret"]
+    assert not (tmp_path / "evil").exists()
+    assert not list((tmp_path / "out").rglob("evil"))
+    assert (tmp_path / "out" / "good").read_bytes() == b"good"
+    assert not (tmp_path / "out" / "after").exists()
+    assert no_leftovers(tmp_path / "out")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("kind", ["file", "folder", "symlink", "hardlink"])
+def test_no_path_leads_through_a_link_that_was_in_the_target(tmp_path: Path, inside: bool, kind: str) -> None:
+    out, elsewhere = tmp_path / "out", tmp_path / ("out/real" if inside else "elsewhere")
+    out.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_bytes(b"secret")
+    (out / "d").symlink_to(elsewhere)
+    value = {"file": b"x", "folder": None, "symlink": "y", "hardlink": "good"}[kind]
+    source = archive(tmp_path / "v", ("good", "file", b"good"), ("d/x", kind, value))
+    with pytest.raises(nbdata.UnsafeMember, match="symbolic link"):
+        untar(source, out)
+    assert [p.name for p in elsewhere.iterdir()] == ["secret"]
+
+
+def test_a_link_in_the_target_is_replaced_and_never_followed(tmp_path: Path) -> None:
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    victim.write_bytes(b"secret")
+    out.mkdir()
+    (out / "x").symlink_to(victim)
+    (out / "l").symlink_to(victim)
+    (out / "h").symlink_to(victim)
+    source = archive(tmp_path / "v", ("x", "file", b"new"), ("l", "symlink", "x"), ("h", "hardlink", "x"))
+    untar(source, out)
+    assert victim.read_bytes() == b"secret"
+    assert not (out / "x").is_symlink()
+    assert os.readlink(out / "l") == "x"
+    assert (out / "h").samefile(out / "x")
+
+
+def test_a_hard_link_is_never_made_to_what_the_archive_did_not_write(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").write_bytes(b"mine")
+    source = archive(tmp_path / "v", ("x", "file", b"its"), ("h", "hardlink", "x"))
+    with pytest.raises(nbdata.TransferFailed) as caught:
+        untar(source, tmp_path / "out", overwrite="never")
+    assert caught.value.report.counts == {"skip": 1, "failed": 1}
+    assert (tmp_path / "out" / "x").read_bytes() == b"mine"
+    assert not (tmp_path / "out" / "h").exists()
+
+
+def test_nor_to_what_another_archive_wrote(tmp_path: Path) -> None:
+    untar(archive(tmp_path / "v", ("x", "file", b"of the first")), tmp_path / "out")
+    source = archive(tmp_path / "v", ("x", "file", b"its"), ("h", "hardlink", "x"))
+    with pytest.raises(nbdata.TransferFailed):
+        untar(source, tmp_path / "out", overwrite="never")
+    assert not (tmp_path / "out" / "h").exists()
+
+
+def test_nor_through_a_link_that_was_put_in_a_folders_place(tmp_path: Path) -> None:
+    source, out = archive(tmp_path / "v", ("d/x", "file", b"x"), ("h", "hardlink", "d/x")), tmp_path / "out"
+    untar(source, out)
+    (out / "h").write_bytes(b"changed, and so the only name that is written again")
+    (out / "d").rename(tmp_path / "elsewhere")
+    (out / "d").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(nbdata.UnsafeMember):
+        untar(source, out)
+
+
+def test_a_later_member_of_the_same_name_wins_whatever_its_size_or_kind(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    source = archive(
+        tmp_path / "v",
+        ("small", "file", b"1"), ("small", "file", b"2" * 2_000_000),
+        ("large", "file", b"1" * 2_000_000), ("large", "file", b"2"),
+        ("link", "file", b"1"), ("link", "symlink", "small"),
+        ("file", "symlink", "small"), ("file", "file", b"2"),
+        ("hard", "file", b"1"), ("hard", "hardlink", "small"),
+    )  # fmt: skip
+    for _ in range(2):
+        before = inodes(out)
+        untar(source, out)
+        assert (out / "small").read_bytes() == b"2" * 2_000_000
+        assert (out / "large").read_bytes() == b"2"
+        assert os.readlink(out / "link") == "small"
+        assert not (out / "file").is_symlink()
+        assert (out / "file").read_bytes() == b"2"
+        assert (out / "hard").samefile(out / "small")
+        assert before.items() <= inodes(out).items()
+        (out / "large").unlink()
+
+
+def test_set_user_id_and_foreign_write_bits_do_not_come_out(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "x").write_bytes(b"x")
+    (tmp_path / "c" / "x").chmod(0o6777)
+    (tmp_path / "c" / "y").write_bytes(b"y")
+    (tmp_path / "c" / "y").chmod(0o044)
+    before = os.umask(0o027)
+    try:
+        untar(pack(tmp_path / "c", tmp_path / "v"), tmp_path / "out")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out" / "x").stat().st_mode) == 0o750
+    assert stat.S_IMODE((tmp_path / "out" / "y").stat().st_mode) == 0o640

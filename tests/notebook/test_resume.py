@@ -1,0 +1,71 @@
+"""A kernel is killed in the middle of a big object, then the agent: the same cell fetches only what is missing.
+
+``NBDATA_TEST_BIG`` is the size of the object in bytes, 192 MiB unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbdata
+from nbdata.client.launch import connect
+from nbdata.client.remote import AgentHost
+from nbdata.demo.server import EmbeddedServer
+from nbdata.transfer.part_records import NOTED
+from nbdata.transfer.pool import FIRST
+from tests.kernel import Kernel
+from tests.slow import SlowProxy
+
+SIZE = int(os.environ.get("NBDATA_TEST_BIG", str(192 << 20)))
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_a_killed_kernel_and_a_killed_agent_had_fetched_is_not_fetched_again(
+    kernel: Kernel, bucket: str, s3: EmbeddedServer, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    with whole.open("wb") as file:
+        for _ in range(SIZE >> 20):
+            file.write(os.urandom(1 << 20))
+    nbdata.push(whole, f"s3://{bucket}/big", quiet=True)
+    with SlowProxy(s3.url, rate=SIZE // 6) as line:
+        setting, cell = (
+            f"import os; os.environ['AWS_ENDPOINT_URL'] = {line.url!r}",
+            f"r = %pull s3://{bucket}/big here/",
+        )
+        kernel.run(setting)
+        kernel.start(cell)
+        wait_until(lambda: line.answered > SIZE // 4)
+        kernel.manager.signal_kernel(signal.SIGKILL)
+        at_kill = line.answered
+        wait_until(lambda: line.answered > at_kill + SIZE // 4)  # the job goes on
+        with connect() as connection:
+            agent = int(connection.ask({"do": "hello"})["pid"])
+        os.kill(agent, signal.SIGKILL)
+        wait_until(lambda: not AgentHost().jobs())
+        time.sleep(0.3)  # what the server had sent still arrives at the proxy
+        before = line.answered
+        assert SIZE // 2 <= before < SIZE
+        kernel.restart(now=True)
+        kernel.run(setting)
+        out = kernel.run(f"%load_ext nbdata\n{cell}\nprint(r.present)")
+        assert out.error is None
+        present, again = int(out.text), line.answered - before
+    assert again < SIZE - present + (2 << 20), "the line carries what was missing, and no more"
+    # What a connection had received since its last note is lost, and what was on the way to it.
+    assert SIZE - before <= again < SIZE - before + FIRST * (NOTED + (2 << 20))
+    assert "were there already" in out.displays[-1]
+    with whole.open("rb") as one, (tmp_path / "here" / "big").open("rb") as other:
+        while block := one.read(1 << 20):
+            assert other.read(1 << 20) == block
+    assert not (tmp_path / "here" / ".nbdata").exists()

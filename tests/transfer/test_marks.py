@@ -1,0 +1,127 @@
+"""A folder that two machines share: one job works there at a time, and what is of a dead machine is taken away."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.engine.runner import Planning
+from nbdata.errors import Cancelled, NbdataError
+from nbdata.transfer import marks
+from nbdata.transfer.landing import Landed, Landing
+
+ELSEWHERE = "0123456789ab"
+
+
+def mark_of_elsewhere(target: Path, *, age: float = 0.0) -> Path:
+    """What a job on another machine has in the target: its mark and a temporary."""
+    own = target / ".nbdata"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / f"{ELSEWHERE}1").write_bytes(b"half a file")
+    mark = own / f"{ELSEWHERE}0"
+    mark.write_text(json.dumps(["far-away", 1, 2, "holder-1"]))
+    then = time.time() - age
+    os.utime(mark, (then, then))
+    return mark
+
+
+def landing(target: Path, control: Planning | None = None) -> Landing:
+    return Landing(str(target), control or Planning(), umask=0o022, landed=lambda batch: None)
+
+
+def test_a_job_waits_for_one_of_another_machine_and_says_so(tmp_path: Path) -> None:
+    mark = mark_of_elsewhere(tmp_path)
+    control = Planning()
+    timer = threading.Timer(1.0, mark.unlink)
+    timer.start()
+    said = []
+    watcher = threading.Timer(0.5, lambda: said.append(control.snapshot().phase))
+    watcher.start()
+    with landing(tmp_path, control):
+        assert not mark.exists()
+    timer.join()
+    watcher.join()
+    assert said == ["waits for a job on far-away, which works in the same folder"]
+
+
+def test_who_waits_can_be_stopped(tmp_path: Path) -> None:
+    mark_of_elsewhere(tmp_path)
+    control = Planning()
+    control.enter("PLANNING")
+    threading.Timer(0.3, control.cancel).start()
+    with pytest.raises(Cancelled), landing(tmp_path, control):
+        pytest.fail("another machine works there")
+    assert sorted(p.name for p in (tmp_path / ".nbdata").iterdir()) == [f"{ELSEWHERE}0", f"{ELSEWHERE}1"]
+
+
+def test_what_a_dead_machine_left_is_taken_away(tmp_path: Path) -> None:
+    mark_of_elsewhere(tmp_path, age=marks._DEAD + 5)
+    with landing(tmp_path):
+        assert not (tmp_path / ".nbdata" / f"{ELSEWHERE}1").exists()
+    assert not (tmp_path / ".nbdata").exists()
+
+
+def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "_BEAT", 0.05)
+    with landing(tmp_path) as one:
+        mark = Path(one.staging(str(tmp_path))) / f"{one._token}0"
+        os.utime(mark, (0, 0))
+        end = time.monotonic() + 5
+        while mark.stat().st_mtime < time.time() - 30:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> None:
+    def wake_up() -> None:
+        with landing(tmp_path) as one:
+            final, staging = one.prepare("a")
+            fd, temporary = one.temporary(staging)
+            os.close(fd)
+            os.unlink(f"{staging}/{one._token}0")
+            one.land(Landed("a", temporary, final, 0))
+
+    with pytest.raises(NbdataError, match="another machine has taken this job for dead"):
+        wake_up()
+    assert not (tmp_path / "a").exists()
+
+
+def test_two_machines_that_begin_at_once_go_one_after_the_other(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(40):
+        (source / f"{number}").write_bytes(os.urandom(200_000))
+    code = "import sys, nbdata; print(nbdata.pull(sys.argv[1], sys.argv[2], quiet=True).state)"
+    jobs = []
+    for name in ("one", "two"):
+        environment = {
+            **os.environ,
+            "NBDATA_HOST": "inline",
+            "NBDATA_RUNTIME_DIR": str(tmp_path / name),
+            "NBDATA_STATE_DIR": str(tmp_path / f"{name}-state"),
+        }
+        command = [sys.executable, "-c", code, str(source), str(tmp_path / "out")]
+        jobs.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    assert [job.communicate(timeout=60)[0] for job in jobs] == ["DONE\n", "DONE\n"]
+    for file in source.iterdir():
+        assert (tmp_path / "out" / file.name).read_bytes() == file.read_bytes()
+    assert not (tmp_path / "out" / ".nbdata").exists()
+
+
+def test_cleanup_leaves_alone_what_another_machine_works_on(tmp_path: Path) -> None:
+    mark = mark_of_elsewhere(tmp_path)
+    report = nbdata.cleanup(tmp_path, quiet=True)
+    assert report.counts == {"in use": 2}
+    assert mark.exists()
+    then = time.time() - marks._DEAD - 5
+    os.utime(mark, (then, then))
+    nbdata.cleanup(tmp_path, quiet=True)
+    assert not (tmp_path / ".nbdata").exists()

@@ -1,0 +1,154 @@
+"""Records of what is there of an object: true after a kill, and after the loss of the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer import part_records, partials
+from nbdata.transfer.part_records import PART, Begun, PartRecord
+from nbdata.transfer.partials import Partial
+
+INFO = ObjectInfo("k", 3 * PART + 100, etag='"v1"')
+
+
+def opened(folder: Path, info: ObjectInfo = INFO, source: str = "s3://b/") -> Partial:
+    return Partial(str(folder), "k", source, info, 0o644)
+
+
+def record(folder: Path) -> Path:
+    return next(folder.glob("*.parts"))
+
+
+def test_whole_parts_and_what_is_there_of_others_is_found_again(tmp_path: Path) -> None:
+    parts = opened(tmp_path)
+    parts.mark(1)
+    parts.note(0, 5 << 20)
+    parts.note(0, 9 << 20)
+    parts.note(3, 100)
+    parts.close()
+    again = opened(tmp_path)
+    assert (again.done, again.begun, again.missing()) == ({1}, {0: 9 << 20, 3: 100}, [0, 2, 3])
+    assert again.present() == PART + (9 << 20) + 100
+    assert Begun(str(tmp_path)).present("k", "s3://b/", INFO) == again.present()
+    assert again.contiguous() == 0
+    again.close()
+
+
+def test_what_was_not_synced_is_forgotten_with_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = opened(tmp_path)
+    parts.mark(1)
+    parts.note(0, 5 << 20)
+    parts.close()
+    for module in (part_records, partials):
+        monkeypatch.setattr(module, "boot", lambda: "another boot")
+    assert Begun(str(tmp_path)).present("k", "s3://b/", INFO) == PART
+    again = opened(tmp_path)
+    assert (again.done, again.begun) == ({1}, {})
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("info", "source"),
+    [
+        (ObjectInfo("k", INFO.size, etag='"v2"'), "s3://b/"),
+        (ObjectInfo("k", INFO.size + 1, etag='"v1"'), "s3://b/"),
+        (ObjectInfo("k", INFO.size, etag='W/"v1"'), "s3://b/"),
+        (INFO, "s3://other/"),
+    ],
+    ids=["another version", "another size", "nothing that tells versions apart", "another source"],
+)
+def test_of_anything_else_nothing_is_continued(tmp_path: Path, info: ObjectInfo, source: str) -> None:
+    parts = opened(tmp_path)
+    parts.mark(1)
+    parts.close()
+    assert Begun(str(tmp_path)).present("k", source, info) == 0
+    again = opened(tmp_path, info, source)
+    assert again.restarted
+    assert again.present() == 0
+    again.close()
+
+
+def test_a_torn_line_and_all_behind_it_say_nothing(tmp_path: Path) -> None:
+    parts = opened(tmp_path)
+    parts.mark(0)
+    parts.mark(1)
+    parts.mark(2)
+    parts.close()
+    lines = record(tmp_path).read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b" 1", b" 2")  # bits that fell over
+    record(tmp_path).write_bytes(b"".join(lines))
+    again = opened(tmp_path)
+    assert again.done == {0}
+    again.mark(3)
+    again.close()
+    assert PartRecord(str(record(tmp_path))).done == {0, 3}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.integers(0, 3),
+            st.tuples(st.integers(0, 3), st.integers(1, PART)),
+            st.just("restart"),
+        ),
+        max_size=8,
+    ),
+    cut=st.integers(0, 400),
+)
+def test_however_a_record_is_cut_it_claims_nothing_that_was_not_there(
+    steps: list[object], cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What a prefix of the file says was true when that prefix was the whole file."""
+    folder = tmp_path_factory.mktemp("cut")
+    parts = opened(folder)
+    after: list[tuple[int, set[int], dict[int, int]]] = [(os.path.getsize(record(folder)), set(), {})]
+    done, begun = set[int](), dict[int, int]()
+    for step in steps:
+        if isinstance(step, int):
+            parts.mark(step)
+            done.add(step)
+        elif isinstance(step, tuple):
+            parts.note(*step)
+            begun[step[0]] = step[1]
+        else:
+            parts.restart()
+            done, begun, after = set(), {}, after[:1]
+        after.append((os.path.getsize(record(folder)), set(done), dict(begun)))
+    parts.close()
+    data = record(folder).read_bytes()
+    kept = max(0, len(data) - cut)
+    record(folder).write_bytes(data[:kept])
+    expected = next(((d, b) for size, d, b in reversed(after) if size <= kept), (set(), {}))
+    found = PartRecord(str(record(folder)))
+    assert (found.done, found.begun) == expected
+
+
+def test_what_is_kept_of_an_object_in_one_piece_never_speaks_of_other_bytes(tmp_path: Path) -> None:
+    small = ObjectInfo("k", 1000, etag='"v1"')
+    old = opened(tmp_path, ObjectInfo("k", 1000, etag='"v0"'))
+    os.pwrite(old.fd, b"old" * 300, 0)
+    old.note(0, 900)
+    old.close()
+    (tmp_path / "temporary").write_bytes(b"new" * 200)
+    assert Partial.keep(str(tmp_path), "k", "s3://b/", small, str(tmp_path / "temporary"), 600)
+    again = opened(tmp_path, small)
+    assert again.begun == {0: 600}
+    assert os.pread(again.fd, 600, 0) == b"new" * 200
+    again.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_object_that_nothing_tells_apart_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "temporary").write_bytes(b"x" * 500)
+    unknown = ObjectInfo("k", 1000)
+    assert not Partial.keep(str(tmp_path), "k", "s3://b/", unknown, str(tmp_path / "temporary"), 500)
+    assert [p.name for p in tmp_path.iterdir()] == ["temporary"]

@@ -1,0 +1,95 @@
+"""How many threads work: bounded as told, else found by trying."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nbdata.engine.runner import Planning
+from nbdata.transfer import pool
+from nbdata.transfer.pool import FIRST, MOST, run_units
+
+
+class Work:
+    """Units that take their time, and how many of them were at work at once."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self.now = self.most = self.done = 0
+        self.over = False
+
+    def units(self, count: int) -> Iterator[Callable[[], None]]:
+        for _ in range(count):
+            if self.over:
+                return
+            yield self._unit
+
+    def _unit(self) -> None:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(self._seconds())
+        with self._lock:
+            self.now -= 1
+            self.done += 1
+
+
+def test_a_number_that_was_asked_for_is_kept() -> None:
+    work = Work(lambda: 0.01)
+    run_units(Planning(), work.units(300), workers=3)
+    assert (work.most, work.done) == (3, 300)
+
+
+def test_requests_that_only_wait_are_made_by_many_threads() -> None:
+    work = Work(lambda: 0.05)
+    run_units(Planning(), work.units(2000))
+    assert work.done == 2000
+    assert work.most == MOST
+
+
+def test_threads_that_are_of_no_use_are_let_go() -> None:
+    turn = threading.Lock()
+    work, most = Work(lambda: 0.0), list[int]()
+
+    def alone() -> None:
+        with turn:  # a store that does one thing after the other, however many ask
+            work._unit()
+            time.sleep(0.004)
+            if work.done > 400:
+                most.append(sum(thread.name == "mover" for thread in threading.enumerate()))
+
+    run_units(Planning(), (alone for _ in range(700)))
+    assert max(most) <= FIRST
+
+
+def test_a_store_that_pushes_back_is_given_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_LOOK", 0.05)
+    control = Planning()
+    work = Work(lambda: 0.02)
+    working: list[int] = []
+
+    def refused() -> None:
+        work._unit()
+        control.pushed_back()
+        working.append(work.now)
+
+    run_units(control, (refused for _ in range(600)))
+    assert max(working[-20:]) <= 4
+
+
+def test_the_first_error_ends_all_and_is_raised() -> None:
+    work = Work(lambda: 0.01)
+
+    def units() -> Iterator[Callable[[], None]]:
+        yield from work.units(40)
+        yield lambda: 1 / 0  # type: ignore[return-value]
+        yield from work.units(10_000)
+
+    with pytest.raises(ZeroDivisionError):
+        run_units(Planning(), units())
+    assert work.done < 200
+    assert not [thread for thread in threading.enumerate() if thread.name == "mover"]

@@ -1,0 +1,58 @@
+"""``--max-rate``: no more bytes a second than allowed, by however many threads; a stop does not wait for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.engine.runner import Planning
+from nbdata.errors import Cancelled
+from nbdata.transfer.pool import run_units
+
+Put = Callable[[dict[str, bytes]], str]
+
+
+@pytest.mark.parametrize("workers", [1, 16])
+def test_bytes_of_all_threads_keep_to_one_rate(workers: int) -> None:
+    control = Planning()
+    control.limit(1_000_000)
+
+    def unit() -> None:
+        control.advance(bytes=20_000)
+        control.checkpoint()
+
+    began = time.monotonic()
+    run_units(control, [unit] * 50, workers=workers)
+    assert 0.95 <= time.monotonic() - began < 3
+
+
+def test_a_stop_is_heard_by_who_waits_for_its_turn() -> None:
+    control = Planning()
+    control.enter("PLANNING")
+    control.limit(1000)
+    control.advance(bytes=1_000_000)
+    threading.Timer(0.2, control.cancel).start()
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        control.checkpoint()
+    assert time.monotonic() - began < 5
+
+
+def test_pull_and_push_move_no_faster_than_they_may(put: Put, bucket: str, tmp_path: Path) -> None:
+    url = put({f"d/{n}": os.urandom(500_000) for n in range(8)}) + "d/"
+    pulled = nbdata.pull(url, tmp_path / "out", max_rate="2MB", quiet=True)
+    pushed = nbdata.push(tmp_path / "out", f"s3://{bucket}/back/", max_rate="2MB", quiet=True)
+    assert 1.7 < pulled.seconds < 10
+    assert 1.7 < pushed.seconds < 10
+    assert pulled.bytes == pushed.bytes == 4_000_000
+
+
+def test_a_rate_that_is_a_slip_is_refused() -> None:
+    with pytest.raises(nbdata.BadOption, match="at least 1000 bytes a second"):
+        nbdata.Pull("s3://bucket/x", "x", max_rate=5)

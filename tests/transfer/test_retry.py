@@ -1,0 +1,76 @@
+"""Trying again: what is worth it, how often, and no more than a job may in all."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbdata.engine.runner import Planning
+from nbdata.errors import NotFound, StoreUnavailable
+from nbdata.transfer import retry
+from nbdata.transfer.retry import TRIES, TRIES_UNREACHED, retrying
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No delays."""
+    monkeypatch.setattr(retry, "_FIRST", 0.0)
+
+
+class Failing:
+    """Fails so many times, then works."""
+
+    def __init__(self, times: int, **details: object) -> None:
+        self._left, self._details, self.calls = times, {"retry": True, **details}, 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self._left:
+            self._left -= 1
+            raise StoreUnavailable("broken", details=self._details)
+        return "done"
+
+
+def test_what_is_worth_it_is_tried_again_and_counted() -> None:
+    control, attempt = Planning(), Failing(TRIES - 1)
+    assert retrying(control, attempt) == "done"
+    assert control.pulse().retries == TRIES - 1
+
+
+@pytest.mark.parametrize(
+    ("details", "calls"), [({}, TRIES), ({"unreached": True}, TRIES_UNREACHED), ({"retry": False}, 1)]
+)
+def test_tries_have_a_bound(details: dict[str, object], calls: int) -> None:
+    attempt = Failing(100, **details)
+    with pytest.raises(StoreUnavailable):
+        retrying(Planning(), attempt)
+    assert attempt.calls == calls
+
+
+def test_what_another_try_cannot_change_is_not_tried_again() -> None:
+    def attempt() -> None:
+        raise NotFound("no such object")
+
+    control = Planning()
+    with pytest.raises(NotFound):
+        retrying(control, attempt)
+    assert control.pulse().retries == 0
+
+
+def test_a_job_has_a_bound_of_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "BUDGET", 10)
+    control = Planning()
+    for _ in range(3):
+        assert retrying(control, Failing(3)) == "done"
+    with pytest.raises(StoreUnavailable):
+        retrying(control, Failing(3))
+    assert control.pulse().retries == 10
+    control.advance(files=5)
+    assert retrying(control, Failing(3)) == "done", "who gets on may go on"
+
+
+@pytest.mark.parametrize("details", [{"status": 503}, {"status": 429}, {"silent": True}])
+def test_a_store_that_has_too_much_to_do_is_told_apart(details: dict[str, object]) -> None:
+    control = Planning()
+    retrying(control, Failing(2, **details))
+    retrying(control, Failing(2, status=500))
+    assert control.pulse().pushed_back == 2
