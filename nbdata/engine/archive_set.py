@@ -50,9 +50,9 @@ def find_archive(run: Run, op: UntarVolumes) -> ArchiveSet:
     if volumes is None:
         return look_at(run, op, find_volumes(run, op.source))
     found = look_at(run, op, volumes)
-    needed = found.checkpoint.restart.compressed if found.checkpoint is not None else 0
+    passed = found.checkpoint.restart.compressed if found.checkpoint is not None else -1
     ends = volumes.ends()
-    missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > needed]
+    missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
     if missing and not found.complete:
         if found.checkpoint is None:
             find_volumes(run, op.source)  # says what is missing, where that shows

@@ -239,7 +239,7 @@ class Checkpoints:
     overwrite : str
         The option.
     stripped : list of str
-        Names that were left out so far.
+        Names that were left out so far; a volume that may hold one of them is not deleted.
     """
 
     def __init__(
@@ -249,7 +249,6 @@ class Checkpoints:
         self._written, self._extraction, self._stream = written, extraction, stream
         self._outcome, self._deletion = outcome, deletion
         self._overwrite, self._stripped = overwrite, stripped
-        extraction.careful = deletion is not None
         if deletion is not None:
             extraction.room_from(self._make_room)
         self._last, self._at = stream.began, stream.place.offset
@@ -291,7 +290,7 @@ class Checkpoints:
             place, restart, self._stream.format, fingerprint, self._overwrite, list(self._stripped), digest
         ).record(written)
         self._extraction.behind = place.offset
-        if self._deletion is not None:
+        if self._deletion is not None and not self._stripped:
             self._deletion.up_to(restart.compressed)
         now = time.monotonic()
         self._not_before = now + (now - began) * (_SHARE - 1)

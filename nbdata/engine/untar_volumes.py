@@ -126,10 +126,11 @@ def _extract(
                 volume=stream.volume,
             )
         )  # fmt: skip
+        extraction.careful = deletion is not None or bool(found.volumes.recorded)
         if checkpoint is not None:
             again_to = checkpoint.place.offset
             _go_on(run, found, extraction, outcome)
-            if deletion is not None:
+            if deletion is not None and not stripped:
                 deletion.up_to(checkpoint.restart.compressed)
         else:
             written.start_again()

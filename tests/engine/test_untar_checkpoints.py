@@ -463,6 +463,21 @@ def test_what_is_lost_with_deleted_volumes_is_told_and_the_rest_is_done(
     assert list(volumes.iterdir()) == []
 
 
+def test_a_volume_with_a_file_that_was_left_out_stays(tmp_path: Path) -> None:
+    top: Entry = ("top", "file", b"nothing is left of its name")
+    made = [one for one in entries() if one[1] == "file"]
+    for name, content in (("first", [top, *made]), ("last", [*made, top])):
+        volumes, out = cut(packed(content)[0], tmp_path / name), tmp_path / f"out of {name}"
+        count = len(list(volumes.iterdir()))
+        interrupted(volumes, out, 40, delete_volumes=True, strip_components=1)
+        report = untar(volumes, out, delete_volumes=True, strip_components=1)
+        left = len(list(volumes.iterdir()))
+        assert left == count if name == "first" else 0 < left < count / 2
+        assert any("left out: top" in note for note in report.notes)
+        assert any("not all volumes were deleted" in note for note in report.notes)
+        assert report.counts["unchanged"] + report.counts["extracted"] == COUNT
+
+
 def test_a_volume_that_somebody_else_removed_is_missing(tmp_path: Path) -> None:
     volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
     interrupted(volumes, out, 30, delete_volumes=True)
