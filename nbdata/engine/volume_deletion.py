@@ -16,7 +16,7 @@ from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import find, head_of
 from nbdata.engine.volumes import StoredVolume, VolumeList, siblings
 from nbdata.engine.written import Written, own_data, own_record
-from nbdata.errors import NotFound
+from nbdata.errors import Cancelled, NbdataError, NotFound
 from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.stores.base import ObjectInfo, Store
@@ -126,12 +126,22 @@ class Deletion:
     def __init__(self, run: Run, volumes: VolumeList, written: Written, outcome: Outcome) -> None:
         self._run, self._volumes, self._written, self._outcome = run, volumes, written, outcome
         self._next = self.count = 0
+        self._refused = False
         self._durable = False  # what was recorded when this began, and the set
 
     def up_to(self, offset: int) -> None:
-        """Delete the volumes that end at this offset or before: a durable record says that they may go."""
-        while self._next < len(self._volumes.volumes) and self._volumes.ends()[self._next] <= offset:
-            self._delete_next()
+        """Delete the volumes that end at this offset or before: a durable record says that they may go.
+
+        If the store refuses, that waits until `rest`: the archive is unpacked all the same.
+        """
+        ends = self._volumes.ends()
+        try:
+            while self._next < len(ends) and ends[self._next] <= offset and not self._refused:
+                self._delete_next()
+        except Cancelled:
+            raise
+        except NbdataError:
+            self._refused = True
 
     def rest(self) -> None:
         """Delete all that is left; it is recorded durably that all is complete."""

@@ -463,6 +463,20 @@ def test_what_is_lost_with_deleted_volumes_is_told_and_the_rest_is_done(
     assert list(volumes.iterdir()) == []
 
 
+def test_a_store_that_refuses_to_delete_is_told_when_all_is_unpacked(
+    tmp_path: Path, expected: dict[str, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(volume: StoredVolume) -> bool:
+        raise nbdata.AccessDenied("the store refuses", path=volume.name)
+
+    monkeypatch.setattr(StoredVolume, "delete", refuse)
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    with pytest.raises(nbdata.AccessDenied, match="refuses"):
+        untar(volumes, out, delete_volumes=True)
+    assert look(out) == expected
+    assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
+
+
 def test_a_volume_with_a_file_that_was_left_out_stays(tmp_path: Path) -> None:
     top: Entry = ("top", "file", b"nothing is left of its name")
     made = [one for one in entries() if one[1] == "file"]
