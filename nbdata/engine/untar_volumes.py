@@ -117,39 +117,37 @@ def _extract(
         stripped[:] = [*stripped[:3], name]
 
     again_to = 0
-    with contextlib.ExitStack() as stack:
-        stack.callback(written.index.close)
+    with contextlib.closing(written.index):
         stream = _stream(run, op, found, left_out)
-        extraction = stack.enter_context(
-            Extraction(
-                run, root_of(op.target), written, outcome, overwrite=op.overwrite, reserved=planned.needed,
-                volume=stream.volume,
-            )
+        extraction = Extraction(
+            run, root_of(op.target), written, outcome, overwrite=op.overwrite, reserved=planned.needed,
+            volume=stream.volume,
         )  # fmt: skip
         extraction.careful = deletion is not None or bool(found.volumes.recorded)
-        if checkpoint is not None:
-            again_to = checkpoint.place.offset
-            _go_on(run, found, extraction, outcome)
-            if deletion is not None and not stripped:
-                deletion.up_to(checkpoint.restart.compressed)
-        else:
-            written.start_again()
-            if planned.present:  # it looked as if it could go on, until files were read
-                run.control.expect_more(files=0, bytes=planned.present)
-        with stream:
-            checkpoints = Checkpoints(
-                written, extraction, stream, outcome,
-                deletion=deletion, overwrite=op.overwrite, stripped=stripped,
-            )  # fmt: skip
-            for member in stream.members:
-                run.control.checkpoint()
-                if not extraction.take(member):
-                    again_to = stream.place.offset
-                checkpoints.passed()
-        run.control.checkpoint()  # a cancel may look like the end
-        extraction.finish()
+        with extraction:
+            if checkpoint is not None:
+                again_to = checkpoint.place.offset
+                _go_on(run, found, extraction, outcome)
+                if deletion is not None and not stripped:
+                    deletion.up_to(checkpoint.restart.compressed)
+            else:
+                written.start_again()
+                if planned.present:  # it looked as if it could go on, until files were read
+                    run.control.expect_more(files=0, bytes=planned.present)
+            with stream:
+                checkpoints = Checkpoints(
+                    written, extraction, stream, outcome,
+                    deletion=deletion, overwrite=op.overwrite, stripped=stripped,
+                )  # fmt: skip
+                for member in stream.members:
+                    run.control.checkpoint()
+                    if not extraction.take(member):
+                        again_to = stream.place.offset
+                    checkpoints.passed()
+            run.control.checkpoint()  # a cancel may look like the end
+            extraction.finish()
         done = not any(outcome.counts.get(name) for name in (*BAD, "skip"))
-        if done:
+        if done:  # and nothing of ours is left in the target, where no later run would look
             written.complete()
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(outcome, details, stream, again_to)
