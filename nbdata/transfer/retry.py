@@ -85,12 +85,11 @@ def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]
     while True:
         try:
             for info in store.list(prefix, after=after):
-                if not info.key.startswith(
-                    prefix
-                ):  # its name below the prefix would be that of something else
+                # Its name below the prefix would be cut off anywhere.
+                if not info.key.startswith(prefix):
                     raise BadOption(
                         f"the store lists {info.key!r} when it is asked for {prefix!r}",
-                        remedy="It takes several slashes for one, or none at the start: write the place as it lists it",
+                        remedy="Write the place as it lists it: it may take two slashes for one",
                     )
                 yield info
                 after = info.key
