@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import iso_time
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill, worth_retrying
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Response
 from nbdata.stores.object_store import ObjectStore
@@ -120,7 +120,9 @@ class S3Store(ObjectStore):
         try:
             size, parts = self._part(info.key, 1)
             last, _ = self._part(info.key, parts) if parts > 1 else (size, 1)
-        except Exception:
+        except (NbdataError, KeyError, ValueError) as error:
+            if worth_retrying(error):
+                raise
             return None  # a courtesy of the store; without it part sizes are guessed
         # Parts may differ in size; then no single size makes the ETag, and a mismatch would mean nothing.
         return size if size > 0 and size * (parts - 1) + last == info.size else None
