@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -136,7 +137,10 @@ def _lstat(path: str) -> os.stat_result | None:
 
 
 def _in_parts(store: Store, info: ObjectInfo) -> bool:
-    return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
+    # Of versions that nothing tells apart the parts may not fit together.
+    return (
+        store.ranges and info.size >= BIG and part_size_for(info.size) < info.size and bool(validator(info))
+    )
 
 
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
@@ -173,7 +177,9 @@ class _Pulling:
         self.verified: dict[str, bool] = {}
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
+        self.lock = threading.Lock()
         self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
+        self.unguarded = 0
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
 
     def run_all(self) -> Report:
@@ -181,7 +187,7 @@ class _Pulling:
             with Landing(
                 self.root, self.run.control, umask=self.run.context.umask, landed=self._landed
             ) as self.landing:
-                self.index.open(self.landing.identity)
+                self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
                 run_units(self.run.control, self._units(), workers=self.op.concurrency)
                 self.landing.flush()
@@ -191,11 +197,17 @@ class _Pulling:
             for parts in self.unfinished.values():
                 parts.close()
             self.index.close()
+        if self.unguarded:
+            self.outcome.notes.append(
+                f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
+                "change would not show"
+            )
         unverified = sum(not good for good in self.verified.values())
         if unverified and self.op.verify != "none":
             self.outcome.notes.append(
                 f"{unverified:,} could not be verified: the store vouches for no checksum of them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
@@ -300,6 +312,7 @@ class _Pulling:
                 self.landing.file_mode,
                 layout=judge.layout if judge is not None else None,
                 ours=self.landing.check,
+                marked=partial(self._part_landed, row.path),
             )
         except NbdataError as error:
             self.outcome.fail(row.path, error)
@@ -323,6 +336,7 @@ class _Pulling:
                 parts.discard()
                 self.run.control.advance(present=-fetch.present)
                 row.detail.pop("present", None)
+                self._part_landed(row.path, self.claimed[row.path] - row.detail["needed"])
                 self._small(row, info)
                 return
             parts.close()
@@ -347,6 +361,14 @@ class _Pulling:
 
     # -- afterwards ---------------------------------------------------------------------------
 
+    def _part_landed(self, path: str, size: int) -> None:
+        """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
+        with self.lock:
+            size = min(size, self.claimed[path])
+            self.claimed[path] -= size
+        if self.run.reservation is not None:
+            self.run.reservation.landed(size)
+
     def _landed(self, batch: list[Landed]) -> None:
         """From the committing thread: these are durable under their final names."""
         records: dict[str, Record | None] = {}
@@ -365,6 +387,7 @@ class _Pulling:
                 file.path, "fetched", file.size, moved=True, verified=self.verified.get(file.path, False)
             )
             self.outcome.present += self.present.pop(file.path, 0)
+            self.unguarded += not file.tag
             self.run.control.advance(files=1)
             if self.run.reservation is not None:
                 self.run.reservation.landed(self.claimed.pop(file.path, 0), 1)

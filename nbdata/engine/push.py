@@ -166,7 +166,7 @@ class _Pushing:
         self.uploads = BegunUploads(run, self.op.target, keep=True)
 
     def run_all(self) -> Report:
-        self.index.open(self.identity)
+        self.index.open(self.identity, needed=False)
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.op.delete:
@@ -179,6 +179,7 @@ class _Pushing:
             self.outcome.notes.append(
                 f"{self.unverified:,} could not be verified: the store answered no checksum for them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:

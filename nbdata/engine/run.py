@@ -48,6 +48,8 @@ class Run:
         Objects of this process: ``fs``.
     only_plan : bool
         Whether the plan is all that is asked for.
+    moving : bool
+        Whether it has begun to do what was planned.
     """
 
     operation: Operation
@@ -58,6 +60,7 @@ class Run:
     reservation: Reservation | None = None
     leases: Leases | None = None
     only_plan: bool = False
+    moving: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
 

@@ -31,6 +31,7 @@ from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
@@ -173,7 +174,7 @@ class Streaming:
         except OSError as error:
             raise disk_error(error, folder) from error
         for entry in group.entries:
-            if self.store.ranges and entry.info.size >= BIG:
+            if self.store.ranges and entry.info.size >= BIG and validator(entry.info):
                 yield from self._big(filling, entry, f"{folder}/{entry.path}")
             else:
                 yield partial(self._small, filling, entry, f"{folder}/{entry.path}")

@@ -20,7 +20,16 @@ from nbdata.errors import (
 )
 from nbdata.stores.base import ObjectInfo, Source, Store, fill
 
-__all__ = ["MAY_HOLD", "PARTIAL", "LocalStore", "Noticed", "disk_error", "special_kind", "stat_tag"]
+__all__ = [
+    "MAY_HOLD",
+    "PARTIAL",
+    "LocalStore",
+    "Noticed",
+    "disk_error",
+    "is_full",
+    "special_kind",
+    "stat_tag",
+]
 
 #: Is told of what a listing comes by that is no file: its key, its kind (`special_kind`, "link to a folder",
 #: "broken link", "loop of links", "empty folder" or "unreadable"), and the error if it could not be looked at.
@@ -37,6 +46,11 @@ def stat_tag(found: os.stat_result) -> str:
     return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or this user's share of it, has no room for more."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def disk_error(error: OSError, path: str) -> NbdataError:
     """The error of the interface for an error of the local disk."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -44,7 +58,7 @@ def disk_error(error: OSError, path: str) -> NbdataError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         reason = "the file system is read-only" if error.errno == errno.EROFS else "the disk refuses"
         return AccessDenied(reason, path=path, remedy="Choose another folder, or mend its permissions")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return NotEnoughSpace(
             "the disk became full" if error.errno == errno.ENOSPC else "the disk quota is used up",
             path=path,

@@ -19,11 +19,11 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nbdata.paths import is_inside, is_url
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, is_full
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -85,6 +85,8 @@ class Index:
         self._good = 0  # bytes up to which the file is sound
         self._fd = -1
         self._lock = threading.Lock()
+        self._needed = True
+        self.problem = ""  # why nothing is recorded any more
         self._load()
 
     def _load(self) -> None:
@@ -117,22 +119,51 @@ class Index:
         """All recorded relative paths."""
         return [path for path, record in self._records.items() if record is not None]
 
-    def open(self, identity: tuple[int, int]) -> None:
-        """Begin to write, once the target folder exists."""
+    def open(self, identity: tuple[int, int], *, needed: bool = True) -> None:
+        """Begin to write, once the target folder exists.
+
+        Where records are not `needed`, a full disk of theirs only ends the recording: see `problem`.
+        """
         if self._fd >= 0:
             return
+        self._needed = needed
         if self._identity != identity:
             self._identity, self._records, self._lines, self._good = identity, {}, 0, 0
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        if self._lines > 1000 and self._lines > 3 * len(self._records):
-            self._compact()
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._fd, self._good)
-        os.lseek(self._fd, 0, os.SEEK_END)
-        if not self._good:
-            header = _format(self._header(*identity))
-            _write(self._fd, header)
-            self._good = len(header)
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            if self._lines > 1000 and self._lines > 3 * len(self._records):
+                self._compact()
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.ftruncate(self._fd, self._good)
+            os.lseek(self._fd, 0, os.SEEK_END)
+            if not self._good:
+                header = _format(self._header(*identity))
+                _write(self._fd, header)
+                self._good = len(header)
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        """Record no more, where the work can do without; what was recorded stays as it is.
+
+        A record that is missing costs a comparison the next time.
+        """
+        told = disk_error(error, self.path)
+        if self._needed or not is_full(error):
+            raise told from error
+        self.problem = f"not all could be recorded, and what was not is compared the next time: {told}"
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._good)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        """An old record of what has a new one that is lost would be a lie; none of all is only a comparison."""
+        if not self._records.keys().isdisjoint(paths):
+            self._records.clear()
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, 0)
 
     def _header(self, device: int, inode: int) -> list[object]:
         return ["nbdata-index", _VERSION, device, inode, self.target]
@@ -153,10 +184,14 @@ class Index:
         """Append records (None: forget the path); in the file when it returns, on disk after `sync`."""
         data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
         with self._lock:
-            try:
-                _write(self._fd, data)
-            except OSError as error:
-                raise disk_error(error, self.path) from error
+            if not self.problem:
+                try:
+                    _write(self._fd, data)
+                except OSError as error:
+                    self._lose(error)
+            if self.problem:
+                self._forget(records)
+                return
             self._good += len(data)
             self._lines += len(records)
             self._records.update(records)

@@ -84,7 +84,8 @@ class Partial(Parts):
     Its parts are as `part_size_for` says, given the `layout`; or as an earlier run had them.
 
     `restarted` says that an earlier partial was of another version and was thrown away. `ours` is asked before a
-    part is recorded, and raises if another machine works here now.
+    part is recorded, and raises if another machine works here now; `marked` is told how many bytes a recorded part
+    brought to the disk.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Partial(Parts):
         *,
         layout: int | None = None,
         ours: Callable[[], None] = lambda: None,
+        marked: Callable[[int], None] = lambda _size: None,
     ) -> None:
         self.data, self._record = names(staging, path)
         found = PartRecord(self._record)
@@ -104,7 +106,7 @@ class Partial(Parts):
         usable = known is not None and os.path.exists(self.data)
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         header = header_of(path, source, info, self.part_size)
-        self._ours = ours
+        self._ours, self._marked = ours, marked
         self.restarted = found.header is not None and known is None
         if usable:
             self.done, self.begun = found.done, found.begun
@@ -136,6 +138,8 @@ class Partial(Parts):
                 self.done.add(number)
         except OSError as error:
             raise disk_error(error, self.data) from error
+        start, end = self.span(number)
+        self._marked(end - start - self.begun.get(number, 0))
 
     def note(self, number: int, count: int) -> None:
         """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note."""

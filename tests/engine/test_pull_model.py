@@ -28,8 +28,8 @@ import nbdata
 
 Put = Callable[[dict[str, bytes]], str]
 
-NAMES = st.sampled_from(["a", "b", "d/c", "d/e/f"])
-CONTENTS = st.sampled_from([b"", b"1", b"2", b"two", b"two and more", b"other and so"])
+NAMES = st.sampled_from(["a", "d/b"])
+CONTENTS = st.sampled_from([b"1", b"2", b"two"])
 
 
 class Pulling(RuleBasedStateMachine):
@@ -144,6 +144,10 @@ def test_every_file_is_what_the_model_says(put: Put, bucket: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=checks
+            max_examples=30,
+            stateful_step_count=20,
+            derandomize=True,
+            deadline=None,
+            suppress_health_check=checks,
         ),
     )
