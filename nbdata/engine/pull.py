@@ -367,7 +367,7 @@ class _Pulling:
         return self.promised(info) if self.promised is not None else self._judge(info).check()
 
     def _judge(self, info: ObjectInfo) -> Judge:
-        return retrying(self.run.control, lambda: Judge(self.store, info, self.op.verify))
+        return Judge(self.run.control, self.store, info, self.op.verify)
 
     # -- afterwards ---------------------------------------------------------------------------
 

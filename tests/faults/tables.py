@@ -114,7 +114,14 @@ def kill_tables(killed: Sequence[Killed]) -> str:
 
 
 def page(
-    results: Sequence[Result], killed: Sequence[Killed], *, seed: int, commit: str, date: str, machine: str
+    results: Sequence[Result],
+    killed: Sequence[Killed],
+    *,
+    seed: int,
+    agent: str,
+    commit: str,
+    date: str,
+    machine: str,
 ) -> str:
     """All of ``docs/reliability.md``."""
     return f"""# What nbdata does when the line breaks
@@ -137,7 +144,8 @@ way, *stall* silence for ever on an open connection (nbdata was told to give up 
 Retry-After or 429, *drop* a connection that is closed in place of an answer, *swallow* one that is closed when the
 store has done what was asked, *replace* an object that is overwritten between two of its parts, which a pull must not
 mix. A tenth of the small objects are such that the store vouches for no checksum of them, as with keys of KMS: a byte
-that is flipped there can be noticed by nobody.
+that is flipped there can be noticed by nobody. An upload is left unfinished where the answer to its beginning was
+lost: nobody but the store knows its name. Afterwards the agent had {agent}.
 
 ## Kills
 
