@@ -69,7 +69,10 @@ class Extraction:
         self._run, self._root, self._written, self._outcome = run, root, written, outcome
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
-        self._landing = Landing(root, run.control, umask=run.context.umask, landed=self._landed)
+        self._landing = Landing(
+            root, run.control, umask=run.context.umask, landed=self._landed,
+            landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
+        )  # fmt: skip
         self._umask = run.context.umask
         self._real_root = ""
         self._staging: dict[str, str] = {}  # parent -> folder for temporaries

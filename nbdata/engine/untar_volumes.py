@@ -17,10 +17,12 @@ from nbdata.engine.run import BAD, Outcome, Run
 from nbdata.engine.volumes import VolumeList, find_volumes, rows_of, volumes_of
 from nbdata.engine.written import Written
 from nbdata.errors import BadOption, MissingVolume, NotFound
+from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of, round_up
 from nbdata.transfer.index import Index
+from nbdata.transfer.landing import Landing
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["perform", "plan"]
@@ -155,12 +157,21 @@ def perform(run: Run, planned: Plan) -> Report:
         for path, record in written.records():
             if not path.endswith("/"):
                 outcome.add(path, "unchanged", record.size)
+        _tidy(run, op)
     else:
         written = _written(run, op, volumes)
         whole = _extract(run, op, volumes, outcome, written, planned, details)
     if op.delete_volumes and volumes.volumes:
         _delete(run, op, volumes, outcome, whole)
     return outcome.report(**details)
+
+
+def _tidy(run: Run, op: UntarVolumes) -> None:
+    """Take away what a run has left in the target whose machine was lost when all was done."""
+    root = _root(op.target or "")
+    if os.path.isdir(os.path.join(root, OWN_FOLDER)):
+        with Landing(root, run.control, umask=run.context.umask, landed=lambda _: None):
+            pass
 
 
 def _extract(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nbdata.errors import AccessDenied, NbdataError, NotEnoughSpace, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Store, fill
 
-__all__ = ["PARTIAL", "LocalStore", "disk_error", "stat_tag"]
+__all__ = ["PARTIAL", "LocalStore", "disk_error", "make_folders", "stat_tag", "sync_folder"]
 
 #: How the names of files end that are being written by a store; never listed.
 PARTIAL = ".nbdata-partial"
@@ -37,6 +37,27 @@ def disk_error(error: OSError, path: str) -> NbdataError:
             remedy="Make room and run the same line again: it continues; %quota shows the disks",
         )
     return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folders(path: str, mode: int) -> None:
+    """Make a folder and those above it, durably where the disk can do that."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_folders(above, mode)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+    with contextlib.suppress(OSError):
+        sync_folder(above)
 
 
 class LocalStore(Store):

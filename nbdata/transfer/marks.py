@@ -27,7 +27,8 @@ from nbdata.space.ledger import is_alive, this_process
 
 __all__ = ["Mark", "worker_elsewhere"]
 
-_MARK = re.compile("[0-9a-f]{12}0")
+# A mark, and any temporary.
+_NAMES = re.compile("[0-9a-f]{13,24}")
 # Seconds between two touches, and after which a mark of another machine is that of a dead job.
 _BEAT, _DEAD = 10.0, 60.0
 
@@ -103,24 +104,37 @@ def worker_elsewhere(folder: str) -> str | None:
 
 def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) -> str | None:
     living = None
-    for name in filter(_MARK.fullmatch, names):
-        path = os.path.join(folder, name)
+    jobs: dict[str, list[str]] = {}
+    for name in sorted(filter(_NAMES.fullmatch, names), reverse=True):
+        jobs.setdefault(name[:12] + "0", []).append(os.path.join(folder, name))
+    for mark, paths in jobs.items():
+        path = os.path.join(folder, mark)
         if path == own:
             continue
-        with contextlib.suppress(OSError, ValueError):
-            with open(path, encoding="ascii") as file:
-                *where, process = json.load(file)
-            if where == _here():
+        with contextlib.suppress(OSError):
+            where, process = _said(path)
+            if where and where == _here():
                 if is_alive(process):
                     continue
-            elif now - os.stat(path).st_mtime < _DEAD:
-                living = str(where[0])
+            # Where the machine was lost there may be a mark without words, or none.
+            elif now - max(os.lstat(each).st_mtime for each in ([path] if where else paths)) < _DEAD:
+                living = str(where[0]) if where else living
                 continue
             # The mark last, so that a kill amid this leaves it to the next.
-            for each in sorted((n for n in names if n.startswith(name[:-1])), key=lambda n: n == name):
+            for each in paths:
                 if remove:
-                    os.unlink(os.path.join(folder, each))
+                    os.unlink(each)
     return living
+
+
+def _said(path: str) -> tuple[list[object], str]:
+    """Where a mark says that its job runs, and its process; nothing if there are no words in it, or it is not there."""
+    try:
+        with open(path, encoding="ascii") as file:
+            *where, process = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return [], ""
+    return where, process
 
 
 def _here() -> list[object]:
