@@ -17,6 +17,8 @@ What may be left is any of these (`KINDS`, or a seed for a random choice):
     all bytes, but only the names that are sure;
 ``everything``
     as after a kill;
+``all of NAME``
+    one file system as after a kill, and of the others what is sure;
 a seed
     each name as it is sure or as it ever was since, each change of a file kept, lost or kept in part.
 
@@ -40,6 +42,7 @@ from typing import Any, NamedTuple
 __all__ = ["KINDS", "Content", "Disk", "Node", "Tree", "read_log"]
 
 KINDS = ("nothing", "names", "sizes", "bytes", "everything")
+_ALL_OF = "all of "
 _PAGE = 1 << 16
 _Looks = tuple[int, int, int]
 
@@ -352,12 +355,15 @@ class Disk:
         self._unsure.add(folder)
 
     def left(self, kind: str) -> Tree:
-        """What may be left if the machine is lost now; `kind` is one of `KINDS`, or a seed."""
+        """What may be left if the machine is lost now; `kind` is one of `KINDS`, ``all of NAME``, or a seed."""
         tree, source = Tree(), random.Random(kind)
         contents: dict[Node, Content] = {}
         names: dict[Node, dict[str, Node]] = {}
+        favoured = kind.removeprefix(_ALL_OF) if kind.startswith(_ALL_OF) else ""
+        if favoured:
+            kind = "nothing"
 
-        def names_of(folder: Node) -> dict[str, Node]:
+        def names_of(folder: Node, kind: str = kind) -> dict[str, Node]:
             if folder not in names:
                 names[folder] = folder.names_left(kind, source)
             return names[folder]
@@ -367,13 +373,13 @@ class Disk:
                 if names_of(new).get(new_name) is not node:
                     names_of(old).setdefault(old_name, node)
 
-        def walk(folder: Node, above: str) -> None:
-            for name, node in sorted(names_of(folder).items()):
+        def walk(folder: Node, above: str, kind: str) -> None:
+            for name, node in sorted(names_of(folder, kind).items()):
                 path = above + name
                 tree.nodes[path] = node
                 if node.kind == "folder":
                     tree.folders.add(path)
-                    walk(node, path + "/")
+                    walk(node, path + "/", "everything" if path == favoured else kind)
                 elif node.kind == "link":
                     tree.links[path] = node.target
                 else:
@@ -381,7 +387,7 @@ class Disk:
                         contents[node] = node.left(kind, source)
                     tree.files[path] = contents[node]
 
-        walk(self.root, "")
+        walk(self.root, "", kind)
         return tree
 
 

@@ -8,6 +8,7 @@ Of every state that `disk` knows, at every entry of a recording:
   stands under its final name;
 * an upload of which a part was sent is remembered, so that ``cleanup`` finds it;
 * what is deleted at the source is safe at the target;
+* what was deleted in the target is gone, or the index still knows of it, so that it can be deleted again;
 * after the end all is there, and the index vouches for it.
 
 Of some states the tree is made on the disk, under the same names, and the same line is said again: it must go well, all
@@ -44,7 +45,7 @@ __all__ = ["Case", "Loss", "crc_lines", "tree_of"]
 _PROGRAM = Path(__file__).with_name("recording.py")
 _OWN = ".nbdata"
 # What changes names or what is sure, and how rarely one looks after anything else, if not at every moment.
-_TURNS, _SOME = ("sync", "syncfs", "rename", "unlink", "moment"), 10
+_TURNS, _SOME = ("sync", "syncfs", "rename", "unlink", "rmdir", "moment"), 10
 # Seconds that the machine was away.
 _AWAY = 300
 
@@ -71,8 +72,6 @@ class Case:
         Symbolic links of the target.
     whole : bool
         Whether all of `right` is there in the end.
-    holds : callable
-        More that must hold of what is left.
     reset : callable
         Brings the other side to what it was, given the keys of objects that were being made there or were made, and
         whether something was deleted there.
@@ -89,7 +88,6 @@ class Case:
     gone: Mapping[str, bytes] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     whole: bool = True
-    holds: Callable[[Tree], list[str]] = lambda _: []
     reset: Callable[[set[str], bool], None] = lambda made, deleted: None
     ended: Callable[[], list[str]] = list
 
@@ -171,7 +169,7 @@ class Loss:
             if what[0] == "moment":
                 self._deleting = self._deleting or what[1] == "deleting"
                 {"sent": self._uploads, "making": self._made}.get(what[1], set()).update(what[2])
-            kinds = [*KINDS, *(f"seed {number} {n}" for n in range(seeds))]
+            kinds = [*KINDS, "all of state", "all of data", *(f"seed {number} {n}" for n in range(seeds))]
             if number in chosen:
                 kind = source.choice(kinds)
                 waiting.append((f"{kind}, {number}", self._disk.left(kind), {*self._made}, self._deleting))
@@ -193,7 +191,7 @@ class Loss:
         self.states += 1
         known = len(self._known)
         found = self._wrong(self._disk.left(kind), end=end)
-        while kind not in KINDS and len(self._known) > known:
+        while kind.startswith("seed") and len(self._known) > known:
             self._known.popitem()  # of bytes that are in this state alone
         return found
 
@@ -212,7 +210,7 @@ class Loss:
         case = self._case
         target = tree.below(case.target) if case.target else Tree()
         found = [*self._names(target), *self._index(tree, target, end=end), *self._parts(target)]
-        found += [*self._remembered(tree), *case.holds(tree)]
+        found += self._remembered(tree)
         if case.whole and (end or self._deleting):
             found += [f"{path} is not there" for path in self._right if path not in target.files]
             found += [f"{path} is what was before" for path in target.files if self._is_old(path, target)]
@@ -244,7 +242,7 @@ class Loss:
                 yield f"the link {path} leads to {link}"
 
     def _index(self, tree: Tree, target: Tree, *, end: bool) -> Iterator[str]:
-        vouched = set[str]()
+        vouched, known = set[str](), set[str]()
         for path, content in tree.files.items():
             if not (path.startswith("state/index/") and path.endswith(".log")) or not self._case.target:
                 continue
@@ -252,6 +250,7 @@ class Loss:
             for name, record in _records(lines[1:]).items():
                 if record is None or name.startswith(_OWN):
                     continue
+                known.add(name)
                 if name.endswith("/"):
                     if name[:-1] not in target.folders:
                         yield f"the index vouches for the folder {name}, which is not there"
@@ -265,6 +264,8 @@ class Loss:
                     )
                     if not self._same(target.files[name], right):
                         yield f"the index vouches for {name}, which is wrong"
+        for path in (self._gone.keys() & target.files.keys()) - known:
+            yield f"{path} was deleted and stands there again, and the index knows nothing of it"
         if end and self._case.whole and (left := self._right.keys() - vouched):
             yield f"after the end the index does not vouch for {len(left)} files, such as {min(left)}"
 

@@ -19,8 +19,7 @@ from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.part_records import validator
 from tests.conftest import client_of
-from tests.faults.disk import Tree
-from tests.faults.loss import Case, Loss, crc_lines
+from tests.faults.loss import Case, Loss
 
 __all__ = ["CASES", "lost"]
 
@@ -223,23 +222,12 @@ def cleanup(place: Place) -> Case:
     before = _pull(place, files)
     place.before(before)
 
-    def holds(tree: Tree) -> list[str]:
-        known = set[str]()
-        for path, content in tree.files.items():
-            if path.startswith("state/index/"):
-                for line in crc_lines(bytes(content))[0][1:]:
-                    (known.add if line[1:] else known.discard)(line[0])
-        lost = tree.below("data/out").files.keys() - known
-        return [f"{path} stands there, and cleanup does not know of it" for path in lost]
-
     def ended() -> list[str]:
         left = [path for path in (place.root / "data/out").rglob("*") if path.is_file()]
         return [f"{path} is left" for path in left]
 
     options = {"source": str(place.root / "data/out"), "all": True}
-    case = Case(
-        place.root, "cleanup", options, "data/out", {}, before.tags, whole=False, holds=holds, ended=ended
-    )
+    case = Case(place.root, "cleanup", options, "data/out", {}, before.tags, whole=False, ended=ended)
     case.gone = files
     return case
 
