@@ -112,7 +112,7 @@ class Landing:
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
         self._made: set[str] = set()
         self._unsynced: set[str] = set()  # folders with a new folder in them
-        self._lock = threading.Lock()
+        self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
         self._ready: queue.Queue[Landed | None] = queue.Queue(_WAITING)
         self._broken: BaseException | None = None
@@ -164,8 +164,7 @@ class Landing:
             at = os.path.dirname(at)
         for folder in reversed(missing):
             try:
-                os.mkdir(folder)
-                self._unsynced.add(os.path.dirname(folder))
+                self._make(folder, 0o777)
                 os.chmod(folder, self._folder_mode)
             except FileExistsError as error:
                 if not os.path.isdir(folder):
@@ -190,8 +189,7 @@ class Landing:
         False if that happened just now, or if another machine works there: then after a while.
         """
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
-            self._unsynced.add(os.path.dirname(folder))
+            self._make(folder, 0o700)
         try:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
                 raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
@@ -237,15 +235,22 @@ class Landing:
                 raise _as_target_error(error, parent) from error
         return final, staging
 
+    def _make(self, folder: str, mode: int) -> None:
+        with self._making:  # or somebody might record a file in it before it is known as new
+            os.mkdir(folder, mode)
+            self._unsynced.add(os.path.dirname(folder))
+
     def sync_folders(self) -> None:
-        """Make the folders durable that were made so far, as far as no batch did it."""
-        while self._unsynced:
-            folder = self._unsynced.pop()
-            try:
-                sync_folder(folder)
-            except OSError as error:
-                self._unsynced.add(folder)
-                raise disk_error(error, folder) from error
+        """Make the folders durable that were made so far."""
+        with self._syncing:  # nobody goes on while another still syncs what he needs
+            with self._making:
+                folders, self._unsynced = self._unsynced, set()
+            for folder in folders:
+                try:
+                    with contextlib.suppress(PermissionError):  # one may write there, and not look
+                        sync_folder(folder)
+                except OSError as error:
+                    raise disk_error(error, folder) from error
 
     def _refuse_outside(self, parent: str, path: str) -> None:
         real = os.path.realpath(parent)

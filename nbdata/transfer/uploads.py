@@ -144,3 +144,5 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path + ".new", path)
+            with contextlib.suppress(OSError):
+                sync_folder(state_dir)
