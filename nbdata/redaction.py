@@ -12,6 +12,7 @@ import base64
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from io import TextIOBase
 from types import TracebackType
 from typing import Any, TextIO
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
@@ -229,7 +230,7 @@ class Hidden(dict[str, Any]):
 class ScrubbedStream:
     """A text stream that lets no secret through; for logs, to which everybody writes."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | TextIOBase) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:

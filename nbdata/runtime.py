@@ -18,6 +18,7 @@ from typing import Protocol
 from nbdata.errors import AccessDenied
 
 __all__ = [
+    "LOG_BYTES",
     "Endpoint",
     "build_id",
     "endpoint",
@@ -29,6 +30,9 @@ __all__ = [
     "runtime_folder",
     "state_folder",
 ]
+
+#: An agent's log is begun anew beyond this many bytes.
+LOG_BYTES = 5 << 20
 
 
 def runtime_folder() -> str:

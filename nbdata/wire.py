@@ -6,8 +6,10 @@ Frames are at most `MAX_FRAME` bytes: rows of plans and reports are paged, never
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
+import time
 from typing import Any
 
 __all__ = ["MAX_FRAME", "PROTOCOL", "FrameError", "receive", "send"]
@@ -17,6 +19,8 @@ MAX_FRAME = 1 << 20
 PROTOCOL = 1
 
 _LENGTH = struct.Struct(">I")
+# Bytes that are asked for at a time.
+_CHUNK = 64 << 10
 
 
 class FrameError(ConnectionError):
@@ -31,33 +35,48 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
     sock.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def receive(sock: socket.socket) -> dict[str, Any] | None:
-    """The next message, or None when the peer closed between two messages."""
-    head = _exactly(sock, _LENGTH.size, may_end=True)
-    if head is None:
+def receive(sock: socket.socket, *, within: float | None = None) -> dict[str, Any] | None:
+    """The next message, or None when the peer closed between two messages.
+
+    Parameters
+    ----------
+    sock : socket
+    within : float, optional
+        Seconds in which a message that has begun must be whole. None: the socket's own time-out holds.
+    """
+    first = _some(sock, 1, None)
+    if not first:
         return None
-    (length,) = _LENGTH.unpack(head)
+    end = None if within is None else time.monotonic() + within
+    (length,) = _LENGTH.unpack(first + _exactly(sock, _LENGTH.size - 1, end))
     if length > MAX_FRAME:
         raise FrameError(f"peer announced a message of {length} bytes")
-    body = _exactly(sock, length)
-    assert body is not None
+    body = _exactly(sock, length, end)
     try:
         message = json.loads(body.decode("utf-8", "surrogatepass"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FrameError("peer sent something that is not JSON") from error
     if not isinstance(message, dict):
         raise FrameError("peer sent JSON that is no object")
     return message
 
 
-def _exactly(sock: socket.socket, count: int, *, may_end: bool = False) -> bytes | None:
-    data = bytearray(count)
-    view, filled = memoryview(data), 0
-    while filled < count:
-        got = sock.recv_into(view[filled:])
+def _exactly(sock: socket.socket, count: int, end: float | None) -> bytes:
+    """So many bytes; only those that came are held, whatever was announced."""
+    data = bytearray()
+    while len(data) < count:
+        got = _some(sock, min(_CHUNK, count - len(data)), end)
         if not got:
-            if may_end and not filled:
-                return None
             raise FrameError("peer closed in the middle of a message")
-        filled += got
+        data += got
     return bytes(data)
+
+
+def _some(sock: socket.socket, count: int, end: float | None) -> bytes:
+    if end is not None:
+        left = end - time.monotonic()
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        if left <= 0 or not poll.poll(left * 1000):
+            raise FrameError("peer did not finish its message in time")
+    return sock.recv(count)

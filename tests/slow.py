@@ -52,6 +52,7 @@ class SlowProxy:
     def _forward(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(16384):
+                self._see(data, answers)
                 self._wait(len(data), answers)
                 target.sendall(data)
         for sock in (source, target):
@@ -62,6 +63,9 @@ class SlowProxy:
             self._sockets -= {source}
         for sock in (source, *done):
             sock.close()
+
+    def _see(self, data: bytes, answers: bool) -> None:
+        """Told of bytes before they go on."""
 
     def _wait(self, size: int, answers: bool) -> None:
         """Hold bytes back before they go on."""

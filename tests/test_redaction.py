@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import json
 import traceback
 
 import pytest
 
 import nbdata
-from nbdata.errors import NbdataError, WithheldError, cleaned
-from nbdata.redaction import Hidden, is_secret_name, redacted, remember_options, scrub
+from nbdata.engine.task import Task
+from nbdata.errors import NbdataError, WithheldError, cleaned, error_from_dict
+from nbdata.redaction import (
+    Hidden,
+    ScrubbedStream,
+    is_secret_name,
+    redacted,
+    remember,
+    remember_options,
+    scrub,
+)
+from nbdata.report import Report, Snapshot
+
+# What some library may say, with two secrets in it: one that looks like it, one that is known.
+TELLING = "GET http://u:word@host/?sig=0a1b2c failed for kn0wn-elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -105,3 +120,50 @@ def test_a_cause_that_shows_a_secret_is_replaced_and_others_are_kept() -> None:
     text = "".join(shown.format())
     assert "http://host/?sig=…" in text
     assert "word" not in text
+
+
+def shows_none(told: str) -> bool:
+    return (
+        not any(secret in told for secret in ("word@", "0a1b2c", "kn0wn-elsewhere"))
+        and "http://host/" in told
+    )
+
+
+def test_an_error_shows_no_secret_in_any_of_its_parts() -> None:
+    remember("kn0wn-elsewhere")
+    error = NbdataError(
+        TELLING, path=TELLING, expected=TELLING, got=TELLING, remedy=TELLING, details={"a": [TELLING]}
+    )
+    for made in (error, error_from_dict(error.to_dict())):
+        assert shows_none(str(made))
+        assert shows_none(repr(made))
+        assert shows_none(json.dumps(made.to_dict()))
+
+
+def test_the_report_and_the_snapshot_of_a_job_show_no_secret() -> None:
+    def work(task: Task) -> Report:
+        table = {"caption": TELLING, "head": ["a"], "rows": [[TELLING]]}
+        remember("kn0wn-elsewhere")
+        return Report(
+            "pull", state="FAILED", counts={"failed": 1}, failures=[["x", TELLING]], notes=[TELLING],
+            headline=TELLING, details={"a": {"b": TELLING}}, tables=[table],
+        )  # fmt: skip
+
+    task = Task(Snapshot(id="t", verb="pull"))
+    task.enter("PLANNING")
+    task.enter("RUNNING")
+    task.start(work)
+    task.join(10)
+    assert task.report is not None
+    assert shows_none(json.dumps(task.report.to_dict()))
+    assert shows_none(task.report.text())
+    assert shows_none(json.dumps(task.snapshot().to_dict()))
+
+
+def test_a_log_shows_no_secret() -> None:
+    remember("kn0wn-elsewhere")
+    written = io.StringIO()
+    stream = ScrubbedStream(written)
+    assert stream.write(TELLING) == len(TELLING)
+    stream.flush()
+    assert shows_none(written.getvalue())

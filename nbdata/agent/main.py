@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 
+from nbdata.agent.log import Log
 from nbdata.agent.server import Server
 from nbdata.agent.sockets import listen
 from nbdata.engine.runner import load_all
@@ -19,6 +20,8 @@ __all__ = ["main"]
 
 def main(name: str) -> None:
     """Serve on the endpoint of that name until idle or told to stop."""
+    # Whatever is written to the log, also by libraries: it lies on the disk.
+    sys.stderr = sys.stdout = ScrubbedStream(Log(2))
     endpoint = Endpoint(runtime_folder(), name)
     alive = file_lock(endpoint.alive)
     if not alive.acquire(wait=False):
@@ -29,8 +32,6 @@ def main(name: str) -> None:
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")  # the user's model is worth more than a transfer that can go on
-    # Whatever is written to the log, also by libraries: it lies on the disk.
-    sys.stderr = sys.stdout = ScrubbedStream(sys.stderr)
     load_all()
     server = Server(endpoint)
     signal.signal(signal.SIGTERM, lambda *_: server.stop_now())
@@ -43,7 +44,6 @@ def main(name: str) -> None:
     finally:
         server.jobs.close()
         say(f"agent {os.getpid()} ends")
-        sys.stderr.flush()
         alive.release()
         # Threads that block in a store must not keep the process.
         os._exit(0)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 
 from nbdata import wire
 from nbdata.agent.sessions import Session
 from nbdata.engine.jobs import Jobs
+from nbdata.engine.runner import forget_the_dead
+from nbdata.errors import AgentUnavailable
 from nbdata.runtime import Endpoint, endpoints, file_lock
+from nbdata.space.holders import dead_holders, touch_books
 
 __all__ = ["Server"]
 
-# Clients at a time; more wait in the socket's queue.
+# Clients at a time; more are told so.
 _CLIENTS = 256
+# Seconds for which a client that has said nothing yet keeps an idle agent.
+_SILENT_KEEPS = 30.0
 # Seconds after which a paused job no longer keeps the agent.
 _PAUSED_KEEPS = 24 * 3600.0
 _TOUCH_EVERY = 3600.0
@@ -37,7 +43,6 @@ class Server:
         self.jobs = Jobs()
         self.draining = False
         self._stop = threading.Event()
-        self._clients = threading.BoundedSemaphore(_CLIENTS)
         self._sessions: dict[int, Session] = {}
         self._lock = threading.Lock()
         self._idle_after = float(os.environ.get("NBDATA_AGENT_IDLE", "300"))
@@ -49,34 +54,43 @@ class Server:
         listener.settimeout(0.5)
         touched = time.monotonic()
         while not self._stop.is_set():
-            self._clients.acquire()
             try:
                 sock, _ = listener.accept()
-            except OSError:  # nobody came in this half second
-                self._clients.release()
+            except TimeoutError:  # nobody came in this half second
                 if self._may_end() and self._close(listener):
                     return
                 if time.monotonic() - touched > _TOUCH_EVERY:
                     touched = time.monotonic()
-                    for path in (
-                        self.endpoint.socket,
-                        self.endpoint.alive,
-                        self.endpoint.start,
-                        self.endpoint.log,
-                    ):
-                        with contextlib.suppress(OSError):
-                            os.utime(path)  # cleaners of temporary folders look at this
-                continue
-            sock.settimeout(None)
-            session = Session(self, sock)
-            with self._lock:
-                self._sessions[id(session)] = session
-            threading.Thread(target=self._run, args=(session,), name="session", daemon=True).start()
+                    self._touch()
+            except OSError as error:  # no descriptor is free: some client will go
+                print(f"a client could not be accepted: {error}", file=sys.stderr)  # noqa: T201
+                self._stop.wait(0.5)
+            else:
+                self._begin(sock)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.endpoint.socket)
         for job in self.jobs.unfinished():
             job.task.interrupt()
         time.sleep(0.3)  # watchers are told
+
+    def _begin(self, sock: socket.socket) -> None:
+        """Serve a client in a thread of its own, or say why not; one too many keeps nobody else waiting."""
+        sock.settimeout(None)
+        session = Session(self, sock)
+        with self._lock:
+            full = len(self._sessions) >= _CLIENTS
+            if not full:
+                self._sessions[id(session)] = session
+        if full:
+            remedy = "Close some, and run the same line again"
+            session.refuse(AgentUnavailable(f"the agent serves {_CLIENTS} clients already", remedy=remedy))
+            return
+        try:
+            threading.Thread(target=self._run, args=(session,), name="session", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            with self._lock:
+                self._sessions.pop(id(session), None)
+            session.refuse(AgentUnavailable(f"the agent can serve no more clients: {error}"))
 
     def _run(self, session: Session) -> None:
         try:
@@ -84,7 +98,14 @@ class Server:
         finally:
             with self._lock:
                 self._sessions.pop(id(session), None)
-            self._clients.release()
+
+    def _touch(self) -> None:
+        """Cleaners of temporary folders look at the age of files."""
+        where = self.endpoint
+        for path in (where.socket, where.alive, where.start, where.log):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        touch_books()
 
     def wanted(self) -> None:
         """Somebody has a use for this agent, so it is not idle; to look at its jobs is none."""
@@ -101,7 +122,8 @@ class Server:
             self._busy_at = time.monotonic()
             return False
         with self._lock:
-            if any(session.silent for session in self._sessions.values()):
+            since = time.monotonic() - _SILENT_KEEPS
+            if any(session.silent and session.began > since for session in self._sessions.values()):
                 return False
         if self.draining:
             return True
@@ -117,12 +139,8 @@ class Server:
             listener.settimeout(0)
             with contextlib.suppress(OSError):
                 sock, _ = listener.accept()  # came between the last look and the lock
-                sock.settimeout(None)
-                self._clients.acquire()
                 self._busy_at = time.monotonic()
-                threading.Thread(
-                    target=self._run, args=(Session(self, sock),), name="session", daemon=True
-                ).start()
+                self._begin(sock)
                 listener.settimeout(0.5)
                 return False
             with contextlib.suppress(FileNotFoundError):
@@ -136,7 +154,11 @@ class Server:
         self._stop.set()
 
     def _retire_others(self) -> None:
-        """Ask agents of other builds of this environment to take no new jobs and end after their last."""
+        """Ask agents of other builds of this environment to take no new jobs and end after their last; and clear up
+        after those that were killed.
+        """
+        forget_the_dead()
+        dead_holders()
         environment = self.endpoint.name.partition("-")[0]
         for other in endpoints():
             if other.name != self.endpoint.name and other.name.startswith(environment + "-"):

@@ -8,6 +8,7 @@ panel ask agents of every build.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,16 +18,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbdata import wire
+from nbdata.agent.messages import context_of, number_of, operation_of
 from nbdata.engine.jobs import EngineJob
 from nbdata.engine.spool import read_page
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
-from nbdata.operation import Context
 from nbdata.report import Snapshot
 from nbdata.runtime import build_id, runtime_folder
-from nbdata.verbs import operation_from_dict
+from nbdata.stores.local import disk_error, is_full
 from nbdata.version import __version__
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ _RESTART_WINDOW = 2.0
 _SNAPSHOT_EVERY = 0.25
 # Bytes of a list of jobs beside the jobs.
 _REST = 1 << 10
+# Seconds in which a message must be whole once it has begun.
+_MESSAGE = 30.0
+# Threads that the messages of one client may have at work at a time, beside the one that hears them.
+_HELPERS = 16
 
 _sessions: dict[str, Session] = {}
 
@@ -51,16 +57,18 @@ class Session:
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self._server, self._sock = server, sock
         self._sending = threading.Lock()
+        self._helpers = threading.BoundedSemaphore(_HELPERS)
         self.id = secrets.token_hex(8)
         self.open = True
         self.silent = True  # until its first message: nobody knows yet whether it brings work
+        self.began = time.monotonic()
         self._foreground: set[EngineJob] = set()
 
     def run(self) -> None:
         """Answer messages until the end of the connection; whatever it held is released then."""
         _sessions[self.id] = self
         try:
-            while (message := wire.receive(self._sock)) is not None:
+            while (message := wire.receive(self._sock, within=_MESSAGE)) is not None:
                 self._answer(message)
         except OSError:
             pass  # the client is gone, or sent what is no message
@@ -71,7 +79,36 @@ class Session:
                 self.leave(job)
                 if job.operation.bound:
                     job.task.cancel()
+            with contextlib.suppress(
+                OSError
+            ):  # who still sends must not wait for ever, nor into another's socket
+                self._sock.shutdown(socket.SHUT_RDWR)
             self._sock.close()
+
+    def refuse(self, error: NbdataError) -> None:
+        """Say why this client is not served, in place of `run`; never waits for it."""
+        self.open = False
+        with contextlib.suppress(OSError):
+            self._sock.settimeout(0)
+            self._send({"error": error.to_dict()})
+        self._sock.close()
+
+    def _meanwhile(self, name: str, work: Callable[[], None]) -> None:
+        """Do something in a thread of its own, so that this one hears what the client says meanwhile."""
+        if not self._helpers.acquire(blocking=False):
+            raise BadOption(f"this connection waits for {_HELPERS} things already")
+
+        def helped() -> None:
+            try:
+                work()
+            finally:
+                self._helpers.release()
+
+        try:
+            threading.Thread(target=helped, name=name, daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._helpers.release()
+            raise AgentUnavailable(f"the agent can do no more at a time: {error}") from error
 
     def leave(self, job: EngineJob) -> None:
         """No longer wait for a job in the foreground; the job goes on."""
@@ -81,11 +118,15 @@ class Session:
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._sending:
-            wire.send(self._sock, message)
+            try:
+                wire.send(self._sock, message)
+            except wire.FrameError:  # it would wait for ever for what is too long to be sent
+                self._sock.shutdown(socket.SHUT_RDWR)
+                raise
 
     def _answer(self, message: dict[str, Any]) -> None:
         handler = _HANDLERS.get(str(message.get("do")))
-        if message.get("do") != "list":  # a panel that looks by itself must not keep the agent alive
+        if message.get("do") not in ("list", "hello"):  # who only looks must not keep the agent alive
             self._server.wanted()
         self.silent = False
         try:
@@ -94,9 +135,12 @@ class Session:
             answer = handler(self, message)
         except NbdataError as error:
             self._send({"error": error.to_dict()})
-        except OSError:
+        except (ConnectionError, TimeoutError):  # of this socket; stores say theirs in their own words
             raise
         except Exception as error:
+            if isinstance(error, OSError) and is_full(error):
+                self._send({"error": disk_error(error, str(error.filename or runtime_folder())).to_dict()})
+                return
             import traceback
 
             traceback.print_exc()
@@ -133,8 +177,17 @@ class Session:
     def watch(self, message: dict[str, Any]) -> None:
         """Push snapshots from a thread of its own, so that this one hears what the client says meanwhile."""
         job = self._job(message)
-        self._send({"ok": True})
-        threading.Thread(target=self._push, args=(job,), name=f"watch-{job.id}", daemon=True).start()
+
+        def push() -> None:
+            told.wait()
+            self._push(job)
+
+        told = threading.Event()
+        self._meanwhile(f"watch-{job.id}", push)
+        try:
+            self._send({"ok": True})
+        finally:
+            told.set()
 
     def _push(self, job: EngineJob) -> None:
         version = -1
@@ -164,6 +217,8 @@ class Session:
     def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """``how``: *idle* (refuse while jobs run), *drain* (after the last job) or *now*."""
         how = message.get("how", "idle")
+        if how not in ("idle", "drain", "now"):
+            raise BadOption(f"the agent cannot stop {how!r}", expected="idle, drain or now")
         unfinished = len(self._server.jobs.unfinished())
         if how == "idle" and unfinished:
             raise BadOption(
@@ -181,8 +236,7 @@ class Session:
     # -- work ---------------------------------------------------------------------------------
 
     def plan(self, message: dict[str, Any]) -> dict[str, Any]:
-        operation = operation_from_dict(message["operation"])
-        context = self._context(message)
+        operation, context = operation_of(message), context_of(message)
         planned, folder = self._server.jobs.plan(operation, context, {})
         return {"plan": planned.to_dict(), "count": len(planned.rows), "folder": os.path.basename(folder)}
 
@@ -192,30 +246,13 @@ class Session:
                 "nbdata was upgraded since this process began",
                 remedy="Restart the kernel, and run the same line again",
             )
-        operation = operation_from_dict(message["operation"])
+        operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))
-        job, attached = self._server.jobs.submit(operation, self._context(message), {}, background=background)
+        job, attached = self._server.jobs.submit(operation, context, {}, background=background)
         if not background and job not in self._foreground:
             self._foreground.add(job)
             job.foreground += 1
         return {"job": job.id, "attached": attached, "session": self.id}
-
-    def _context(self, message: dict[str, Any]) -> Context:
-        context = Context.from_dict(message["context"])
-        if context.target_id is not None:
-            path, device, inode = context.target_id
-            try:
-                found = os.stat(path)
-                same = (found.st_dev, found.st_ino) == (device, inode)
-            except OSError:
-                same = False
-            if not same:
-                raise AgentUnavailable(
-                    "the agent sees another disk there than this process (another container or mount namespace)",
-                    path=path,
-                    details={"inline": True},
-                )
-        return context
 
     def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:
         """Ctrl-C of the client whose connection is ``session``."""
@@ -231,7 +268,7 @@ class Session:
         if at_once or waiting is None:
             job.task.cancel()
         elif job.task.pause("interrupt") or job.task.snapshot().state == "PAUSED":
-            threading.Thread(target=_cancel_unless_restarted, args=(job, waiting), daemon=True).start()
+            self._meanwhile(f"interrupt-{job.id}", partial(_cancel_unless_restarted, job, waiting))
         return {"alone": True}
 
     def report(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -247,10 +284,10 @@ class Session:
         }
 
     def rows(self, message: dict[str, Any]) -> dict[str, Any]:
-        offset = int(message.get("offset", 0))
+        offset = number_of(message, "offset", 0)
         folder = str(message.get("folder", ""))
         if folder:
-            if not re.fullmatch(r"[0-9a-f]{16}", folder):
+            if not re.fullmatch(r"[0-9a-f]{32}", folder):
                 raise BadOption("no such plan")
             rows, after = read_page(os.path.join(runtime_folder(), "jobs", folder, "plan.jsonl"), offset)
         else:
@@ -259,14 +296,17 @@ class Session:
 
     def items(self, message: dict[str, Any]) -> None:
         """Lease items to this connection until the job hands out no more; the end of it gives them back."""
-        job, credit = self._job(message), max(1, min(int(message.get("credit", 2)), 1024))
+        job = self._job(message)
+        credit = max(1, min(number_of(message, "credit", 2), 1024))
         self._send({"ok": True})
         threading.Thread(
             target=self._hand_out, args=(job, credit), name=f"items-{job.id}", daemon=True
         ).start()
         try:
-            while (said := wire.receive(self._sock)) is not None:
-                job.leases.acknowledge(self.id, int(said["done"]))
+            while (said := wire.receive(self._sock, within=_MESSAGE)) is not None:
+                if not isinstance(said.get("done"), int):
+                    raise wire.FrameError("only the numbers of items that are done are expected here")
+                job.leases.acknowledge(self.id, said["done"])
         finally:
             self.open = False
             job.leases.give_back(self.id)

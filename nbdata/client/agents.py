@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nbdata.client.connection import Connection
@@ -14,6 +14,11 @@ from nbdata.option import suggest
 from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
 __all__ = ["main", "stop_all"]
+
+# Seconds that an agent has to say a word.
+_ANSWER = 5.0
+# What an agent of another version may leave out.
+_UNKNOWN: dict[str, Any] = {"version": "?", "python": "?", "draining": False, "unfinished": "?"}
 
 _USAGE = """usage: nbdata agent status | stop [--now] | log [-n LINES]
 
@@ -29,7 +34,7 @@ def main(words: Sequence[str]) -> int:
         _say(_USAGE)
         return 0
     if command == "status" and not rest:
-        found = list(_agents())
+        found, silent = _agents()
         for where, hello in found:
             mine = ", this environment's" if where.name == endpoint().name else f", of {hello['python']}"
             state = "ends after its last job" if hello["draining"] else "serves"
@@ -37,7 +42,9 @@ def main(words: Sequence[str]) -> int:
                 f"agent {hello['pid']}  nbdata {hello['version']}{mine}  {state}, "
                 f"unfinished jobs: {hello['unfinished']}"
             )
-        if not found:
+        for told in silent:
+            _say(str(told))
+        if not found and not silent:
             _say("no agent runs; the next operation starts one")
         return 0
     if command == "stop" and set(rest) <= {"--now"}:
@@ -56,13 +63,26 @@ def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def _agents() -> Iterator[tuple[Endpoint, dict[str, Any]]]:
+def _agents() -> tuple[list[tuple[Endpoint, dict[str, Any]]], list[AgentUnavailable]]:
+    """The agents with what they say of themselves, and how each looks that lives and says nothing."""
+    found, silent = [], []
     for where in endpoints():
         try:
             with Connection(where, timeout=2.0) as connection:
-                yield where, connection.ask({"do": "hello"}, timeout=5.0)
-        except (OSError, AgentUnavailable):
+                hello = connection.ask({"do": "hello"}, timeout=_ANSWER)
+                pid = int(hello["pid"])
+                found.append((where, {**_UNKNOWN, **hello, "pid": pid}))
+        except OSError as error:
+            if held(where.alive):
+                told = (
+                    error
+                    if isinstance(error, AgentUnavailable)
+                    else AgentUnavailable("an agent does not answer")
+                )
+                silent.append(told)
+        except (NbdataError, KeyError, TypeError, ValueError):  # what no agent says
             continue
+    return found, silent
 
 
 def stop_all(*, now: bool, wait: float = 10.0) -> int:
@@ -72,12 +92,14 @@ def stop_all(*, now: bool, wait: float = 10.0) -> int:
     ------
     BadOption
         If jobs run and `now` is not set.
+    AgentUnavailable
+        If one lives and does not answer; the others are stopped.
     """
-    found = list(_agents())
+    found, silent = _agents()
     for where, _ in found:
         try:
             with Connection(where, timeout=2.0) as connection:
-                connection.ask({"do": "stop", "how": "now" if now else "idle"}, timeout=5.0)
+                connection.ask({"do": "stop", "how": "now" if now else "idle"}, timeout=_ANSWER)
         except (OSError, AgentUnavailable):
             continue
     end = time.monotonic() + wait
@@ -86,4 +108,6 @@ def stop_all(*, now: bool, wait: float = 10.0) -> int:
             if time.monotonic() > end:
                 raise NbdataError(f"agent {hello['pid']} does not end", remedy=f"kill {hello['pid']}")
             time.sleep(0.02)
+    if silent:
+        raise silent[0]
     return len(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import weakref
 from typing import Any
 
@@ -13,6 +14,12 @@ from nbdata.errors import AgentUnavailable, error_from_dict
 from nbdata.runtime import Endpoint
 
 __all__ = ["Connection"]
+
+# Seconds for an answer that needs no work, and for what has begun to come or to go.
+ANSWER = 30.0
+# Seconds of silence after which the agent is asked whether it lives.
+QUIET = 10.0
+_SILENT = "the agent does not answer"
 
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -33,6 +40,7 @@ class Connection:
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 10.0) -> None:
+        self._where = endpoint
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             self._sock.settimeout(timeout)
@@ -42,7 +50,7 @@ class Connection:
                 self._sock.connect(path if os.path.isdir("/proc/self/fd") else endpoint.socket)
             finally:
                 os.close(folder)
-            self._sock.settimeout(None)
+            self._sock.settimeout(ANSWER)
         except BaseException:
             self._sock.close()
             raise
@@ -51,19 +59,27 @@ class Connection:
     def ask(self, message: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
         """Send a message and wait for its answer.
 
+        Parameters
+        ----------
+        message : dict
+        timeout : float, optional
+            Seconds. None: as long as the agent is seen to live, for what may take its time.
+
         Raises
         ------
         NbdataError
-            Whatever the agent answers; AgentUnavailable if it is gone or does not answer in time.
+            Whatever the agent answers; AgentUnavailable if it is gone or does not answer.
         """
         try:
-            self._sock.settimeout(timeout)
             wire.send(self._sock, message)
-        except OSError as error:
-            raise _gone(error) from error
-        answer = self.receive()
-        if answer.get("error"):
-            raise error_from_dict(answer["error"])
+        except BrokenPipeError:
+            pass  # it has closed, and may have said why
+        except OSError as broken:
+            raise self._gone(broken) from broken
+        answer = self.receive(timeout=timeout)
+        error = answer.get("error")
+        if error:
+            raise error_from_dict(error if isinstance(error, dict) else {"message": str(error)})
         return answer
 
     def send(self, message: dict[str, Any]) -> None:
@@ -71,17 +87,47 @@ class Connection:
         try:
             wire.send(self._sock, message)
         except OSError as error:
-            raise _gone(error) from error
+            raise self._gone(error) from error
 
-    def receive(self) -> dict[str, Any]:
-        """The next message from the agent."""
+    def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """The next message from the agent; see `ask`."""
+        if timeout is None:
+            while not self.ready(QUIET):
+                self._ask_whether_it_lives()
+        elif not self.ready(timeout):
+            raise self._gone(TimeoutError())
         try:
             message = wire.receive(self._sock)
         except OSError as error:
-            raise _gone(error) from error
+            raise self._gone(error) from error
         if message is None:
-            raise _gone(None)
+            raise self._gone(None)
         return message
+
+    def _ask_whether_it_lives(self) -> None:
+        """AgentUnavailable if it does not say a word; which one does not matter."""
+        try:
+            with Connection(self._where, timeout=ANSWER) as other:
+                wire.send(other._sock, {"do": "hello"})
+                if not other.ready(ANSWER):
+                    raise TimeoutError
+        except OSError as error:
+            if not self.ready():  # else it just did
+                raise self._gone(TimeoutError()) from error
+
+    def _gone(self, error: OSError | None) -> AgentUnavailable:
+        if not isinstance(error, TimeoutError):
+            return AgentUnavailable(
+                "the agent ended while it was needed",
+                remedy="Run the same line again: it continues; `nbdata agent log` may say why",
+            )
+        pid = peer(self._sock)
+        if not pid:
+            return AgentUnavailable(_SILENT, remedy="End its process; then the same line continues")
+        return AgentUnavailable(
+            f"{_SILENT} (process {pid})",
+            remedy=f"`kill -CONT {pid}` wakes it if it was stopped, `kill -9 {pid}` ends it; the same line continues",
+        )
 
     def ready(self, timeout: float = 0.0) -> bool:
         """Whether, within so many seconds, a message has begun to come, or the agent is gone."""
@@ -100,12 +146,13 @@ class Connection:
         self.close()
 
 
-def _gone(error: OSError | None) -> AgentUnavailable:
-    slow = isinstance(error, TimeoutError)
-    return AgentUnavailable(
-        "the agent does not answer" if slow else "the agent ended while it was needed",
-        remedy="Run the same line again: it continues; `nbdata agent log` may say why",
-    )
+def peer(sock: socket.socket) -> int:
+    """The process that listens at the other end; 0 if the system does not tell, or it is in another container."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return 0
+    credentials = struct.Struct("3i")
+    return int(credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, option, credentials.size))[0])
 
 
 def _after_fork() -> None:

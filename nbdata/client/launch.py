@@ -9,7 +9,7 @@ import time
 
 from nbdata.client.connection import Connection
 from nbdata.errors import AgentUnavailable
-from nbdata.runtime import Endpoint, build_id, endpoint, file_lock, held, package_folder
+from nbdata.runtime import LOG_BYTES, Endpoint, build_id, endpoint, file_lock, held, package_folder
 
 __all__ = ["connect", "log_tail"]
 
@@ -17,8 +17,6 @@ __all__ = ["connect", "log_tail"]
 _PATIENCE = 30.0
 # Seconds after which an agent that is alive holds its lock.
 _BIRTH = 8.0
-# An agent's log is begun anew beyond this many bytes.
-_LOG_BYTES = 5 << 20
 
 
 def connect() -> Connection:
@@ -30,30 +28,48 @@ def connect() -> Connection:
         If it cannot be started.
     """
     where = endpoint()
+    end = time.monotonic() + 2 * _PATIENCE  # whoever starts it may take once that long
+    starting = file_lock(where.start)
+    pause = 0.005
+    # Whoever holds the lock starts it; should that process stand still, nobody waits for it for ever.
+    while (found := _try(where)) is None and not starting.acquire(wait=False):
+        if time.monotonic() > end:
+            raise AgentUnavailable(
+                "another process has been starting the agent for too long",
+                remedy="NBDATA_HOST=inline works without it",
+                details={"inline": True},
+            )
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.5)
+    if found is not None:
+        return found
+    try:
+        return _started(where)
+    finally:
+        starting.release()
+
+
+def _started(where: Endpoint) -> Connection:
+    """A connection to the agent, which is started unless somebody just did; the lock is ours."""
     found = _try(where)
     if found is not None:
         return found
-    with file_lock(where.start):
+    if build_id.__wrapped__() != build_id():
+        raise AgentUnavailable(
+            "nbdata was upgraded since this process imported it",
+            remedy="Restart the kernel, and run the same line again",
+        )
+    _spawn(where)
+    began = time.monotonic()
+    pause = 0.005
+    while time.monotonic() - began < _PATIENCE:
         found = _try(where)
         if found is not None:
             return found
-        if build_id.__wrapped__() != build_id():
-            raise AgentUnavailable(
-                "nbdata was upgraded since this process imported it",
-                remedy="Restart the kernel, and run the same line again",
-            )
-        _spawn(where)
-        began = time.monotonic()
-        end = began + _PATIENCE
-        pause = 0.005
-        while time.monotonic() < end:
-            found = _try(where)
-            if found is not None:
-                return found
-            if time.monotonic() - began > _BIRTH and not held(where.alive):
-                break  # it died before it served
-            time.sleep(pause)
-            pause = min(0.05, pause * 1.5)
+        if time.monotonic() - began > _BIRTH and not held(where.alive):
+            break  # it died before it served
+        time.sleep(pause)
+        pause = min(0.05, pause * 1.5)
     raise AgentUnavailable(
         f"the agent did not start: {log_tail(where, 1) or 'it said nothing'}",
         remedy="`nbdata agent log` shows more; NBDATA_HOST=inline works without it",
@@ -82,7 +98,7 @@ def _spawn(where: Endpoint) -> None:
         if n in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") or n.startswith("NBDATA_")
     }
     size = os.path.getsize(where.log) if os.path.exists(where.log) else 0
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if size > _LOG_BYTES else 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if size > LOG_BYTES else 0)
     log = os.open(where.log, flags, 0o600)
     try:
         process = subprocess.Popen(

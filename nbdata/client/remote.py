@@ -15,7 +15,7 @@ from nbdata.client.connection import Connection
 from nbdata.client.context import capture
 from nbdata.client.inline import conclude
 from nbdata.client.launch import connect
-from nbdata.errors import AgentUnavailable, NotFound, error_from_dict
+from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
@@ -28,8 +28,12 @@ __all__ = ["AgentHost", "AgentJob", "agent_host"]
 _LINGER = 6.0
 # Seconds to wait until a stream that was left has deleted what it had on the disk.
 _RELEASED = 10.0
-# Seconds for an answer that needs no work.
+# Seconds for an answer that needs no work, of an agent that somebody waits for with nothing else to do.
 _ANSWER = 10.0
+# The same for a page of rows, which lie on a disk.
+_ROWS = 30.0
+# The same for Ctrl-C: nothing else is heard meanwhile.
+_INTERRUPTED = 5.0
 
 
 class AgentJob:
@@ -63,14 +67,15 @@ class AgentJob:
         except (AgentUnavailable, NotFound):
             return f"<{self._id}  interrupted: its agent is gone>"
 
-    def _ask(self, do: str, **message: Any) -> dict[str, Any]:
+    def _ask(self, do: str, *, timeout: float | None = None, **message: Any) -> dict[str, Any]:
+        """What the agent answers at once; an agent that hangs must not hang who asks."""
         with _reach(self._where) as connection:
-            return connection.ask({"do": do, "job": self._id, **message})
+            return connection.ask({"do": do, "job": self._id, **message}, timeout=timeout or _ANSWER)
 
     def snapshot(self) -> Snapshot:
         with _reach(self._where) as connection:
-            connection.ask({"do": "watch", "job": self._id})
-            return Snapshot.from_dict(connection.receive()["snapshot"])
+            connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
+            return Snapshot.from_dict(connection.receive(timeout=_ANSWER)["snapshot"])
 
     def watch(self) -> Iterator[Snapshot]:
         with _reach(self._where) as connection:
@@ -97,7 +102,7 @@ class AgentJob:
         end = time.monotonic() + seconds
         with _reach(self._where) as connection:
             connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
-            while not Snapshot.from_dict(connection.receive()["snapshot"]).finished:
+            while not Snapshot.from_dict(connection.receive(timeout=_ANSWER)["snapshot"]).finished:
                 left = end - time.monotonic()
                 if left <= 0 or not connection.ready(left):
                     return False
@@ -113,23 +118,19 @@ class AgentJob:
         return report
 
     def pause(self) -> None:
-        self._tell("pause")
+        self._ask("pause")
 
     def resume(self) -> None:
-        self._tell("resume")
+        self._ask("resume")
 
     def cancel(self) -> None:
-        self._tell("cancel")
-
-    def _tell(self, do: str) -> None:
-        """What the agent answers at once; an agent that hangs must not hang who asks."""
-        with _reach(self._where) as connection:
-            connection.ask({"do": do, "job": self._id}, timeout=_ANSWER)
+        self._ask("cancel")
 
     def interrupt(self) -> bool:
         # Outside a kernel nobody restarts us, and Ctrl-C means what it says.
         at_once = "ipykernel" not in sys.modules
-        alone = bool(self._ask("interrupt", session=self._session, at_once=at_once)["alone"])
+        answer = self._ask("interrupt", timeout=_INTERRUPTED, session=self._session, at_once=at_once)
+        alone = bool(answer["alone"])
         if alone and not at_once:
             # A kernel that is being restarted must be free to end now. If it lives on, the lifeline shows that
             # until the agent has made a cancel of it.
@@ -176,7 +177,7 @@ class AgentJob:
     def release(self) -> None:
         # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.
         with contextlib.suppress(AgentUnavailable, NotFound):
-            self._tell("cancel")
+            self._ask("cancel")
             self._ended_within(_RELEASED)
         self._let_go()
 
@@ -245,12 +246,19 @@ class AgentHost:
             try:
                 with Connection(where, timeout=2.0) as connection:
                     jobs = connection.ask({"do": "list"}, timeout=5.0)["jobs"]
-            except (OSError, AgentUnavailable):
+                found = [Snapshot.from_dict(data) for data in jobs]
+            except (
+                OSError,
+                NbdataError,
+                KeyError,
+                TypeError,
+                AttributeError,
+            ):  # also one that says what none does
                 if silent is not None:
                     silent.append(where)
                 continue
-            for data in jobs:
-                yield where, Snapshot.from_dict(data)
+            for snapshot in found:
+                yield where, snapshot
 
 
 def _reach(where: Endpoint) -> Connection:
@@ -265,7 +273,7 @@ def _reach(where: Endpoint) -> Connection:
 
 def _page(where: Endpoint, what: dict[str, Any], offset: int) -> tuple[list[Row], int | None]:
     with _reach(where) as connection:
-        answer = connection.ask({"do": "rows", "offset": offset, **what})
+        answer = connection.ask({"do": "rows", "offset": offset, **what}, timeout=_ROWS)
     return [Row(*row) for row in answer["rows"]], answer["next"]
 
 

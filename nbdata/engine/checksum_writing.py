@@ -30,6 +30,7 @@ class ChecksumWriting:
         self.run, self.op, self.plan = run, op, planned
         self.algorithm: str = planned.details["algorithm"]
         self.outcome = Outcome(run)
+        self.outcome.notes += planned.details["left_out"]
         self.store = run.open(glob_base(op.source)).store
 
     def hashed(self, row: Row) -> Hashed:

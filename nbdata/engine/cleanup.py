@@ -19,7 +19,7 @@ from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
-from nbdata.space.ledger import dead_holders
+from nbdata.space.holders import dead_holders
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Index
 from nbdata.transfer.locks import TargetLock, dead_locks

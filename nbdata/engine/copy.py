@@ -182,7 +182,7 @@ class _Copying:
         self.unproven: dict[str, int] = {}
 
     def run_all(self) -> Report:
-        self.index.open(_NOWHERE)
+        self.index.open(_NOWHERE, needed=False)
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.op.delete:
@@ -195,6 +195,7 @@ class _Copying:
             self.outcome.notes += [
                 f"{count:,} could not be verified: {why}" for why, count in self.unproven.items()
             ]
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report(by_store=self.by_store)
 
     def _units(self) -> Iterator[Callable[[], None]]:

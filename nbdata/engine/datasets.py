@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from nbdata.engine.left_out import LeftOut
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
 from nbdata.engine.spool import RowFile
@@ -60,6 +61,8 @@ class DataSet:
         Both, with what the store says of them.
     in_scope : callable
         Whether PATH means this path.
+    left_out : list of str
+        What on the disk was left out, as no file: a note a kind.
     """
 
     folder: Location
@@ -68,6 +71,7 @@ class DataSet:
     in_scope: Callable[[str], bool]
     names: set[str] = field(default_factory=set)
     sources: dict[str, ObjectInfo] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     def add(self, entry: Entry, *, data: bool) -> None:
         """Take in one file."""
@@ -116,10 +120,13 @@ def list_data(run: Run, place: str) -> DataSet:
     ------
     NotFound
         If there is no such file or folder.
+    AccessDenied
+        If a folder below it cannot be read: what it holds would go unchecked.
     """
     base = glob_base(place)
     pattern = glob_regex(glob_pattern(place).rstrip("/") if has_glob(place) else "**")
-    found = find(run, base)
+    left_out = LeftOut(run.operation, lambda path: pattern.fullmatch(path) is not None)
+    found = find(run, base, left_out)
     listing = run.row_file("listing")
     if found.single is not None:
         name = posixpath.basename(found.single.key)
@@ -133,6 +140,9 @@ def list_data(run: Run, place: str) -> DataSet:
             if not is_ours(entry.path):
                 data.add(entry, data=not is_checksum_file(entry.path))
     listing.close()
+    if left_out.unreadable:
+        raise left_out.unreadable[0][1]
+    data.left_out = left_out.notes(folders=False)
     return data
 
 

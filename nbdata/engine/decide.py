@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import special_kind
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 
@@ -48,6 +49,8 @@ def decide_pull(
         return Decision("fetch")
     if stat.S_ISDIR(local.st_mode):
         return Decision("conflict", "a folder stands where the file is to be")
+    if kind := special_kind(local.st_mode):
+        return Decision("conflict", f"a {kind} stands where the file is to be")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == info.size):
         return decided
     comparable = info.size == local.st_size and parse_etag(info.etag).kind == "md5"

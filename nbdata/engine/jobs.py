@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from nbdata.engine import runner
 from nbdata.engine.leases import Leases
 from nbdata.engine.spool import read_page
 from nbdata.engine.task import Task
+from nbdata.engine.turns import Turns
 from nbdata.errors import NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
@@ -22,6 +23,10 @@ _KEPT, _KEPT_PLANS = 200, 20
 _RUNNING = 8
 # Streams at a time: they live as long as a training, so they do not count with the others.
 _STREAMS = 64
+# Questions at a time, which take no job's turn.
+_QUERIES = 16
+# Jobs that run or wait; more are refused.
+_UNFINISHED = 1000
 # Seconds that a job may take to end after its last item.
 _ENDING = 60.0
 # States in which the same line attaches; one that is being cancelled is waited for instead.
@@ -64,13 +69,12 @@ class EngineJob:
 class Jobs:
     """The table; safe to use from many threads."""
 
-    def __init__(self, *, changed: Callable[[], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._jobs: dict[str, EngineJob] = {}
         self._plans: list[str] = []
         self._planning = 0
         self._lock = threading.Lock()
-        self._slots = {False: threading.Semaphore(_RUNNING), True: threading.Semaphore(_STREAMS)}
-        self._changed = changed or (lambda: None)
+        self._running, self._streams, self._queries = Turns(_RUNNING), Turns(_STREAMS), Turns(_QUERIES)
 
     def plan(
         self, operation: Operation, context: Context, bindings: Mapping[str, object]
@@ -78,16 +82,21 @@ class Jobs:
         """The plan of an operation, and the folder of its rows, which is kept for a while."""
         folder = runner.new_folder()
         with self._lock:
-            self._plans.append(folder)
-            old = self._plans.pop(0) if len(self._plans) > _KEPT_PLANS else None
             self._planning += 1
         try:
-            if old is not None:
-                runner.forget(old)
-            return runner.make_plan(operation, context, runner.Planning(), folder, bindings), folder
+            planned = runner.make_plan(operation, context, runner.Planning(), folder, bindings)
+        except BaseException:
+            runner.forget(folder)
+            raise
         finally:
             with self._lock:
                 self._planning -= 1
+        with self._lock:  # only now: many that plan at once must not lose what they have not read
+            self._plans.append(folder)
+            old = self._plans.pop(0) if len(self._plans) > _KEPT_PLANS else None
+        if old is not None:
+            runner.forget(old)
+        return planned, folder
 
     @property
     def planning(self) -> bool:
@@ -101,33 +110,32 @@ class Jobs:
         with self._lock:
             identity = operation.identity()
             for job in self._jobs.values():
+                if job.identity != identity or operation.query:
+                    continue
                 state = job.task.snapshot()
-                if job.identity == identity and state.state in _ATTACHABLE and not operation.query:
+                if state.state in _ATTACHABLE:
                     if state.reason == "interrupt":
                         job.task.resume()  # said again before the interrupt had become a cancel
                     job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
                     return job, True
+            if sum(not job.task.finished for job in self._jobs.values()) >= _UNFINISHED:
+                raise NbdataError(
+                    f"{_UNFINISHED:,} jobs run or wait already",
+                    remedy="Wait for some, or cancel some: see transfers",
+                )
             task = runner.new_task(operation, context, background=background)
             while task.id in self._jobs:
                 task = runner.new_task(operation, context, background=background)
             job = EngineJob(operation, context, task, runner.new_folder())
             self._jobs[job.id] = job
             self._forget_old()
-        task.start(partial(self._work, job, context, dict(bindings)))
+        turns = self._streams if operation.bound else self._queries if operation.query else self._running
+        turns.add(task, partial(self._work, job, context, dict(bindings)))
         return job, False
 
-    def _work(self, job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
-        try:
-            slot = self._slots[job.operation.bound]
-            while not slot.acquire(timeout=0.2):
-                count = _STREAMS if job.operation.bound else _RUNNING
-                task.enter("QUEUED", f"waits for one of {count} running jobs to end")
-            try:
-                return runner.perform(job.operation, context, task, job.folder, bindings, job.leases)
-            finally:
-                slot.release()
-        finally:
-            self._changed()
+    @staticmethod
+    def _work(job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
+        return runner.perform(job.operation, context, task, job.folder, bindings, job.leases)
 
     def _forget_old(self) -> None:
         finished = [job for job in self._jobs.values() if job.task.finished]

@@ -50,6 +50,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
         "place": data.folder.place + name,
         "algorithm": algorithm,
         "biggest": 0,
+        "left_out": data.left_out,
     }
     rows = run.row_file("plan")
     gone: list[str] = []
@@ -81,6 +82,7 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
             path=redacted(op.source),
             remedy="Check PATH and the filters",
         )
+    out.notes += data.left_out
     out.notes.append(f"the digests would be written to {out.details['place']}")
     return out
 

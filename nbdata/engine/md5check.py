@@ -50,7 +50,8 @@ def plan(run: Run) -> Plan:
             remedy=f"Write the folder of the files as PATH, and --against {redacted(op.source)}",
         )  # fmt: skip
     known = vouching(run, op, data)
-    out = Plan("md5check", *op.places(), notes=known.notes, details={"biggest": 0})
+    notes = [*known.notes, *data.left_out]
+    out = Plan("md5check", *op.places(), notes=notes, details={"biggest": 0})
     repair_plan = op.repair is not None and run.only_plan
     rows = run.row_file("checks" if repair_plan else "plan")
     missing: list[str] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -13,7 +15,7 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import check_for, of_parts, plain_md5, vouched
+from nbdata.engine.verify import Judge, plain_md5
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import OWN_FOLDER
@@ -130,11 +132,16 @@ def _lstat(path: str) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads nowhere, as a broken one does
+            return None
         raise disk_error(error, path) from error
 
 
 def _in_parts(store: Store, info: ObjectInfo) -> bool:
-    return store.ranges and info.size >= BIG and part_size_for(info.size) < info.size
+    # Of versions that nothing tells apart the parts may not fit together.
+    return (
+        store.ranges and info.size >= BIG and part_size_for(info.size) < info.size and bool(validator(info))
+    )
 
 
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
@@ -171,7 +178,9 @@ class _Pulling:
         self.verified: dict[str, bool] = {}
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
+        self.lock = threading.Lock()
         self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
+        self.unguarded = 0
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
 
     def run_all(self) -> Report:
@@ -183,7 +192,7 @@ class _Pulling:
                 landed=self._landed,
                 landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
             ) as self.landing:
-                self.index.open(self.landing.identity)
+                self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
                 run_units(self.run.control, self._units(), workers=self.op.concurrency)
                 self.landing.flush()
@@ -193,11 +202,17 @@ class _Pulling:
             for parts in self.unfinished.values():
                 parts.close()
             self.index.close()
+        if self.unguarded:
+            self.outcome.notes.append(
+                f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
+                "change would not show"
+            )
         unverified = sum(not good for good in self.verified.values())
         if unverified and self.op.verify != "none":
             self.outcome.notes.append(
                 f"{unverified:,} could not be verified: the store vouches for no checksum of them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
@@ -229,9 +244,10 @@ class _Pulling:
                     for unit in self._big(row, info):
                         unit()
                     return
-            if row.path in self.begun:  # of another version, or it would be continued
+            if row.path in self.begun:  # of no use, or it would be continued
+                if self.begun.is_other(row.path, self.op.source, info):
+                    self._anew(row.path)
                 Partial.remove(Partial.data_of(staging, row.path))
-                self._anew(row.path)
             self.claimed[row.path] = row.detail["needed"]
             fd, temporary = self.landing.temporary(staging)
             try:
@@ -292,8 +308,16 @@ class _Pulling:
             told = info
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
+            judge = self._judge(told) if self.promised is None else None
             parts = Partial(
-                staging, row.path, self.op.source, info, self.landing.file_mode, ours=self.landing.check
+                staging,
+                row.path,
+                self.op.source,
+                info,
+                self.landing.file_mode,
+                layout=judge.layout if judge is not None else None,
+                ours=self.landing.check,
+                marked=partial(self._part_landed, row.path),
             )
             self.landing.sync_folders()
         except NbdataError as error:
@@ -318,6 +342,7 @@ class _Pulling:
                 parts.discard()
                 self.run.control.advance(present=-fetch.present)
                 row.detail.pop("present", None)
+                self._part_landed(row.path, self.claimed[row.path] - row.detail["needed"])
                 self._small(row, info)
                 return
             parts.close()
@@ -325,23 +350,30 @@ class _Pulling:
                 parts.discard()
             self.outcome.fail(row.path, error)
 
-        check = partial(self._check, told)
-        fetch = PartedFetch(
-            self.run.control, self.store, info, parts, lambda _: check(), done=done, failed=failed
-        )
+        def check(_: ObjectInfo) -> Check:
+            return self._check(told) if judge is None else judge.check(parts.part_size)
+
+        fetch = PartedFetch(self.run.control, self.store, info, parts, check, done=done, failed=failed)
         self.unfinished[row.path] = parts
         self.claimed[row.path] = row.detail["needed"]
         yield from fetch.units()
 
     def _check(self, info: ObjectInfo) -> Check:
-        if self.promised is not None:
-            return self.promised(info)
-        part_size = None
-        if vouched(info, self.op.verify) is None and of_parts(info, self.op.verify) is not None:
-            part_size = self.store.part_size(info)
-        return check_for(info, self.op.verify, part_size)
+        """Of an object in one piece, or by what somebody promised."""
+        return self.promised(info) if self.promised is not None else self._judge(info).check()
+
+    def _judge(self, info: ObjectInfo) -> Judge:
+        return retrying(self.run.control, lambda: Judge(self.store, info, self.op.verify))
 
     # -- afterwards ---------------------------------------------------------------------------
+
+    def _part_landed(self, path: str, size: int) -> None:
+        """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
+        with self.lock:
+            size = min(size, self.claimed[path])
+            self.claimed[path] -= size
+        if self.run.reservation is not None:
+            self.run.reservation.landed(size)
 
     def _landed(self, batch: list[Landed]) -> None:
         """From the committing thread: these are durable under their final names."""
@@ -361,6 +393,7 @@ class _Pulling:
                 file.path, "fetched", file.size, moved=True, verified=self.verified.get(file.path, False)
             )
             self.outcome.present += self.present.pop(file.path, 0)
+            self.unguarded += not file.tag
             self.run.control.advance(files=1)
             if self.run.reservation is not None:
                 self.run.reservation.landed(self.claimed.pop(file.path, 0), 1)

@@ -10,6 +10,7 @@ from functools import partial
 
 from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.decide import decide_push
+from nbdata.engine.left_out import LeftOut
 from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sent import MultipartJudge, SentHasher
@@ -47,7 +48,8 @@ def plan(run: Run) -> Plan:
     """Decide for each selected file; reads local stats, the target's listing and the index, writes nothing."""
     op = run.operation
     assert isinstance(op, Push)
-    found = find(run, op.source)
+    left_out = LeftOut(op)
+    found = find(run, op.source, left_out)
     target = run.open(op.target)
     out = Plan("push", *op.places())
     rows = run.row_file("plan")
@@ -71,8 +73,11 @@ def plan(run: Run) -> Plan:
         path = "/" + entry.info.key
         try:
             local = os.stat(path)
+        except FileNotFoundError:  # vanished since it was listed
+            continue
         except OSError as error:
-            raise disk_error(error, path) from error
+            left_out(entry.path, "unreadable", disk_error(error, path))
+            continue
         there = remote.get(key)
         decision = decide_push(
             local, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
@@ -90,13 +95,17 @@ def plan(run: Run) -> Plan:
         if there is not None:
             detail["etag"] = there.etag
         rows.add(Row(entry.path, decision.action, local.st_size, detail))
+    for row in left_out.rows():
+        out.count(row.action, 0)
+        rows.add(row)
+    out.notes += (told := left_out.notes())
     if op.delete:
-        plan_deletions(run, target, remote, kept, index, out, rows.add)
+        plan_deletions(run, target, remote, kept, index, out, rows.add, spared=left_out.covers)
     if not out.actions and (why := Selection.of(op).none_left()):
         out.notes.append(why)
     rows.close()
     out.rows = rows.rows()
-    out.details = {"root": root, "single": single}
+    out.details = {"root": root, "single": single, "left_out": told}
     return out
 
 
@@ -147,8 +156,7 @@ class _Pushing:
         assert isinstance(run.operation, Push)
         self.run, self.op, self.plan = run, run.operation, planned
         self.outcome = Outcome(run)
-        if not planned.actions:
-            self.outcome.notes.extend(planned.notes)
+        self.outcome.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self.identity = _identity(planned.details["root"])
         self.index = Index(run.context.state_dir, self.op.source, self.op.target, self.identity)
         self.target = run.open(self.op.target)
@@ -158,7 +166,7 @@ class _Pushing:
         self.uploads = BegunUploads(run, self.op.target, keep=True)
 
     def run_all(self) -> Report:
-        self.index.open(self.identity)
+        self.index.open(self.identity, needed=False)
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.op.delete:
@@ -171,6 +179,7 @@ class _Pushing:
             self.outcome.notes.append(
                 f"{self.unverified:,} could not be verified: the store answered no checksum for them"
             )
+        self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
@@ -188,7 +197,8 @@ class _Pushing:
     def _open(self, row: Row) -> tuple[int, os.stat_result]:
         path = row.detail["file"]
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # What was a file when it was listed may be a named pipe by now, which would wait for its writer.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise disk_error(error, path) from error
         found = os.fstat(fd)
@@ -200,17 +210,25 @@ class _Pushing:
             raise SourceChanged(
                 "the file changed after it was listed", path=path, remedy="Run the same line again"
             )
+        if not found.st_size and os.pread(fd, 1, 0):
+            os.close(fd)
+            raise SourceChanged(
+                "the file has no size and yet holds bytes, as those of /proc do",
+                path=path,
+                remedy="Push a copy of it, as cat makes one",
+            )
         return fd, found
 
     def _unchanged(self, fd: int, before: os.stat_result, path: str) -> None:
         now = os.fstat(fd)
-        if (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (
-            before.st_size,
-            before.st_mtime_ns,
-            before.st_ctime_ns,
+        # Its other names may come and go, which is a change of its status (ctime) but not of its bytes.
+        relinked = now.st_nlink != before.st_nlink
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or (
+            now.st_ctime_ns != before.st_ctime_ns and not (relinked and now.st_nlink)
         ):
+            what = "changed" if now.st_nlink else "was deleted or replaced"
             raise SourceChanged(
-                "the file changed while it was sent", path=path, remedy="Run the same line again"
+                f"the file {what} while it was sent", path=path, remedy="Run the same line again"
             )
 
     def _hasher(self, key: str) -> Callable[[], SentHasher]:
@@ -347,7 +365,9 @@ class _Pushing:
                 before.st_ino,
                 before.st_mtime_ns,
             )
-            if same:
+            if stat.S_ISLNK(now.st_mode):
+                self._keep("links; neither they nor what they lead to is deleted")
+            elif same:
                 os.unlink(path)
             else:
                 self._keep("changed after it was sent")

@@ -76,8 +76,15 @@ def plan_deletions(
     index: Index,
     out: Plan,
     add: Callable[[Row], None],
+    *,
+    spared: Callable[[str], bool] | None = None,
 ) -> None:
     """Add to the plan each object within the filters that the source does not have.
+
+    Parameters
+    ----------
+    spared : callable, optional
+        Whether nobody knows what the source has at a relative path, so that the object there stays.
 
     Raises
     ------
@@ -86,10 +93,14 @@ def plan_deletions(
     """
     op = run.operation
     passes = glob_filter(getattr(op, "include", ()), getattr(op, "exclude", ()))
+    stay = 0
     for key, info in remote.items():
         path = key[len(_prefix(target)) :]
         marker = key.endswith("/") and info.size <= 0  # what consoles make for a folder is no data
         if key in kept or marker or is_ours(path) or not passes(path):
+            continue
+        if spared is not None and spared(path):
+            stay += 1
             continue
         if not getattr(op, "force", False) and index.get(path) is None:
             raise BadOption(
@@ -99,6 +110,8 @@ def plan_deletions(
             )
         out.count("delete", info.size)
         add(Row(path, "delete", info.size, {"key": key}))
+    if stay:
+        out.notes.append(f"{stay:,} objects at or below what was left out are not deleted")
 
 
 def delete_planned(

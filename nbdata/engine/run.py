@@ -21,7 +21,7 @@ from nbdata.transfer.control import Control
 __all__ = ["BAD", "Outcome", "Run"]
 
 #: Outcomes that make a job a failed one.
-BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused")
+BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused", "unreadable")
 # Of these the worst are told first; the rest comes in the order in which it happened.
 _WORST = ("mismatch", "missing")
 # Objects in a row that the store did not answer for, after which the whole job ends.
@@ -48,6 +48,8 @@ class Run:
         Objects of this process: ``fs``.
     only_plan : bool
         Whether the plan is all that is asked for.
+    moving : bool
+        Whether it has begun to do what was planned.
     """
 
     operation: Operation
@@ -58,6 +60,7 @@ class Run:
     reservation: Reservation | None = None
     leases: Leases | None = None
     only_plan: bool = False
+    moving: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
 
@@ -127,7 +130,7 @@ class Outcome:
             self.add(row.path, "unchanged", row.size)
         elif row.action != "delete":
             self.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
-            if row.action != "skip":
+            if row.action not in ("skip", "left out"):
                 self._run.control.advance(failures=1)
 
     def fail(

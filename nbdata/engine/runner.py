@@ -17,24 +17,28 @@ from typing import Protocol
 
 from nbdata.engine.leases import Leases
 from nbdata.engine.run import Run
+from nbdata.engine.shortage import Shortage
 from nbdata.engine.task import Task
-from nbdata.errors import cleaned
+from nbdata.errors import NotEnoughSpace, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.redaction import redacted, scrub, scrub_data
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
+from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.locks import TargetLock
 
-__all__ = ["Planning", "command_line", "load_all", "make_plan", "new_task", "perform"]
+__all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
 
-# Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
 # Storage options that say where and how, and are no secrets.
 _TOLD = (
     *("endpoint_url", "client_kwargs.endpoint_url", "region", "client_kwargs.region_name", "profile", "anon"),
     *("requester_pays", "addressing_style"),
 )
+# How the ledger's names of processes begin.
+_HOLDER = "holder-"
+# Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
 _VERBS = (
     "pull",
     "push",
@@ -74,10 +78,21 @@ class Planning(Task):
 
 
 def new_folder() -> str:
-    """A private folder for the rows of one plan or job."""
-    folder = os.path.join(runtime_folder(), "jobs", secrets.token_hex(8))
+    """A private folder for the rows of one plan or job; its name begins with who made it."""
+    own = this_process().removeprefix(_HOLDER)
+    folder = os.path.join(runtime_folder(), "jobs", own + secrets.token_hex(8))
     os.makedirs(folder, mode=0o700)
     return folder
+
+
+def forget_the_dead() -> None:
+    """Remove the rows that processes left which were killed."""
+    folder = os.path.join(runtime_folder(), "jobs")
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            # A name of another length is another version's, and says nothing of who made it.
+            if len(name) == 32 and not is_alive(_HOLDER + name[:16]):
+                forget(os.path.join(folder, name))
 
 
 def make_plan(
@@ -158,12 +173,47 @@ def perform(
     bindings: Mapping[str, object],
     leases: Leases,
 ) -> Report:
-    """Plan, take the target's lock, reserve, move, report; the callable that a Task runs."""
-    run = Run(operation, context, task, folder, dict(bindings), leases=leases)
+    """Plan, take the target's lock, reserve, move, report; the callable that a Task runs.
+
+    A background job for which the disk became too small waits for room, and then does all of that again.
+    """
+
+    def planned_anew(rows: str) -> Plan:
+        control = Planning()
+
+        def stop() -> None:
+            control.cancel()
+
+        task.add(stop)
+        try:
+            return make_plan(operation, context, control, rows, bindings)
+        finally:
+            task.remove(stop)
+
     task.limit(getattr(operation, "max_rate", None))
+    shortage = Shortage(task, planned_anew)
+    try:
+        while True:
+            run = Run(operation, context, task, folder, dict(bindings), leases=leases)
+            try:
+                report = _performed(run, task)
+            except NotEnoughSpace as error:
+                shortage.after(error, run)
+                continue
+            if shortage.times:
+                waited = "once" if shortage.times == 1 else f"{shortage.times:,} times"
+                report.notes.append(
+                    f"it waited for room {waited}; what was done before that counts as unchanged"
+                )
+            return report
+    finally:
+        leases.end()
+
+
+def _performed(run: Run, task: Task) -> Report:
+    operation, context = run.operation, run.context
     where, locked = operation.local_target(), operation.locked_target()
     with contextlib.ExitStack() as stack:
-        stack.callback(leases.end)
         stack.callback(run.close)
         if locked is not None:
             stack.enter_context(_locked(task, locked))
@@ -177,10 +227,10 @@ def perform(
                 Ledger().reserve(where, planned.needed, planned.inodes, limited, force=force)
             )
         task.enter("RUNNING")
+        run.moving = True
         report = _module(operation.verb).perform(run, planned)
         report.source, report.target = redacted(report.source), redacted(report.target)
-        snapshot = task.snapshot()
-        report.retries = snapshot.retries
+        report.retries = task.snapshot().retries
         return report
 
 

@@ -40,6 +40,7 @@ class SentHasher:
                 expected=sent,
                 got=etag or "no checksum",
                 remedy="" if answered.kind == "md5" else "This store answers no MD5: use --verify auto",
+                details={"disproved": answered.kind == "md5"},
             )
         return False
 

@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from nbdata.engine.run import Run
-from nbdata.errors import BadOption, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
 from nbdata.transfer.pool import FIRST
 from nbdata.transfer.retry import listing, retrying
-from nbdata.transfer.selection import Entry, glob_regex, read_paths
+from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_paths
 
 __all__ = ["Found", "find", "folder_part", "head_of"]
 
@@ -39,8 +40,13 @@ class Found:
     entries: Iterator[Entry]
 
 
-def find(run: Run, place: str) -> Found:
+def find(run: Run, place: str, noticed: Noticed | None = None) -> Found:
     """Look at a source and give its objects, streamed, with paths relative to the folder or glob base.
+
+    Parameters
+    ----------
+    noticed : callable, optional
+        Is told, by its relative path, of what is on the disk there and is no file; while the objects are listed.
 
     Raises
     ------
@@ -50,10 +56,10 @@ def find(run: Run, place: str) -> Found:
         If the source is an object and a folder of the same name exists too.
     """
     if has_glob(place):
-        return _glob(run, place)
+        return _glob(run, place, noticed)
     location = run.open(place)
     if location.is_folder:
-        inside = _below(run, location)
+        inside = _below(run, location, noticed)
         found = next(inside, None)
         if found is None:
             _require_folder(location)
@@ -65,7 +71,7 @@ def find(run: Run, place: str) -> Found:
         # Nothing is asked for below it: to list what is a file of http would read all of it.
         return Found(location, single, iter([Entry(name, single)]))
     folder = Location(location.store, location.key + "/", location.place + "/")
-    below = _below(run, folder)
+    below = _below(run, folder, noticed)
     first = next(below, None)
     if single is not None and first is not None:
         raise BadOption(
@@ -91,13 +97,16 @@ def head_of(run: Run, location: Location) -> ObjectInfo | None:
         return None
 
 
-def _below(run: Run, folder: Location) -> Iterator[Entry]:
+def _below(run: Run, folder: Location, noticed: Noticed | None = None) -> Iterator[Entry]:
     """All objects below a folder; folder markers (empty, named like a folder) are no data."""
+    store = folder.store
+    if noticed is not None and isinstance(store, LocalStore):
+        store = LocalStore(lambda key, kind, error: noticed(key[len(folder.key) :], kind, error))
     names = getattr(run.operation, "files_from", None)
     if names is not None and folder.store.lists_by_page:
         yield from _named(run, folder, names)
         return
-    for info in listing(run.control, folder.store, folder.key):
+    for info in listing(run.control, store, folder.key):
         run.control.checkpoint()
         path = info.key[len(folder.key) :]
         if path and not (info.key.endswith("/") and info.size <= 0):
@@ -122,6 +131,11 @@ def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
 def _require_folder(folder: Location) -> None:
     """An empty folder is one where the store knows folders; else nothing is there."""
     if folder.key and not folder.store.is_folder(folder.key):
+        if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):
+            raise BadOption(
+                f"the source is a {kind}", path=folder.place.rstrip("/"), expected="a file or a folder",
+                remedy="Write what it gives to a file first",
+            )  # fmt: skip
         raise NotFound(
             "no such object or folder",
             path=folder.place.rstrip("/"),
@@ -129,17 +143,28 @@ def _require_folder(folder: Location) -> None:
         )
 
 
-def _glob(run: Run, place: str) -> Found:
+def _glob(run: Run, place: str, noticed: Noticed | None) -> Found:
     base = glob_base(place)
     location = run.open(base)
-    pattern = glob_regex(glob_pattern(place).rstrip("/"))
-    matching = (e for e in _below(run, location) if pattern.fullmatch(e.path))
+    wanted = glob_pattern(place).rstrip("/")
+    pattern = glob_regex(wanted)
+    others = 0
+
+    def matching_too(path: str, kind: str, error: NbdataError | None) -> None:
+        nonlocal others
+        held = kind in MAY_HOLD and may_match_below(wanted, path)
+        if noticed is not None and (held or pattern.fullmatch(path)):
+            others += 1
+            noticed(path, kind, error)
+
+    below = _below(run, location, None if noticed is None else matching_too)
+    matching = (e for e in below if pattern.fullmatch(e.path))
     first = next(matching, None)
-    if first is None:
+    if first is None and not others:
         raise NotFound(
             "nothing matches", path=redacted(place), remedy="'*' stays in a folder, '**' crosses folders"
         )
-    return Found(location, None, itertools.chain([first], matching))
+    return Found(location, None, matching if first is None else itertools.chain([first], matching))
 
 
 def folder_part(source: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
 from collections.abc import Iterator
 
 from nbdata.report import Row, Rows
+from nbdata.stores.local import disk_error
 
 __all__ = ["RowFile"]
 
@@ -24,19 +26,28 @@ class RowFile:
         self.path = path
         self.count = 0
         self._lock = threading.Lock()
-        self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", buffering=1 << 16)  # noqa: SIM115
+        with self._disk():
+            self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", buffering=1 << 16)  # noqa: SIM115
 
     def add(self, row: Row) -> None:
         """Append one row."""
         line = _encode(row) + "\n"
-        with self._lock:
+        with self._lock, self._disk():
             self._file.write(line)
             self.count += 1
 
     def close(self) -> None:
         """Write out what is buffered; reading works after that."""
-        with self._lock:
+        with self._lock, self._disk():
             self._file.close()
+
+    @contextlib.contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Its own disk may be full, whatever became of the target's."""
+        try:
+            yield
+        except OSError as error:
+            raise disk_error(error, self.path) from error
 
     def __iter__(self) -> Iterator[Row]:
         with open(self.path, encoding="utf-8", errors="surrogatepass") as lines:

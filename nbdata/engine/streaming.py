@@ -22,7 +22,7 @@ from nbdata.caching.room import CacheRoom, Slot
 from nbdata.engine.items import Group, ItemFile
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import folder_part
-from nbdata.engine.verify import check_for
+from nbdata.engine.verify import Judge
 from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
@@ -30,7 +30,8 @@ from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
-from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
@@ -173,7 +174,7 @@ class Streaming:
         except OSError as error:
             raise disk_error(error, folder) from error
         for entry in group.entries:
-            if self.store.ranges and entry.info.size >= BIG:
+            if self.store.ranges and entry.info.size >= BIG and validator(entry.info):
                 yield from self._big(filling, entry, f"{folder}/{entry.path}")
             else:
                 yield partial(self._small, filling, entry, f"{folder}/{entry.path}")
@@ -189,7 +190,7 @@ class Streaming:
                     self.store,
                     entry.info,
                     fd,
-                    lambda told: self._checks(entry.info, told)(),
+                    lambda told: self._judge(entry.info, told).check(),
                 )
             finally:
                 os.close(fd)
@@ -199,14 +200,14 @@ class Streaming:
         try:
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
-            checks = self._checks(info, told)
+            judge = self._judge(info, told)
             fd = _new_file(path)
         except NbdataError as error:
             self._failed(entry.path, error)
             self._one_less(filling, failed=True)
             return
         self.open_files.add(fd)
-        parts = UnrecordedParts(fd, info.size)
+        parts = UnrecordedParts(fd, info.size, judge.layout)
 
         def close() -> None:
             self.open_files.discard(fd)
@@ -227,12 +228,18 @@ class Streaming:
                 raise error
 
         fetch = PartedFetch(
-            self.run.control, self.store, info, parts, lambda _: checks(), done=done, failed=failed
+            self.run.control,
+            self.store,
+            info,
+            parts,
+            lambda _: judge.check(parts.part_size),
+            done=done,
+            failed=failed,
         )
         yield from fetch.units()
 
-    def _checks(self, listed: ObjectInfo, info: ObjectInfo) -> Callable[[], Check]:
-        """What makes the check of an object, of which the store says `info` now; each try needs a new one."""
+    def _judge(self, listed: ObjectInfo, info: ObjectInfo) -> Judge:
+        """What the store vouches for of an object, of which it says `info` now."""
         if info.size not in (-1, listed.size):  # room was taken for what was listed
             raise SourceChanged(
                 "the object changed since it was listed",
@@ -240,10 +247,7 @@ class Streaming:
                 expected=f"{listed.size} bytes",
                 got=f"{info.size} bytes",
             )
-        part_size = None
-        if self.op.verify == "auto" and "-" in info.etag:
-            part_size = self.store.part_size(info)
-        return partial(check_for, info, self.op.verify, part_size)
+        return Judge(self.store, info, self.op.verify)
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:

@@ -3,7 +3,7 @@
 ::
 
     QUEUED → PLANNING → RUNNING → DONE | FAILED
-    any of the first three ⇄ PAUSED(reason)
+    any of the first three ⇄ PAUSED(reason)            by somebody, or for want of room; then back to QUEUED
     any unfinished state → CANCELLING → CANCELLED
     any unfinished state → INTERRUPTED          its host ended
 
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
+from nbdata.stores.local import disk_error, is_full
 from nbdata.transfer.control import Pulse
 
 __all__ = ["ALLOWED", "Task"]
@@ -48,6 +49,7 @@ class Task:
         self._stopping = False
         self._abandoned = False
         self._fault: NbdataError | None = None
+        self._stands_by = False  # paused by itself, until what it waits for is there
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
@@ -56,6 +58,7 @@ class Task:
         self._free_at = 0.0  # when all that has moved was due, at that rate
         self._due = threading.local()
         self._thread: threading.Thread | None = None
+        self._tell_move: Callable[[], None] = lambda: None
         self.report: Report | None = None
         self.error: NbdataError | None = None
         snapshot.created = snapshot.created or time.time()
@@ -70,7 +73,18 @@ class Task:
     def start(self, work: Callable[[Task], Report]) -> None:
         """Run `work` in a thread; its Report or its error becomes the task's end."""
         self._thread = threading.Thread(target=self._work, args=(work,), name=f"job-{self.id}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._thread = None
+            self._end(
+                "FAILED",
+                NbdataError(f"the job could not be started: {error}", remedy="Run the same line again"),
+            )
+
+    def on_move(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called at each change of state; it must not wait, and not ask the task."""
+        self._tell_move = tell
 
     def _work(self, work: Callable[[Task], Report]) -> None:
         self._began = time.monotonic()
@@ -82,6 +96,11 @@ class Task:
             else:
                 self._end("CANCELLED" if self._stopping or isinstance(error, Cancelled) else "FAILED", error)
         except BaseException as error:
+            if isinstance(error, OSError) and is_full(
+                error
+            ):  # of what jobs write beside their target: their rows
+                self._end("FAILED", disk_error(error, str(error.filename or "the folder for running jobs")))
+                return
             import sys
             import traceback
 
@@ -115,7 +134,7 @@ class Task:
                     f"{now.verb} was cancelled", remedy="What was done is kept; the same line continues"
                 )
             report.state = state
-            now.seconds = report.seconds = time.monotonic() - self._began
+            now.seconds = report.seconds = time.monotonic() - self._began if self._began else 0.0
             for told in ("failures", "notes", "headline", "details", "tables"):
                 setattr(report, told, scrub_data(getattr(report, told)))
             if error is not None:
@@ -134,6 +153,7 @@ class Task:
                 raise ValueError(f"a job that is {self._now.state} cannot become {state}")
             self._now.state, self._now.reason = state, reason
             self._touch()
+        self._tell_move()
 
     def _touch(self) -> None:
         self._now.version += 1
@@ -149,6 +169,13 @@ class Task:
                     self._touch()
                 else:
                     self._move(state, reason)
+
+    def waits(self, reason: str) -> None:
+        """Say why it has not begun; never holds who says so."""
+        with self._changed:
+            if self._now.state == "QUEUED":
+                self._now.reason = reason
+                self._touch()
 
     # -- stopping: the Stop protocol of stores.base, and what work calls ------------------------
 
@@ -194,7 +221,51 @@ class Task:
                 self._resume_to = self._now.state
                 self._move("PAUSED", reason)
                 return True
+            if self._stands_by and self._now.state == "PAUSED":  # it must not go on by itself any more
+                self._stands_by, self._now.reason = False, reason
+                self._touch()
+                return True
             return False
+
+    def stand_by(self, reason: str, may_go_on: Callable[[], bool], *, every: float) -> None:
+        """Pause by itself, and begin anew (QUEUED) when `may_go_on`, or when somebody resumes it.
+
+        Parameters
+        ----------
+        reason : str
+        may_go_on : callable
+            Asked every so often; a pause by somebody else ends the asking.
+        every : float
+            Seconds between two questions; more where the answer takes long.
+
+        Raises
+        ------
+        Cancelled
+            If it is to end.
+        """
+        with self._changed:
+            self.checkpoint()
+            self._resume_to, self._stands_by = "QUEUED", True
+            self._move("PAUSED", reason)
+        pause = every
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._now.state != "PAUSED", pause)
+                if self._stopping or self._now.state != "PAUSED":
+                    break
+                asks = self._stands_by
+            began = time.monotonic()
+            if asks and may_go_on():
+                with self._changed:
+                    if self._stands_by and not self._stopping:
+                        self.resume()
+            pause = max(every, 10 * (time.monotonic() - began))
+        self._stands_by = False
+        self.checkpoint()
+        with self._changed:  # what it does from now on is counted anew, as if its line were said again
+            self._now.files = self._now.bytes = self._now.present = self._now.failures = 0
+            self._samples.clear()
+            self._touch()
 
     def resume(self) -> bool:
         """Go on after `pause`."""
@@ -356,6 +427,11 @@ class Task:
         """Whether it is over."""
         return self._now.state in FINISHED
 
+    @property
+    def paused(self) -> bool:
+        """Whether it stands still until somebody, or something, lets it go on."""
+        return self._now.state == "PAUSED"
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the work's thread; False if it still runs."""
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -392,4 +468,5 @@ _SAID = {
     "conflict": ("is a conflict", "are conflicts"),
     "unrepresentable": ("cannot be represented", "cannot be represented"),
     "refused": ("was refused", "were refused"),
+    "unreadable": ("cannot be read", "cannot be read"),
 }

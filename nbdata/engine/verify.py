@@ -9,10 +9,11 @@ from typing import NamedTuple
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import ALGORITHMS, OrderedDigest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
-from nbdata.stores.base import ObjectInfo
+from nbdata.integrity.part_digests import PartDigests
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.fetch import Check
 
-__all__ = ["PartsPromise", "check_for", "digest_check", "of_parts", "plain_md5", "vouched"]
+__all__ = ["Judge", "PartsPromise", "check_for", "digest_check", "of_parts", "plain_md5", "vouched"]
 
 # Part sizes that are tried for a multipart ETag whose part size the store does not tell: each costs one more
 # read of the file.
@@ -169,9 +170,13 @@ class _Multipart:
     def catch_up(self, fd: int, end: Callable[[], int]) -> None:
         self._digest.catch_up(fd, end)
 
-    def finish(self, fd: int, size: int) -> bool:
+    def _likeliest(self, fd: int, size: int) -> str:
         self._digest.catch_up(fd, size)
-        if self._digest.hexdigest(size) == self._expected:
+        return self._digest.hexdigest(size)
+
+    def finish(self, fd: int, size: int) -> bool:
+        got = self._likeliest(fd, size)
+        if got == self._expected:
             return True
         for part_size in self._sizes[1:]:
             digest = OrderedDigest(partial(self._promise.digest, part_size))
@@ -183,14 +188,63 @@ class _Multipart:
                 f"the {_MULTIPART_NAMES.get(self._promise.name, self._promise.name)} of the bytes is wrong",
                 path=self._info.key,
                 expected=self._expected,
-                got=self._digest.hexdigest(size),
+                got=got,
             )
         return False  # uploaded with parts of some other size: nothing can be said
 
 
-def check_for(info: ObjectInfo, verify: str, part_size: int | None = None, *, readable: bool = True) -> Check:
+class _SideBySide(_Multipart):
+    """The same, where each connection brings whole parts: each is hashed by the thread that receives it."""
+
+    def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
+        super().__init__(info, promise, sizes, known=known)
+        self._parts = PartDigests(info.size, sizes[0], promise.algorithm)
+
+    def offer(self, offset: int, buffer: memoryview) -> bool:
+        return self._parts.offer(offset, buffer)
+
+    def catch_up(self, fd: int, end: Callable[[], int]) -> None:
+        pass  # what an earlier run has brought is read at the end
+
+    def _likeliest(self, fd: int, size: int) -> str:
+        self._parts.catch_up(fd)
+        return self._parts.hexdigest()
+
+
+class Judge:
+    """What a store vouches for of one object, and so how its bytes are best fetched and how they are checked.
+
+    Asks the store in what parts the object was uploaded, if only that tells what its checksum means.
+
+    Attributes
+    ----------
+    layout : int or None
+        Bytes of parts that can be hashed each by itself, side by side; None where there is nothing to gain.
+    """
+
+    def __init__(self, store: Store, info: ObjectInfo, verify: str) -> None:
+        self._info, self._verify = info, verify
+        promise = of_parts(info, verify) if verify != "none" and vouched(info, verify) is None else None
+        self._part_size = store.part_size(info) if promise is not None else None
+        sizes = promise.sizes(info.size, self._part_size) if promise is not None else []
+        self.layout = sizes[0] if sizes else None
+
+    def check(self, fetched_in: int | None = None) -> Check:
+        """A new check; `fetched_in` as for `check_for`."""
+        return check_for(self._info, self._verify, self._part_size, fetched_in=fetched_in)
+
+
+def check_for(
+    info: ObjectInfo,
+    verify: str,
+    part_size: int | None = None,
+    *,
+    readable: bool = True,
+    fetched_in: int | None = None,
+) -> Check:
     """The check of one object; `part_size` is that of its multipart upload, if the store tells it.
 
+    `fetched_in` are the bytes of the pieces in which it comes over several connections, each in order.
     Of bytes that cannot be read again (not `readable`) only the likeliest part size is tried; all have to be
     offered in order, and any descriptor will do for `finish`.
     """
@@ -203,5 +257,6 @@ def check_for(info: ObjectInfo, verify: str, part_size: int | None = None, *, re
     if promise is not None and (verify == "auto" or promise.conclusive(part_size)):
         sizes = promise.sizes(info.size, part_size, _GUESSES if readable else 1)
         if sizes:
-            return _Multipart(info, promise, sizes, known=promise.conclusive(part_size))
+            kind = _SideBySide if fetched_in and fetched_in % sizes[0] == 0 else _Multipart
+            return kind(info, promise, sizes, known=promise.conclusive(part_size))
     return _Unchecked() if verify == "auto" else _Insisted(info, verify)

@@ -22,11 +22,13 @@ from typing import Any
 
 from nbdata.errors import NotEnoughSpace
 from nbdata.paths import is_inside
-from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import format_size
+from nbdata.space.holders import holder_of, lives
 from nbdata.space.limits import Domain, disk_of, domains, used_below, writable_disks
+from nbdata.stores.local import disk_error
 
-__all__ = ["Ledger", "Reservation", "Room", "dead_holders", "is_alive", "not_enough", "this_process"]
+__all__ = ["Ledger", "Reservation", "Room", "not_enough"]
 
 # How often a job notes what has landed, and how old a scan of a limited folder may be, in seconds.
 _NOTE_EVERY = 0.5
@@ -66,7 +68,7 @@ class Ledger:
         with file_lock(self._lock):
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=fresh)
-            self._save(data)
+            self._save_if_room(data)
         return rooms
 
     def _rooms(
@@ -113,7 +115,7 @@ class Ledger:
             If any domain has not that much, unless `force`.
         """
         with file_lock(self._lock):
-            holder = _holder(self._folder)  # under the lock: `dead_holders` must not meet it unlocked
+            holder = holder_of(self._folder)  # under the lock: `dead_holders` must not meet it unlocked
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=False)
             if not force and _too_tight(rooms, needed, inodes) and any(r.age > 0 for r in rooms):
@@ -134,7 +136,7 @@ class Ledger:
                 "made": 0,
             }
             self._save(data)
-        return Reservation(self, name, path, dict(limited))
+        return Reservation(self, name, path, dict(limited), needed, inodes)
 
     def _change(self, name: str, landed: int, made: int) -> None:
         with file_lock(self._lock):
@@ -146,7 +148,7 @@ class Ledger:
                 for folder, scan in data["scans"].items():
                     if is_inside(entry["target"], folder):
                         scan["landed"] += added
-                self._save(data)
+                self._save_if_room(data)
 
     def _grow(self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]]) -> None:
         with file_lock(self._lock):
@@ -159,7 +161,9 @@ class Ledger:
             tight = _too_tight(rooms, more, 0)
             if tight is not None:
                 raise not_enough(path, more, 0, tight)
-            data["entries"][name]["planned"] += more
+            entry = data["entries"].get(name)
+            if entry is not None:  # else somebody has removed the books
+                entry["planned"] += more
             self._save(data)
 
     def _drop(self, name: str) -> None:
@@ -169,36 +173,76 @@ class Ledger:
             if entry is not None:
                 if entry["landed"] < entry["planned"]:
                     _forget_scans(data["scans"], entry)  # what it left in part was never noted
-                self._save(data)
+                _given_back.add((self._folder, name))
+                self._save_if_room(data)
 
     # -- the file -----------------------------------------------------------------------------
 
     def _load(self) -> dict[str, Any]:
-        try:
-            with open(self._file, encoding="utf-8") as file:
-                data = json.load(file)
-        except (FileNotFoundError, ValueError):  # a torn file cannot be: it is replaced as a whole
-            data = {}
-        entries, scans = {}, data.get("scans", {})
-        for name, entry in data.get("entries", {}).items():
-            if _alive(self._folder, entry["holder"]):
-                entries[name] = entry
-            else:
+        entries, scans = self._read()
+        for name, entry in list(entries.items()):
+            if (self._folder, name) in _given_back:
+                del entries[name]
+                _forget_scans(scans, entry)
+            elif not lives(self._folder, entry["holder"]):
+                del entries[name]
                 _forget_scans(scans, entry)  # nobody knows how far it came
         return {"entries": entries, "scans": scans}
 
+    def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the file says; nothing if it is not ours. Torn it cannot be: it is replaced as a whole."""
+        try:
+            with open(self._file, encoding="utf-8") as file:
+                data = json.load(file)
+            entries, scans = data["entries"], data["scans"]
+            for entry in entries.values():
+                str(entry["holder"]), str(entry["target"]), int(entry["device"])
+                [int(entry[number]) for number in ("planned", "landed", "inodes", "made")]
+            for scan in scans.values():
+                int(scan["used"]), float(scan["at"]), int(scan["landed"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+            return {}, {}
+        return entries, scans
+
     def _save(self, data: dict[str, Any]) -> None:
         fresh = f"{self._file}.new"
-        with open(fresh, "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        os.replace(fresh, self._file)
+        try:
+            with open(fresh, "w", encoding="utf-8") as file:
+                json.dump(data, file)
+            os.replace(fresh, self._file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise disk_error(error, self._file) from error
+        _given_back.difference_update([one for one in _given_back if one[0] == self._folder])
+
+    def _save_if_room(self, data: dict[str, Any]) -> None:
+        """For what only frees or counts: the disk that the books are on may be the one that is full.
+
+        What was given back is remembered by this process until it can be written down.
+        """
+        with contextlib.suppress(NotEnoughSpace):
+            self._save(data)
+
+
+#: Folders and entries that this process has given back and perhaps could not take out of the file.
+_given_back: set[tuple[str, str]] = set()
 
 
 class Reservation:
     """Space that one job holds; a context manager that gives it back."""
 
-    def __init__(self, ledger: Ledger, name: str, path: str, limited: dict[str, tuple[int, str]]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        name: str,
+        path: str,
+        limited: dict[str, tuple[int, str]],
+        planned: int,
+        inodes: int,
+    ) -> None:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
+        self._planned, self._inodes = planned, inodes
         self._landed = self._made = 0
         self._noted = time.monotonic()
         self._lock = threading.Lock()
@@ -218,6 +262,20 @@ class Reservation:
     def grow(self, more: int) -> None:
         """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had."""
         self._ledger._grow(self._name, self._path, more, self._limited)
+        with self._lock:
+            self._planned += more
+
+    @property
+    def outstanding(self) -> tuple[int, int]:
+        """Bytes and files that are planned and have not landed."""
+        with self._lock:
+            return max(0, self._planned - self._landed), max(0, self._inodes - self._made)
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether anything has."""
+        with self._lock:
+            return self._made > 0 or self._landed > 0
 
     def __enter__(self) -> Reservation:
         return self
@@ -234,17 +292,21 @@ def _too_tight(rooms: list[Room], needed: int, inodes: int) -> Room | None:
     return None
 
 
-def not_enough(path: str, needed: int, inodes: int, room: Room) -> NotEnoughSpace:
-    """The error with all numbers, and the disks where it would fit."""
+def not_enough(path: str, needed: int, inodes: int, room: Room, *, happened: str = "") -> NotEnoughSpace:
+    """The error with all numbers, and the disks where it would fit.
+
+    `happened` says what ended a job that was under way.
+    """
     fitting = [
         d for d in writable_disks() if d.free >= needed and (d.inodes_free is None or d.inodes_free >= inodes)
     ]
     limited = room.domain.device is None
     disks = [d.path for d in fitting if limited or not path.startswith(d.path.rstrip("/") + "/")][:4]
+    needs = "it still needs" if happened else "it needs"
     if needed > room.free:
-        what = f"it needs {format_size(needed)}, and {format_size(room.free)} may be used"
+        what = f"{needs} {format_size(needed)}, and {format_size(room.free)} may be used"
     else:
-        what = f"it needs {inodes:,} files (inodes), and {room.inodes_free:,} are free"
+        what = f"{needs} {inodes:,} files (inodes), and {room.inodes_free:,} are free"
     if room.domain.device is None:
         where = f"{room.domain.source} allows {format_size(room.domain.limit)} below {room.domain.root}"
     else:
@@ -255,8 +317,10 @@ def not_enough(path: str, needed: int, inodes: int, room: Room) -> NotEnoughSpac
     remedy = f"It would fit on {fits}" if fits else nowhere
     if room.domain.device is None:
         remedy = f"Raise the limit on {room.domain.root}, or take a part with --max-bytes. {remedy}"
+    if happened:
+        remedy = f"Make room and run the same line again: it continues. {remedy}"
     return NotEnoughSpace(
-        f"not enough space: {what} ({where}{reserved})",
+        f"{happened or 'not enough space'}: {what} ({where}{reserved})",
         path=path,
         remedy=remedy,
         details={
@@ -282,61 +346,5 @@ def _inside(entry: dict[str, Any], domain: Domain) -> bool:
     return is_inside(entry["target"], domain.root)
 
 
-# -- holders: the processes that entries belong to ------------------------------------------------
-
-_holders: dict[str, file_lock] = {}
-_holders_lock = threading.Lock()
-
-
-def _holder(folder: str) -> str:
-    """The name of the file on which this process holds a flock."""
-    with _holders_lock:
-        if folder not in _holders:
-            lock = file_lock(os.path.join(folder, f"holder-{secrets.token_hex(8)}"))
-            lock.acquire()
-            _holders[folder] = lock
-        return os.path.basename(_holders[folder].path)
-
-
-def _alive(folder: str, name: str) -> bool:
-    own = _holders.get(folder)
-    if own is not None and os.path.basename(own.path) == name:
-        return True
-    path = os.path.join(folder, os.path.basename(name))
-    if held(path):
-        return True
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    return False
-
-
-def this_process() -> str:
-    """A name of this process that `is_alive` knows while it lives."""
-    folder = runtime_folder()
-    with file_lock(os.path.join(folder, "ledger.lock")):
-        return _holder(folder)
-
-
-def is_alive(name: str) -> bool:
-    """Whether the process that `this_process` named so, on this machine, lives."""
-    folder = runtime_folder()
-    with file_lock(os.path.join(folder, "ledger.lock")):
-        return _alive(folder, name)
-
-
-def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
-    """Remove the files of holders that are gone; how many there are or were."""
-    folder = folder or runtime_folder()
-    with file_lock(os.path.join(folder, "ledger.lock")):
-        names = [name for name in os.listdir(folder) if name.startswith("holder-")]
-        return sum(not (_alive(folder, n) if remove else held(os.path.join(folder, n))) for n in names)
-
-
-def _after_fork() -> None:
-    """A child has no claims: `file_lock` has let go of its copies of the locks."""
-    global _holders_lock
-    _holders_lock = threading.Lock()
-    _holders.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# A child of a fork has given back nothing.
+os.register_at_fork(after_in_child=_given_back.clear)

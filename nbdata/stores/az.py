@@ -66,7 +66,9 @@ class AzStore(ObjectStore):
     def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
         self.name = f"az://{container}"
         self._container, self._config, self._stop = container, config, stop
-        self._origin = Origin.of(config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify)
+        self._origin = Origin.of(
+            config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
+        )
         self._base = f"{urlsplit(config.endpoint).path.rstrip('/')}/{quote(container, safe='$')}"
         self._pool = pool_of(self._origin, (config.account, config.key, config.sas, config.tokens.identity))
 

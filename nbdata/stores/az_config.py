@@ -9,6 +9,7 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.storage_options import is_address, layered, refuse_unknown, trusted, truth
 
@@ -53,6 +54,7 @@ class AzConfig:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = 30.0
 
 
 def az_config(host: str, context: Context) -> AzConfig:
@@ -103,7 +105,7 @@ def az_config(host: str, context: Context) -> AzConfig:
         raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")
     credentials = _credentials(options, told, env)
     ca, verify = trusted(options.get("verify", True), authorities_in(env))
-    return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify)
+    return AzConfig(account, endpoint, *credentials, proxy_for(endpoint, env), ca, verify, stall_limit(env))
 
 
 def _credentials(

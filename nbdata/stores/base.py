@@ -140,7 +140,10 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, parts: list[str]) -> ObjectInfo:
-        """Make the object from all parts, given their answers in order."""
+        """Make the object from all parts, given their answers in order.
+
+        May be asked again after a StoreUnavailable, although the store may have made it.
+        """
 
     @abc.abstractmethod
     def abort(self) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context
 from nbdata.stores.asked import ask
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.sigv4 import Identity
 from nbdata.stores.storage_options import (
@@ -78,6 +79,7 @@ class S3Config:
     ca: str = ""
     verify: bool = True
     requester_pays: bool = False
+    stall: float = 30.0
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
         """Scheme, host, port and path prefix for a bucket; without one, of the service itself."""
@@ -179,6 +181,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
         ca,
         verify,
         truth(options.get("requester_pays", False)),
+        stall_limit(env),
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import math
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -26,12 +27,15 @@ __all__ = [
     "reason",
     "remedy",
     "shut",
+    "stall_limit",
     "tls_context",
     "wants_password",
     "way",
 ]
 
 CONNECT_TIMEOUT = 10.0
+# No byte for this long means that the connection is dead, in seconds.
+_STALL, _STALL_NAME = 30.0, "NBDATA_STALL_TIMEOUT"
 # Bytes of a proxy's answer.
 _ANSWER = 64 << 10
 # What OpenSSL calls an answer that is no TLS.
@@ -51,6 +55,8 @@ class Origin:
         File or folder of certificates to trust; '' for the system's.
     verify : bool
         Whether the server's certificate is checked.
+    stall : float
+        Seconds after which a connection on which no byte moves is given up.
     """
 
     scheme: str
@@ -59,13 +65,14 @@ class Origin:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = _STALL
 
     @classmethod
-    def of(cls, url: str, *, proxy: str, ca: str, verify: bool) -> Origin:
+    def of(cls, url: str, *, proxy: str, ca: str, verify: bool, stall: float) -> Origin:
         """That of a URL, at the port of its scheme unless it names one."""
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return cls(parts.scheme, parts.hostname or "", port, proxy, ca, verify)
+        return cls(parts.scheme, parts.hostname or "", port, proxy, ca, verify, stall)
 
     @property
     def netloc(self) -> str:
@@ -75,6 +82,26 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.netloc}"
+
+
+def stall_limit(env: Mapping[str, str]) -> float:
+    """Seconds without a byte after which a connection is dead: NBDATA_STALL_TIMEOUT, else 30.
+
+    Raises
+    ------
+    BadOption
+        If it is no number of seconds.
+    """
+    text = env.get(_STALL_NAME)
+    if not text:
+        return _STALL
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise BadOption(f"{_STALL_NAME}: {text!r} is no time", expected="seconds, such as 30 or 2.5")
+    return seconds
 
 
 class Closed(Exception):

@@ -38,7 +38,14 @@ _UNREACHED = {
 }
 # Protocols whose keys are whole URLs.
 _BY_URL = ("http://", "https://")
-_BROKEN = {"HTTPClientError", "ClientConnectionError", "ClientPayloadError", "ResponseParserError"}
+_BROKEN = {
+    "HTTPClientError",
+    "ClientConnectionError",
+    "ClientPayloadError",
+    "ResponseParserError",
+    "SSHException",
+    "EOFError",
+}
 
 
 class FsspecStore(Store):
@@ -61,7 +68,8 @@ class FsspecStore(Store):
         protocol = fs.protocol
         self.name = protocol if isinstance(protocol, str) else protocol[0]
         # Paths of some file systems begin with a slash (memory, sftp), of others not (s3).
-        self._slash = "/" if str(getattr(fs, "root_marker", "")) == "/" else ""
+        rooted = str(getattr(fs, "root_marker", "")) == "/" or str(fs._strip_protocol(place)).startswith("/")
+        self._slash = "/" if rooted else ""
         self._whole = self.below_objects = self.name in _WHOLE
 
     def _path(self, key: str) -> str:
@@ -120,6 +128,9 @@ class FsspecStore(Store):
             info = self._info(path, found[path])
             if info.key > after and info.key.startswith(prefix) and _is_object(info.key, found[path]):
                 yield info
+            elif found[path].get("type") == "link" and info.key > after and info.key.startswith(prefix):
+                with contextlib.suppress(NotFound):  # it leads to a folder, or nowhere
+                    yield self.head(info.key)
 
     def head(self, key: str) -> ObjectInfo:
         try:

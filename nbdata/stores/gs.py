@@ -45,7 +45,9 @@ class GsStore(ObjectStore):
     def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
         self.name = f"gs://{bucket}"
         self._bucket, self._config, self._stop = bucket, config, stop
-        self._origin = Origin.of(config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify)
+        self._origin = Origin.of(
+            config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
+        )
         self._base = urlsplit(config.endpoint).path.rstrip("/")
         self._pool = pool_of(self._origin, config.tokens.identity)
 

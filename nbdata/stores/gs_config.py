@@ -9,6 +9,7 @@ from typing import Any
 from nbdata.errors import BadOption
 from nbdata.operation import Context
 from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.proxies import authorities_in, proxy_for
 from nbdata.stores.storage_options import layered, refuse_no_address, refuse_unknown, trusted, truth
 
@@ -34,6 +35,7 @@ class GsConfig:
     proxy: str = field(default="", repr=False)
     ca: str = ""
     verify: bool = True
+    stall: float = 30.0
 
 
 def gs_config(context: Context) -> GsConfig:
@@ -69,6 +71,7 @@ def gs_config(context: Context) -> GsConfig:
         proxy_for(endpoint, context.env),
         ca,
         verify,
+        stall_limit(context.env),
     )
 
 

@@ -28,6 +28,7 @@ from nbdata.stores.answers import (
     total_of,
 )
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.http1 import Origin, Response
 from nbdata.stores.http_config import HttpConfig
 from nbdata.stores.index_page import links_below
@@ -93,7 +94,8 @@ class HttpStore(Store):
 
     def _origin(self, url: _Url) -> Origin:
         proxy = proxy_for(f"{url.scheme}://{url.host}:{url.port}", self._config.env)
-        return Origin(*url.server, proxy, self._config.ca, self._config.verify)
+        config = self._config
+        return Origin(*url.server, proxy, config.ca, config.verify, stall_limit(config.env))
 
     def _said(self, key: str) -> str:
         return f"{self.name}/{key}"

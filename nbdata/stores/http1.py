@@ -26,8 +26,6 @@ from nbdata.stores.dial import Closed, Origin, dial, proxy_headers, reason, reme
 
 __all__ = ["Origin", "Pool", "Response"]
 
-# No byte for this long means that the connection is dead.
-STALL_TIMEOUT = 30.0
 # Idle connections that a pool keeps, and for how long (servers close theirs after a minute or so).
 _KEEP, _KEEP_SECONDS = 64, 45.0
 _HEAD_BYTES = 64 << 10
@@ -139,7 +137,7 @@ class Pool:
         if self.origin.scheme == "https" and self._tls is None:
             self._tls = tls_context(self.origin)
         sock = dial(self.origin, self._tls, stop)
-        sock.settimeout(STALL_TIMEOUT)
+        sock.settimeout(self.origin.stall)
         return sock
 
 
@@ -246,16 +244,16 @@ class _Connection:
         head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
         try:
             if body is None:
-                self._sock.sendall(head)
+                self._send(head)
             elif isinstance(body, bytes):
-                self._sock.sendall(head + body)
+                self._send(head + body)
             else:
                 # With the first bytes: SeaweedFS makes an empty object of a request that ends after its head.
                 first = next(body, _NOTHING)
-                self._sock.sendall(head + bytes(first[:_HEAD_BYTES]))
-                self._sock.sendall(first[_HEAD_BYTES:])
+                self._send(head + bytes(first[:_HEAD_BYTES]))
+                self._send(first[_HEAD_BYTES:])
                 for piece in body:
-                    self._sock.sendall(piece)
+                    self._send(piece)
         except NbdataError:  # the source's, not the connection's
             raise
         except OSError:
@@ -269,6 +267,12 @@ class _Connection:
                 pass
             raise
         return self._receive_head(method)
+
+    def _send(self, data: bytes | memoryview) -> None:
+        """All of it, however slow the line is, as long as it moves: to `sendall` the time limit is for the whole."""
+        left = memoryview(data)
+        while left:
+            left = left[self._sock.send(left) :]
 
     def _receive_head(self, method: str) -> Response:
         while True:

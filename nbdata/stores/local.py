@@ -7,13 +7,38 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from nbdata.errors import AccessDenied, NbdataError, NotEnoughSpace, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import (
+    AccessDenied,
+    BadOption,
+    NbdataError,
+    NotEnoughSpace,
+    NotFound,
+    SourceChanged,
+    StoreUnavailable,
+)
 from nbdata.stores.base import ObjectInfo, Source, Store, fill
 
-__all__ = ["PARTIAL", "LocalStore", "disk_error", "make_folders", "stat_tag", "sync_folder"]
+__all__ = [
+    "MAY_HOLD",
+    "PARTIAL",
+    "LocalStore",
+    "Noticed",
+    "disk_error",
+    "is_full",
+    "make_folders",
+    "special_kind",
+    "stat_tag",
+    "sync_folder",
+]
 
+#: Is told of what a listing comes by that is no file: its key, its kind (`special_kind`, "link to a folder",
+#: "broken link", "loop of links", "empty folder" or "unreadable"), and the error if it could not be looked at.
+Noticed = Callable[[str, str, "NbdataError | None"], None]
+
+#: Kinds below which there may be files.
+MAY_HOLD = ("link to a folder", "unreadable")
 #: How the names of files end that are being written by a store; never listed.
 PARTIAL = ".nbdata-partial"
 
@@ -23,6 +48,11 @@ def stat_tag(found: os.stat_result) -> str:
     return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or this user's share of it, has no room for more."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def disk_error(error: OSError, path: str) -> NbdataError:
     """The error of the interface for an error of the local disk."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -30,13 +60,22 @@ def disk_error(error: OSError, path: str) -> NbdataError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         reason = "the file system is read-only" if error.errno == errno.EROFS else "the disk refuses"
         return AccessDenied(reason, path=path, remedy="Choose another folder, or mend its permissions")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return NotEnoughSpace(
             "the disk became full" if error.errno == errno.ENOSPC else "the disk quota is used up",
             path=path,
             remedy="Make room and run the same line again: it continues; %quota shows the disks",
         )
     return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
+
+
+def special_kind(mode: int) -> str:
+    """What stands there, if it is neither a file, a folder nor a link."""
+    if stat.S_ISFIFO(mode):
+        return "named pipe"
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
 
 
 def sync_folder(path: str) -> None:
@@ -61,9 +100,21 @@ def make_folders(path: str, mode: int) -> None:
 
 
 class LocalStore(Store):
-    """Files below ``/``; what is nbdata's own (``.nbdata`` folders, unfinished files) is never listed."""
+    """Files below ``/``; what is nbdata's own (``.nbdata`` folders, unfinished files) is never listed.
+
+    A link to a file is listed as that file; a link to a folder is not followed, so that no listing goes round in
+    circles.
+
+    Parameters
+    ----------
+    noticed : callable, optional
+        Is told what a listing leaves out. Without it, what cannot be read ends the listing.
+    """
 
     name = "local disk"
+
+    def __init__(self, noticed: Noticed | None = None) -> None:
+        self._noticed = noticed
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         folder, _, start = prefix.rpartition("/")
@@ -78,20 +129,42 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):  # nothing is below it
             return
         except OSError as error:
-            raise disk_error(error, path) from error
+            self._notice(key.rstrip("/"), "unreadable", disk_error(error, path))
+            return
+        if not entries and not start:
+            self._notice(key.rstrip("/"), "empty folder")
         # A folder sorts as "name/", so that keys come in the order an object store would give them.
         for entry in sorted(entries, key=lambda e: e.name + "/" * e.is_dir(follow_symlinks=False)):
             if entry.is_dir(follow_symlinks=False):
                 yield from self._walk(entry.path, f"{key}{entry.name}/", "")
-                continue
-            try:
-                info = entry.stat()
-            except FileNotFoundError:  # vanished meanwhile, or a link that leads nowhere
-                continue
-            except OSError as error:
-                raise disk_error(error, entry.path) from error
-            if stat.S_ISREG(info.st_mode) and not entry.name.endswith(PARTIAL):
+            elif (info := self._stat(entry, key)) is not None and not entry.name.endswith(PARTIAL):
                 yield _info(key + entry.name, info)
+
+    def _stat(self, entry: os.DirEntry[str], folder: str) -> os.stat_result | None:
+        """What is known of a file; None for anything else."""
+        key = folder + entry.name
+        try:
+            info = entry.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            if entry.is_symlink():
+                self._notice(key, "broken link")
+            return None  # else it vanished meanwhile
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                self._notice(key, "loop of links")
+            else:
+                self._notice(key, "unreadable", disk_error(error, entry.path))
+            return None
+        if stat.S_ISREG(info.st_mode):
+            return info
+        self._notice(key, special_kind(info.st_mode) or "link to a folder")
+        return None
+
+    def _notice(self, key: str, kind: str, error: NbdataError | None = None) -> None:
+        if self._noticed is not None:
+            self._noticed(key, kind, error)
+        elif error is not None:
+            raise error
 
     def head(self, key: str) -> ObjectInfo:
         try:
@@ -126,6 +199,12 @@ class LocalStore(Store):
         self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
     ) -> ObjectInfo:
         path = "/" + key
+        if kind := self.special(key):
+            raise BadOption(
+                f"the target is a {kind}, which is never replaced",
+                path=path,
+                remedy="Name a file or a folder",
+            )
         # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
         partial = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}{PARTIAL}"
         try:
@@ -154,6 +233,13 @@ class LocalStore(Store):
 
     def is_folder(self, key: str) -> bool:
         return os.path.isdir("/" + key)
+
+    def special(self, key: str) -> str:
+        """What stands there, if neither a file nor a folder (see `special_kind`), also behind a link; or ''."""
+        try:
+            return special_kind(os.stat("/" + key.rstrip("/")).st_mode)
+        except OSError:
+            return ""
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NbdataError
 from nbdata.operation import Context
 from nbdata.paths import is_url
 from nbdata.redaction import AZURE_SCHEMES, S3_SCHEMES, redacted
 from nbdata.stores.base import Location, Stop, Store
 
 __all__ = ["children", "open_place"]
+
+_EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install 'nbdata[sftp]', or paramiko alone")
 
 
 def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:
@@ -77,7 +80,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
     from nbdata.stores.fsspec_store import FsspecStore
 
     if fs is None:
-        fs = _filesystem(scheme, context)
+        fs = _filesystem(scheme, place, context)
     store = FsspecStore(fs, place)
     key = str(fs._strip_protocol(place)).lstrip("/")
     if key.startswith(("http://", "https://")):
@@ -110,7 +113,7 @@ def _bucket(place: str, expected: str) -> tuple[str, str, str]:
     return bucket, slash, key
 
 
-def _filesystem(scheme: str, context: Context) -> Any:
+def _filesystem(scheme: str, place: str, context: Context) -> Any:
     import fsspec
 
     if scheme not in fsspec.available_protocols():
@@ -124,16 +127,34 @@ def _filesystem(scheme: str, context: Context) -> Any:
     configured = context.fsspec_conf.get(scheme)
     options = {**(configured if isinstance(configured, dict) else {}), **context.storage_options}
     try:
-        return fsspec.filesystem(scheme, **options)
+        of_url = _of_url(fsspec.get_filesystem_class(scheme), place)
+        if scheme in ("sftp", "ssh"):
+            from nbdata.stores.sftp import sftp_files
+
+            return sftp_files(place, {**options, **of_url}, context.env.get("HOME", ""))
+        return fsspec.filesystem(scheme, **{**options, **of_url})
+    except NbdataError:
+        raise
     except ImportError as error:
         raise BadOption(
-            f"{scheme}:// needs a package that is not installed", remedy=str(error).rstrip(".")
+            f"{scheme}:// needs a package that is not installed",
+            remedy=_EXTRA.get(scheme) or str(error).rstrip("."),
         ) from error
     except (TypeError, ValueError) as error:
         raise BadOption(
             f"the storage options do not fit {scheme}://",
             remedy=f"Check their names ({type(error).__name__})",
         ) from error
+
+
+def _of_url(cls: Any, place: str) -> dict[str, Any]:
+    """Options that a URL holds, as host and user; those that fsspec leaves as URLs write them, as they are meant."""
+    found = dict(cls._get_kwargs_from_urls(place))
+    parts = urlsplit(place)
+    for name, value in (("username", parts.username), ("password", parts.password)):
+        if name in found and value is not None:
+            found[name] = unquote(value)
+    return found
 
 
 def _rebuilt(data: dict[str, Any]) -> Any:

@@ -74,7 +74,7 @@ class S3Client:
         """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
         config = self._config
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
-        origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify)
+        origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
         self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim

@@ -23,12 +23,12 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nbdata.errors import NbdataError
 from nbdata.paths import is_inside, is_url
-from nbdata.stores.local import disk_error, make_folders, sync_folder
+from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -92,6 +92,8 @@ class Index:
         self._lock, self._syncing = threading.Lock(), threading.Lock()
         self._synced = 0  # bytes up to which the file is on the disk
         self._announced: set[str] = set()
+        self._needed = True
+        self.problem = ""  # why nothing is recorded any more
         self._load()
 
     def _load(self) -> None:
@@ -124,24 +126,53 @@ class Index:
         """All recorded relative paths."""
         return [path for path, record in self._records.items() if record is not None]
 
-    def open(self, identity: tuple[int, int]) -> None:
-        """Begin to write, once the target folder exists."""
+    def open(self, identity: tuple[int, int], *, needed: bool = True) -> None:
+        """Begin to write, once the target folder exists.
+
+        Where records are not `needed`, a full disk of theirs only ends the recording: see `problem`.
+        """
         if self._fd >= 0:
             return
+        self._needed = needed
         if self._identity != identity:
             self._identity, self._records, self._lines, self._good = identity, {}, 0, 0
-        make_folders(os.path.dirname(self.path), 0o700)
-        if self._lines > 1000 and self._lines > 3 * len(self._records):
-            self._compact()
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(self._fd, self._good)
-        os.lseek(self._fd, 0, os.SEEK_END)
-        with contextlib.suppress(OSError):  # as where folders cannot be synced
-            sync_folder(os.path.dirname(self.path))
-        if not self._good:
-            header = _format(self._header(*identity))
-            _write(self._fd, header)
-            self._good = len(header)
+        try:
+            make_folders(os.path.dirname(self.path), 0o700)
+            if self._lines > 1000 and self._lines > 3 * len(self._records):
+                self._compact()
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.ftruncate(self._fd, self._good)
+            os.lseek(self._fd, 0, os.SEEK_END)
+            with contextlib.suppress(OSError):  # as where folders cannot be synced
+                sync_folder(os.path.dirname(self.path))
+            if not self._good:
+                header = _format(self._header(*identity))
+                _write(self._fd, header)
+                self._good = len(header)
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        """Record no more, where the work can do without; what was recorded stays as it is.
+
+        A record that is missing costs a comparison the next time.
+        """
+        told = disk_error(error, self.path)
+        if self._needed or not is_full(error):
+            raise told from error
+        self.problem = f"not all could be recorded, and what was not is compared the next time: {told}"
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._good)
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        """An old record of what has a new one that is lost would be a lie; none of all is only a comparison."""
+        if not self._records.keys().isdisjoint(paths):
+            self._records.clear()
+            self._announced.clear()
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, 0)
+                os.fdatasync(self._fd)
 
     def _header(self, device: int, inode: int) -> list[object]:
         return ["nbdata-index", _VERSION, device, inode, self.target]
@@ -161,18 +192,24 @@ class Index:
     def put(self, records: dict[str, Record | None]) -> None:
         """Append records (None: forget the path); in the file when it returns, on disk after `close`."""
         with self._lock:
-            self._append(records)
-            self._records.update(records)
-            self._announced.difference_update(records)
+            if self._append(records):
+                self._records.update(records)
+                self._announced.difference_update(records)
 
-    def _append(self, records: Mapping[str, Record | None]) -> None:
+    def _append(self, records: Mapping[str, Record | None]) -> bool:
+        """Whether they are in the file."""
         data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
-        try:
-            _write(self._fd, data)
-        except OSError as error:
-            raise disk_error(error, self.path) from error
+        if not self.problem:
+            try:
+                _write(self._fd, data)
+            except OSError as error:
+                self._lose(error)
+        if self.problem:
+            self._forget(records)
+            return False
         self._good += len(data)
         self._lines += len(records)
+        return True
 
     def announce(self, tags: Mapping[str, str], looks: Mapping[str, os.stat_result] | None = None) -> None:
         """Say on the disk that what was recorded of some paths is about to be otherwise; nothing where none was.
@@ -195,7 +232,8 @@ class Index:
             }
             for path, found in (looks or {}).items():
                 announced[path] = Record.of(known[path], found.st_size, found)
-            self._append(announced)
+            if not self._append(announced):
+                return
             self._announced.update(known)
             end = self._good
         with self._syncing:  # one serves all that wait for it
@@ -205,12 +243,14 @@ class Index:
                 try:
                     os.fdatasync(self._fd)
                 except OSError as error:
-                    raise disk_error(error, self.path) from error
+                    with self._lock:
+                        self._lose(error)
+                        self._forget(known)
                 self._synced = end
 
     def close(self) -> None:
         """Write through to the disk, and close."""
-        if self._fd >= 0:
+        if self._fd >= 0 and not self.problem:
             with self._lock, contextlib.suppress(NbdataError):
                 self._append({path: self._records[path] for path in sorted(self._announced)})
                 self._announced.clear()

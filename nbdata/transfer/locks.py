@@ -14,6 +14,7 @@ import secrets
 
 from nbdata.paths import is_inside
 from nbdata.runtime import file_lock, held, let_go_after_fork, runtime_folder
+from nbdata.stores.local import disk_error
 
 __all__ = ["TargetLock", "dead_locks"]
 
@@ -40,7 +41,11 @@ class TargetLock:
             self._path = os.path.join(self._folder, f"{secrets.token_hex(8)}.lock")
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
-            os.write(self._fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass"))
+            try:
+                os.write(self._fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass"))
+            except OSError as error:
+                self.release()
+                raise disk_error(error, self._path) from error
             let_go_after_fork(self)
         return None
 

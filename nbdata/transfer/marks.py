@@ -1,7 +1,7 @@
 """Who works in a staging folder, on whichever machine: each job marks its own temporaries there.
 
 A mark is the file ``TOKEN0``, with TOKEN of twelve hexadecimal digits; all temporaries of that job begin with TOKEN.
-It holds where the job runs (machine and runtime folder) and its process, as `space.ledger.is_alive` knows it. Within
+It holds where the job runs (machine and runtime folder) and its process, as `space.holders.is_alive` knows it. Within
 one machine and runtime folder `TargetLock` lets one job after the other in, and a mark only tells whose temporaries may
 go.
 
@@ -23,7 +23,7 @@ import threading
 
 from nbdata.errors import NbdataError
 from nbdata.runtime import runtime_folder
-from nbdata.space.ledger import is_alive, this_process
+from nbdata.space.holders import is_alive, this_process
 
 __all__ = ["Mark", "worker_elsewhere"]
 

@@ -40,13 +40,20 @@ __all__ = [
 #: Bytes of a part, up to `_MANY` parts.
 PART = 16 << 20
 _MANY = 1000
+# Parts that an object was uploaded in are fetched as they are up to this size: of larger ones too few would be under
+# way at once.
+_LARGEST = 64 << 20
 #: Bytes of a part after which it is noted how far it is: what a kill costs a connection at most.
 NOTED = 4 << 20
 
 
-def part_size_for(size: int) -> int:
-    """Bytes of a part of an object of `size` bytes: `PART`, or more where that would be too many."""
-    return max(PART, -(-size // _MANY // (1 << 20)) * (1 << 20))
+def part_size_for(size: int, layout: int | None = None) -> int:
+    """Bytes of a part of an object of `size` bytes: `PART`, or more where that would be too many.
+
+    With a `layout` it is a multiple of that many bytes, unless they are more than `_LARGEST`.
+    """
+    part = max(PART, -(-size // _MANY // (1 << 20)) * (1 << 20))
+    return -(-part // layout) * layout if layout and layout <= max(part, _LARGEST) else part
 
 
 def validator(info: ObjectInfo) -> str:
@@ -71,14 +78,14 @@ def _hash_of(source: str) -> str:
     return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def header_of(path: str, source: str, info: ObjectInfo) -> dict[str, object]:
-    """The first line of a record: which version of which object it is of."""
+def header_of(path: str, source: str, info: ObjectInfo, part_size: int) -> dict[str, object]:
+    """The first line of a record: which version of which object it is of, in parts of how many bytes."""
     return {
         "path": path,
         "source": _hash_of(source),
         "size": info.size,
         "validator": validator(info),
-        "part": part_size_for(info.size),
+        "part": part_size,
     }
 
 
@@ -123,9 +130,15 @@ class PartRecord:
         else:
             self.done.add(int(value))  # type: ignore[call-overload]
 
-    def present(self, size: int) -> int:
-        """Bytes that are there of an object of `size` bytes."""
-        part = part_size_for(size)
+    def part_size_of(self, path: str, source: str, info: ObjectInfo) -> int | None:
+        """Bytes of its parts if it is of this version of this object, else None."""
+        part = self.header.get("part") if self.header is not None else None
+        if not isinstance(part, int) or part < 1 or not validator(info):
+            return None
+        return part if self.header == header_of(path, source, info, part) else None
+
+    def present(self, size: int, part: int) -> int:
+        """Bytes that are there of an object of `size` bytes in parts of `part` bytes."""
         whole = sum(min(part, size - n * part) for n in self.done)
         return whole + sum(count for n, count in self.begun.items() if n not in self.done)
 
@@ -149,9 +162,15 @@ class Begun:
             return 0
         data, record = names(self._staging, path)
         found = PartRecord(record)
-        if found.header != header_of(path, source, info) or not os.path.exists(data):
-            return 0
-        return found.present(info.size)
+        part = found.part_size_of(path, source, info)
+        return found.present(info.size, part) if part and os.path.exists(data) else 0
+
+    def is_other(self, path: str, source: str, info: ObjectInfo) -> bool:
+        """Whether what was begun of a path is of another version."""
+        if path not in self:
+            return False
+        found = PartRecord(names(self._staging, path)[1])
+        return found.header is not None and found.part_size_of(path, source, info) is None
 
     def of_source(self, source: str) -> Iterator[str]:
         """The data file of each partial that is of this source."""

@@ -20,9 +20,8 @@ class Parts(abc.ABC):
 
     fd: int
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.part_size = part_size_for(size)
+    def __init__(self, size: int, part_size: int) -> None:
+        self.size, self.part_size = size, part_size
         self.count = -(-size // self.part_size)
         self.done: set[int] = set()
         self.begun: dict[int, int] = {}  # part to how many of its bytes are there, if it is not done
@@ -66,8 +65,8 @@ class Parts(abc.ABC):
 class UnrecordedParts(Parts):
     """Parts of a file that nobody continues after a stop, as in a cache."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        super().__init__(size)
+    def __init__(self, fd: int, size: int, layout: int | None = None) -> None:
+        super().__init__(size, part_size_for(size, layout))
         self.fd = fd
 
     def mark(self, number: int) -> None:
@@ -82,8 +81,11 @@ class UnrecordedParts(Parts):
 class Partial(Parts):
     """The partial of one object; parts may be marked from many threads.
 
+    Its parts are as `part_size_for` says, given the `layout`; or as an earlier run had them.
+
     `restarted` says that an earlier partial was of another version and was thrown away. `ours` is asked before a
-    part is recorded, and raises if another machine works here now.
+    part is recorded, and raises if another machine works here now; `marked` is told how many bytes a recorded part
+    brought to the disk.
     """
 
     def __init__(
@@ -94,15 +96,18 @@ class Partial(Parts):
         info: ObjectInfo,
         mode: int,
         *,
+        layout: int | None = None,
         ours: Callable[[], None] = lambda: None,
+        marked: Callable[[int], None] = lambda _size: None,
     ) -> None:
-        super().__init__(info.size)
-        self._ours = ours
         self.data, self._record = names(staging, path)
-        header = header_of(path, source, info)
         found = PartRecord(self._record)
-        usable = found.header == header and bool(header["validator"]) and os.path.exists(self.data)
-        self.restarted = found.header is not None and not usable
+        known = found.part_size_of(path, source, info)
+        usable = known is not None and os.path.exists(self.data)
+        super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
+        header = header_of(path, source, info, self.part_size)
+        self._ours, self._marked = ours, marked
+        self.restarted = found.header is not None and known is None
         if usable:
             self.done, self.begun = found.done, found.begun
         self.fd = self._log = -1
@@ -134,6 +139,8 @@ class Partial(Parts):
                 self.done.add(number)
         except OSError as error:
             raise disk_error(error, self.data) from error
+        start, end = self.span(number)
+        self._marked(end - start - self.begun.get(number, 0))
 
     def note(self, number: int, count: int) -> None:
         """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note."""
@@ -167,7 +174,9 @@ class Partial(Parts):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             with open(os.open(record, flags, 0o600), "wb") as lines:
-                lines.write(line(header_of(path, source, info)) + line([0, count, boot()]))
+                lines.write(
+                    line(header_of(path, source, info, part_size_for(info.size))) + line([0, count, boot()])
+                )
             os.replace(temporary, data)
         except OSError:
             Partial.remove(data)

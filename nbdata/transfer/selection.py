@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from nbdata.errors import BadOption, NotFound
+from nbdata.paths import glob_base
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "read_paths"]
+__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,13 @@ def _translate(pattern: str) -> str:
         else:
             out, at = out + re.escape(char), at + 1
     return out + r"(?:/.*)?"
+
+
+def may_match_below(pattern: str, folder: str) -> bool:
+    """Whether a glob may match something below a folder that nobody has looked into; sure only if it says no."""
+    below, base = folder + "/", glob_base(pattern)
+    deep = "**" in pattern or pattern.count("/") > folder.count("/")
+    return deep and (base.startswith(below) or below.startswith(base))
 
 
 def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str], bool]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
@@ -170,22 +171,47 @@ def send_whole(
 ) -> tuple[ObjectInfo, bool]:
     """Make one object in one piece; what the store says of it, and whether it was verified.
 
-    If the source that `reader` gives raises at its end, there is no object.
+    If the source that `reader` gives raises at its end, there is no object; nor if the store proves each time that it
+    got other bytes than were sent.
     """
+    made: ObjectInfo | None = None
 
     def attempt() -> tuple[ObjectInfo, bool]:
+        nonlocal made
         hasher = hashers()
         with _reading(control, reader(0, size, hasher)) as source:
             info = store.write(key, source, size, headers=source.headers)
             if not info.etag:
                 info = store.head(key)
+            made = info
             if info.size not in (size, -1):
                 raise ChecksumMismatch(
-                    "the store has another size", path=key, expected=str(size), got=str(info.size)
+                    "the store has another size",
+                    path=key,
+                    expected=str(size),
+                    got=str(info.size),
+                    details={"disproved": True},
                 )
             return info, hasher.verify("" if info.encrypted else _answer_of(info))
 
-    return attempts(control, attempt)
+    try:
+        return attempts(control, attempt)
+    except ChecksumMismatch as error:
+        if made is not None and error.details.get("disproved"):
+            error.remedy = _withdrawn(store, key, made)
+        raise
+
+
+def _withdrawn(store: Store, key: str, made: ObjectInfo) -> str:
+    """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
+    try:
+        there = store.head(key)
+        if _answer_of(there).strip('"') != _answer_of(made).strip('"'):
+            return ""
+        store.delete([key])
+    except NbdataError:
+        return "What the store has is wrong: delete it"
+    return "What the store had was deleted"
 
 
 def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]) -> PartSender:
@@ -311,8 +337,8 @@ class PartedSend:
             assert self._upload is not None
             digests = [part.digest for part in self._parts]
             self._before(digests)
-            # Completing twice is an error at some stores, so this is tried once; the next run sends again.
-            info = self._upload.finish([part.answer for part in self._parts])
+            finish = partial(self._upload.finish, [part.answer for part in self._parts])
+            info = retrying(self._control, finish)
             verified = self._whole(info, digests) and all(part.verified for part in self._parts)
         except Exception as error:
             self._control.advance(bytes=-self._sent, present=-self.present)

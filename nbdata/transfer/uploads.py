@@ -19,7 +19,7 @@ import zlib
 from typing import Any, NamedTuple
 
 from nbdata.runtime import file_lock, runtime_folder
-from nbdata.space.ledger import is_alive, this_process
+from nbdata.space.holders import is_alive, this_process
 from nbdata.stores.local import disk_error, make_folders, sync_folder
 
 __all__ = ["Begun", "claim", "forget", "leave", "remember", "remembered"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import os
 import secrets
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -24,8 +26,9 @@ from nbdata.stores.resolve import open_place
 from nbdata.stores.s3 import S3Store
 from tests.stores.emulators import azure, google
 from tests.stores.folder_server import folder_server
+from tests.stores.ssh_server import PASSWORD, SshServer
 
-KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs", "gs", "az")
+KINDS = ("local", "memory", "moto", "seaweedfs", "s3fs", "gs", "az", "sftp")
 READ_ONLY = ("http", "zip")
 S3 = ("moto", "seaweedfs")
 PARTS = (*S3, "az")
@@ -93,6 +96,23 @@ class Place:
         if self.kind == "az":
             return az_store({**options, "bucket": bucket or options["bucket"]})
         return _s3_store(bucket or self.options["bucket"], options)
+
+
+class SftpPlace(Place):
+    """A folder of an SSH server, whose files change at different seconds, since no other times are told."""
+
+    _seconds = itertools.count(1_000_000_000)
+
+    def __init__(self, server: SshServer) -> None:
+        store = open_place(server.url, context(password=PASSWORD)).store
+        super().__init__("sftp", store, f"{secrets.token_hex(6)}/")
+        self._served = server.folder
+
+    def put(self, key: str, data: bytes) -> ObjectInfo:
+        super().put(key, data)
+        time = next(self._seconds)
+        os.utime(self._served / (self.prefix + key), (time, time))
+        return self.store.head(self.prefix + key)
 
 
 class ZipPlace(Place):
@@ -172,6 +192,13 @@ def google_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @pytest.fixture(scope="session")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    """An SSH server, for the whole session."""
+    with SshServer(tmp_path_factory.mktemp("ssh")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def buckets(request: pytest.FixtureRequest) -> dict[str, tuple[EmbeddedServer, str]]:
     """One bucket on each server that was asked for."""
     return {}
@@ -196,6 +223,8 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
         import fsspec
 
         return Place(kind, FsspecStore(fsspec.filesystem("memory")), f"{secrets.token_hex(6)}/")
+    if kind == "sftp":
+        return SftpPlace(request.getfixturevalue("ssh"))
     if kind == "gs":
         endpoint = f"http://127.0.0.1:{request.getfixturevalue('google_port')}"
         prefix = f"{secrets.token_hex(6)}/"

@@ -26,6 +26,7 @@ STORES = {
     "local": "local disk",
     "s3fs": "s3fs, handed in",
     "memory": "memory:// of fsspec",
+    "sftp": "sftp:// of fsspec, on AsyncSSH's server",
     "zip": "zip:// of fsspec",
 }
 _RUNS_OVER = {
@@ -44,21 +45,22 @@ _NOT: dict[str, dict[str, str]] = {
     "place": dict.fromkeys(READ_ONLY, _READ_ONLY),
     "parts_place": {
         **dict.fromkeys(READ_ONLY, _READ_ONLY),
-        **dict.fromkeys(("gs", "local", "s3fs", "memory"), _NO_PARTS),
+        **dict.fromkeys(("gs", "local", "s3fs", "memory", "sftp"), _NO_PARTS),
     },
     "remote": {
         "http": "has no buckets; tests/stores/test_http.py",
+        "sftp": "has no buckets; tests/stores/test_sftp.py",
         **dict.fromkeys(("local", "memory", "zip"), _NO_SERVER),
     },
     "s3_place": {
         **dict.fromkeys(READ_ONLY, _READ_ONLY),
-        **dict.fromkeys(("gs", "local", "s3fs", "memory"), _NO_PARTS),
+        **dict.fromkeys(("gs", "local", "s3fs", "memory", "sftp"), _NO_PARTS),
         "az": "Azure has no request that lists or gives up uploads; it forgets their blocks after a week",
     },
     "seaweedfs_place": {
         "moto": "moto answers 404 to every key with a line break",
         **dict.fromkeys(
-            ("gs", "az", "local", "s3fs", "memory", *READ_ONLY),
+            ("gs", "az", "local", "s3fs", "memory", "sftp", *READ_ONLY),
             "deleting in batches, and so XML, is of S3 alone",
         ),
     },
@@ -73,6 +75,7 @@ _DIFFERS: dict[str, dict[str, str]] = {
     "test_a_listing_of_many_pages_is_streamed_and_whole": {
         kind: "checked over S3, whose pages hold 1000" for kind in STORES if kind not in S3
     },
+    "test_a_change_that_keeps_the_size_is_seen_too": {"sftp": "times are whole seconds: not within one"},
     "test_an_upload_whose_parts_are_gone_cannot_be_finished": {"moto": "fails with status 500"},
     "test_a_missing_bucket_is_named": {
         "seaweedfs": "makes a bucket that is written to", "s3fs": "makes a bucket that is written to; HEAD names none",

@@ -158,7 +158,7 @@ def test_files_that_a_store_was_writing_go_when_they_are_old(data: Path) -> None
 
 def test_locks_and_holders_of_dead_processes_are_removed(data: Path) -> None:
     code = (
-        "from nbdata.transfer.locks import TargetLock\nfrom nbdata.space.ledger import this_process\nimport os\n"
+        "from nbdata.transfer.locks import TargetLock\nfrom nbdata.space.holders import this_process\nimport os\n"
         "assert TargetLock('/nonexistent/a', 'dead').acquire() is None\nthis_process()\nos._exit(0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -382,7 +382,7 @@ def test_uploads_that_nbdata_began_are_aborted_and_others_counted(uploading: Upl
 
 
 def test_an_upload_whose_process_still_runs_is_left(uploading: Uploading) -> None:
-    from nbdata.space.ledger import this_process
+    from nbdata.space.holders import this_process
 
     uploading.begin("mine", process=this_process())
     report = cleanup(uploading.url)

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
 from nbdata.paths import canonical
+from nbdata.space import ledger
 from nbdata.space.ledger import Ledger, Reservation
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.part_records import PART
 from nbdata.transfer.partials import Partial
+from tests.agent.rig import wait_until
+from tests.faults.gate import Gate
 from tests.stores.servers import read_head, serving
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -87,4 +91,28 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
     monkeypatch.setattr(Reservation, "landed", note)
     nbdata.pull(source, f"{out}/", quiet=True)
     assert (out / "big").read_bytes() == source.read_bytes()
-    assert (reserved, landed) == ([2 * PART], [2 * PART])
+    assert (reserved, landed) == ([2 * PART], [PART, PART, 0])
+
+
+def test_parts_of_a_big_object_are_not_counted_both_as_used_and_as_reserved(
+    put: Callable[[dict[str, bytes]], str],
+    s3: EmbeddedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An hour into a big object its limit must not look twice as full as it is."""
+    monkeypatch.setattr(ledger, "_NOTE_EVERY", 0.0)
+    url, out = put({"big": os.urandom(6 * PART)}), tmp_path / "out"
+    out.mkdir()
+    limited = {str(out): (10 * PART, "%quota --limit")}
+    with Gate(s3.url, limit=4 * PART + PART // 2) as gate:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
+        job = nbdata.Pull(url, out, concurrency=1).start()
+        gate.wait_until_it_holds()
+        wait_until(lambda: Ledger().room(str(out), limited)[0].reserved <= 3 * PART)
+        room = Ledger().room(str(out), limited, fresh=True)[0]
+        assert 4 * PART <= room.used <= 5 * PART + MB
+        assert 6 * PART <= room.used + room.reserved <= 7 * PART + MB
+        gate.open()
+        assert job.wait(60).state == "DONE"
+    assert Ledger().room(str(out), limited)[0].reserved == 0

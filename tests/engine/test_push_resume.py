@@ -66,7 +66,8 @@ def test_the_same_line_sends_only_the_parts_that_are_missing(
     before = line.asked
     report = nbdata.push(file, url, part_size=PART, quiet=True)
     assert report.present >= SIZE // 2 - 3 * PART
-    assert line.asked - before < SIZE - report.present + (1 << 20)
+    # What was on its way when it was cancelled, of one part for each connection, comes through the line all the same.
+    assert line.asked - before < SIZE - report.present + 2 * PART
     assert "were there already" in report.line
     assert same(s3, bucket, file)
     assert unfinished(s3, bucket) == []

@@ -58,6 +58,7 @@ PATHS = [
     Mistake("push of a folder that is not there", "push none {b}/p/", "NotFound"),
     Mistake("push from a URL", "push {b}/d/ {b}/p/", "BadOption"),
     Mistake("push without TARGET", "push tree", "BadOption"),
+    Mistake("push of a device", "push /dev/null {b}/p/", "BadOption"),
     Mistake("push to a bucket that is not there", "push tree s3://bucket/p/", "NotFound", "{refusing_404}"),
     Mistake("copy from the disk", "copy tree {b}/p/", "BadOption"),
     Mistake("copy to itself", "copy {b}/d/ {b}/d/", "BadOption"),
@@ -107,6 +108,7 @@ OPTIONS = [
     ),
     Mistake("a host that there is not", "pull {b}/d/ data", "BadOption", "NBDATA_HOST=remote"),
     Mistake("a limit from outside that is none", "pull {b}/d/ data", "BadOption", "NBDATA_QUOTA=much"),
+    Mistake("a time that is none", "pull {b}/d/ data", "BadOption", "NBDATA_STALL_TIMEOUT=soon"),
     Mistake(
         "a runtime folder open to others",
         "pull {b}/d/ data",
@@ -132,6 +134,7 @@ STORE = [
     Mistake("an answer that is no S3", "pull s3://bucket/d/ data", "StoreUnavailable", "{website}"),
     Mistake("an archived object", "pull s3://bucket/x data", "TransferFailed", "{archived}"),
     Mistake("nobody listens", "pull s3://bucket/d/ data", "StoreUnavailable", "AWS_ENDPOINT_URL={gone}"),
+    Mistake("no SSH server there", "pull sftp://user@127.0.0.1:9/x data", "StoreUnavailable"),
     Mistake(
         "a server that there is not",
         "pull s3://bucket/d/ data",

@@ -48,6 +48,7 @@ LINES = [
     Line("pull {password} g/", True),
     Line("pull {password_refused} h/", False),
     Line("pull {password_gone} h/", False),
+    Line("pull {sftp_gone} h/", False),
     Line("pull {bucket}/d/ {signed}", False),
     Line("push tree {bucket}/p/ --delete-source", True),
     Line(f"push tree2 {{bucket}}/p/ {BAD}", False),
@@ -118,6 +119,7 @@ class Scene:
             "password": f"http://user:{word}@{good}/set/archive.tar",
             "password_refused": f"http://user:{word}@{bad}/set/archive.tar",
             "password_gone": f"http://user:{word}@127.0.0.1:9/set/archive.tar",
+            "sftp_gone": f"sftp://user:{word}@127.0.0.1:9/set/x",
             "with_keys": f"s3://user:{word}@bucket",
         }
         for name in ("BAD_KEY", "BAD_SECRET", "BAD_TOKEN"):

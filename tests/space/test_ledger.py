@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from nbdata.errors import NotEnoughSpace
 from nbdata.runtime import file_lock, held
 from nbdata.space import ledger as module
-from nbdata.space.ledger import Ledger, dead_holders
+from nbdata.space.holders import dead_holders
+from nbdata.space.ledger import Ledger
 from nbdata.space.limits import disk_of
 
 MB = 10**6

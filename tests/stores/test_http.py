@@ -21,6 +21,7 @@ from nbdata.operation import Context
 from nbdata.stores.base import Location
 from nbdata.stores.index_page import links_below
 from nbdata.stores.resolve import open_place
+from tests.stores import folder_server as folder_server_module
 from tests.stores.folder_server import FolderServer, folder_server
 from tests.stores.round_trip import files
 from tests.stores.servers import each, ok, read_head, serving, status
@@ -92,6 +93,17 @@ def test_a_big_file_comes_in_parts(served: FolderServer, tree: Path, tmp_path: P
     nbdata.pull(served.url + "big", tmp_path / "out", quiet=True)
     assert (tmp_path / "out").read_bytes() == data
     assert sum("range" in headers for line, headers in served.seen if line == "GET /big") >= 3
+
+
+def test_a_big_file_of_which_nothing_tells_versions_apart_comes_in_one_stream_and_is_called_unguarded(
+    served: FolderServer, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_server_module._Handler, "validators", False)
+    (tree / "big").write_bytes(data := os.urandom(40 << 20))
+    report = nbdata.pull(served.url + "big", f"{tmp_path}/out/", quiet=True)
+    assert (tmp_path / "out" / "big").read_bytes() == data
+    assert not any("range" in headers for line, headers in served.seen if line.startswith("GET /big"))
+    assert any("1 came unguarded" in note for note in report.notes)
 
 
 def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:

@@ -44,12 +44,12 @@ class Stop:
             abort()
 
 
-def pool_at(port: int) -> Pool:
-    return Pool(Origin("http", "127.0.0.1", port))
+def pool_at(port: int, *, stall: float = 30.0) -> Pool:
+    return Pool(Origin("http", "127.0.0.1", port, stall=stall))
 
 
-def get(pool: Pool, **options: object) -> bytes:
-    return pool.request("GET", "/x", {"host": "h"}, **options).read()  # type: ignore[arg-type]
+def get(pool: Pool, *, method: str = "GET", **options: object) -> bytes:
+    return pool.request(method, "/x", {"host": "h"}, **options).read()  # type: ignore[arg-type]
 
 
 def put(pool: Pool, data: bytes) -> http1.Response:
@@ -219,10 +219,7 @@ def test_an_upload_that_is_refused_before_it_was_read_says_why(status: str, leng
     assert len(seen) == 2  # a connection with half a request on it is not used again
 
 
-def test_a_connection_that_was_answered_in_the_middle_of_an_upload_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.3)
+def test_a_connection_that_was_answered_in_the_middle_of_an_upload_is_not_kept() -> None:
     done = threading.Event()
     seen: list[int] = []
 
@@ -232,7 +229,7 @@ def test_a_connection_that_was_answered_in_the_middle_of_an_upload_is_not_kept(
         done.wait(10)
 
     with serving(counting(answer_and_wait, seen)) as port:
-        pool = pool_at(port)
+        pool = pool_at(port, stall=0.3)
         assert put(pool, b"x" * 30 * MIB).read() == b"reason"
         assert put(pool, b"x" * 30 * MIB).read() == b"reason"
         done.set()
@@ -323,24 +320,66 @@ def test_a_stop_before_the_request_ends_it_at_once() -> None:
         get(pool_at(port), stop=stop)
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.2)
+def test_a_server_that_says_nothing_is_given_up() -> None:
     ended = threading.Event()
 
     def hang(connection: socket.socket) -> None:
         ended.wait(10)
 
     with serving(hang) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
-        get(pool_at(port))
+        get(pool_at(port, stall=0.2))
     ended.set()
-    assert caught.value.details == {"retry": True, "unreached": True}
+    assert caught.value.details == {"retry": True, "unreached": True, "silent": True}
 
 
-def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_falls_silent_in_a_body_is_given_up() -> None:
+    ended = threading.Event()
+
+    def half(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(ok(b"x" * 100)[:-50])
+        ended.wait(10)
+
+    with serving(half) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
+        get(pool_at(port, stall=0.2))
+    ended.set()
+    assert caught.value.details == {"retry": True, "silent": True}
+
+
+def test_a_server_that_takes_no_more_of_an_upload_is_given_up() -> None:
+    ended = threading.Event()
+
+    def deaf(connection: socket.socket) -> None:
+        read_head(connection)
+        ended.wait(10)
+
+    with serving(deaf) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
+        put(pool_at(port, stall=0.2), bytes(64 * MIB))
+    ended.set()
+    assert caught.value.details["retry"] is True
+
+
+def test_a_server_that_takes_an_upload_slowly_is_waited_for() -> None:
+    """Longer than the limit for silence in all, and never silent for as long."""
+    size = 16 * MIB
+
+    def slow(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        read_head(connection)
+        block, got, began = memoryview(bytearray(64 << 10)), 0, time.monotonic()
+        while got < size:
+            got += connection.recv_into(block[: size - got])
+            time.sleep(max(0.0, began + got / 3e6 - time.monotonic()))
+        connection.sendall(ok(b"got it"))
+
+    with serving(slow) as port:
+        began = time.monotonic()
+        assert get(pool_at(port, stall=3), method="PUT", body=bytes(size)) == b"got it"
+        assert time.monotonic() - began > 3
+
+
+def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again() -> None:
     """What was asked for may be done just then, as when a store puts an upload together."""
-    monkeypatch.setattr(http1, "STALL_TIMEOUT", 0.2)
     asked: list[bytes] = []
     ended = threading.Event()
 
@@ -353,7 +392,7 @@ def test_silence_on_a_kept_connection_is_not_taken_for_a_close_and_asked_again(
             connection.sendall(ok(b"hello"))
 
     with serving(handle) as port:
-        pool = pool_at(port)
+        pool = pool_at(port, stall=0.2)
         several = [pool.request("GET", "/", {"host": "x"}) for _ in range(3)]
         assert [response.read() for response in several] == [b"hello"] * 3
         with pytest.raises(StoreUnavailable, match="too long"):

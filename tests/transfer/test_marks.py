@@ -119,7 +119,7 @@ def test_two_machines_that_begin_at_once_go_one_after_the_other(tmp_path: Path) 
 def test_cleanup_leaves_alone_what_another_machine_works_on(tmp_path: Path) -> None:
     mark = mark_of_elsewhere(tmp_path)
     report = nbdata.cleanup(tmp_path, quiet=True)
-    assert report.counts == {"in use": 2}
+    assert report.counts["in use"] == 2
     assert mark.exists()
     then = time.time() - marks._DEAD - 5
     os.utime(mark, (then, then))

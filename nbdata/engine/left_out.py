@@ -1,0 +1,107 @@
+"""What lies below a local source and is no file: which of it is meant, and what plan and report say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from nbdata.errors import NbdataError
+from nbdata.report import Row
+from nbdata.stores.local import MAY_HOLD
+from nbdata.transfer.selection import glob_filter, may_match_below, read_paths
+
+__all__ = ["LeftOut"]
+
+# By kind (see nbdata.stores.local.Noticed): the word for many of them, and why they are left out.
+_WHY = {
+    "link to a folder": ("links to folders", "not followed; name it as SOURCE to take what it leads to"),
+    "broken link": ("broken links", "nothing is where it leads"),
+    "loop of links": ("loops of links", "it leads to itself"),
+    "named pipe": ("named pipes", "no file; to read it would wait for who writes"),
+    "socket": ("sockets", "no file; it holds no bytes"),
+    "device": ("devices", "no file; it may never end"),
+    "empty folder": ("empty folders", "stores keep objects, not folders"),
+}
+# Names of each kind in a note.
+_NAMED = 3
+
+
+class LeftOut:
+    """Told by a listing (`nbdata.engine.sources.find`) of what it leaves out; keeps what the options select.
+
+    Parameters
+    ----------
+    operation : Operation
+        Whose include, exclude and files_from hold here too.
+    within : callable, optional
+        Whether a path is meant at all.
+
+    Attributes
+    ----------
+    unreadable : list of (str, NbdataError)
+        Files and folders of which nobody knows what they hold: failures.
+    """
+
+    def __init__(self, operation: object, within: Callable[[str], bool] | None = None) -> None:
+        include: tuple[str, ...] = getattr(operation, "include", ())
+        exclude: tuple[str, ...] = getattr(operation, "exclude", ())
+        self._passes, self._allowed = glob_filter(include, exclude), glob_filter((), exclude)
+        # Without a slash a pattern matches at any depth.
+        self._include = [p.lstrip("/") if "/" in p.rstrip("/") else "**" for p in include]
+        names: str | None = getattr(operation, "files_from", None)
+        self._listed = None if names is None else sorted(read_paths(names))
+        self._within = within
+        self._found: dict[str, list[str]] = {}
+        self._names = set[str]()
+        self.unreadable: list[tuple[str, NbdataError]] = []
+
+    def __call__(self, path: str, kind: str, error: NbdataError | None) -> None:
+        """Keep it, if it is meant."""
+        if not path:  # the source itself
+            if error is not None:
+                raise error
+            return
+        if (self._within is not None and not self._within(path)) or not self._meant(path, kind):
+            return
+        if error is not None:
+            self.unreadable.append((path, error))
+        else:
+            self._found.setdefault(kind, []).append(path)
+            if kind != "empty folder":
+                self._names.add(path)
+
+    def _meant(self, path: str, kind: str) -> bool:
+        if self._listed is not None and not any(
+            name == path or name.startswith(path + "/") for name in self._listed
+        ):
+            return False
+        if kind in MAY_HOLD and any(may_match_below(pattern, path) for pattern in self._include):
+            return self._allowed(path)
+        return self._passes(path)
+
+    def rows(self) -> Iterator[Row]:
+        """One a thing; folders that are empty have none."""
+        for kind, paths in self._found.items():
+            if kind != "empty folder":
+                for path in paths:
+                    yield Row(path, "left out", 0, {"reason": f"a {kind}: {_WHY[kind][1]}"})
+        for path, error in self.unreadable:
+            yield Row(path, "unreadable", 0, {"reason": str(error)})
+
+    def notes(self, *, folders: bool = True) -> list[str]:
+        """A sentence a kind, with the first names; of empty folders only if `folders`."""
+        told = []
+        for kind, paths in sorted(self._found.items()):
+            if kind == "empty folder" and not folders:
+                continue
+            many, why = _WHY[kind]
+            more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+            named = ", ".join(sorted(paths)[:_NAMED])
+            told.append(
+                f"left out: {len(paths):,} {kind if len(paths) == 1 else many} ({why}): {named}{more}"
+            )
+        return told
+
+    def covers(self, path: str) -> bool:
+        """Whether what the store has at this path may be what was left out, or lie below it."""
+        ends = [at for at, char in enumerate(path) if char == "/"]
+        return any(path[:at] in self._names for at in [*ends, len(path)])

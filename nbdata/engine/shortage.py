@@ -1,0 +1,103 @@
+"""A disk that fills while a job runs: who waits in the foreground is told, a background job waits for room.
+
+What waits gives its reservation and its lock back, so that others can make room, and begins anew when what is left
+fits: verbs continue, whoever says the line again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from nbdata.engine.run import Run
+from nbdata.engine.task import Task
+from nbdata.errors import NbdataError, NotEnoughSpace
+from nbdata.paths import is_inside
+from nbdata.report import Plan
+from nbdata.runtime import runtime_folder
+from nbdata.sizes import format_size
+from nbdata.space.ledger import Ledger, Room, not_enough
+from nbdata.space.limits import limited_folders
+
+__all__ = ["Shortage"]
+
+# Seconds between two looks at the room; doubled, up to so often, while going on brings nothing to the disk.
+_LOOK_EVERY, _DOUBLINGS = 2.0, 7
+
+
+class Shortage:
+    """What one job does about it.
+
+    Parameters
+    ----------
+    task : Task
+    plan : callable
+        Plans the job's operation anew: what is left to do. Its rows go into the given folder.
+    """
+
+    def __init__(self, task: Task, plan: Callable[[str], Plan]) -> None:
+        self._task, self._plan = task, plan
+        self._fruitless = 0
+        self.times = 0
+
+    def after(self, error: NotEnoughSpace, run: Run) -> None:
+        """Wait for room; raises what is to be told instead, where nobody should wait."""
+        where = run.operation.local_target()
+        if where is None or not (run.moving or self.times) or _is_ours(error, run):
+            raise error  # refused before anything moved, or not for want of room at the target
+        room = self._room(run, where)
+        background = self._task.snapshot().background and not run.operation.bound
+        if not background:
+            raise _told(error, run, where, room) from error
+        needed, inodes = self._left(error, run)
+        trusted = needed > 0 and not getattr(run.operation, "ignore_space", False)
+        least = needed if trusted else room.free + 1
+        self._fruitless = (
+            0 if run.reservation is not None and run.reservation.has_landed else self._fruitless + 1
+        )
+        self.times += 1
+        more = f"needs {format_size(needed)}, and " if needed else ""
+        if room.inodes_free is not None and inodes > room.inodes_free:
+            more = f"needs {inodes:,} files (inodes), of which {room.inodes_free:,} are free, and "
+
+        def fits() -> bool:
+            now = self._room(run, where)
+            return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
+
+        self._task.stand_by(
+            f"no space: it {more}{format_size(room.free)} may be used; it goes on when there is room",
+            fits,
+            every=_LOOK_EVERY * 2 ** min(max(self._fruitless - 1, 0), _DOUBLINGS),
+        )
+
+    @staticmethod
+    def _room(run: Run, where: str) -> Room:
+        limited = limited_folders(run.context.state_dir, run.context.env)
+        return Ledger().room(where, limited)[0]
+
+    def _left(self, error: NotEnoughSpace, run: Run) -> tuple[int, int]:
+        """Bytes and files that are yet to be written; of what is there in part, only the rest."""
+        folder = os.path.join(run.folder, "left")
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            planned = self._plan(folder)
+        except (NbdataError, OSError):
+            return (0, 0) if run.reservation is None else run.reservation.outstanding
+        return max(planned.needed, int(error.details.get("needed", 0))), planned.inodes
+
+
+def _is_ours(error: NotEnoughSpace, run: Run) -> bool:
+    """Whether it is the disk of what is written beside the target that is full."""
+    path = error.path or ""
+    return any(is_inside(path, folder) for folder in (runtime_folder(), run.context.state_dir) if folder)
+
+
+def _told(error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
+    """The error with its numbers: nobody who waits in the foreground should have to look for them."""
+    if "needed" in error.details or run.reservation is None:
+        return error
+    needed, inodes = run.reservation.outstanding
+    if needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
+        return not_enough(where, needed, inodes, room, happened=error.message)
+    error.details.update(needed=needed, free=room.free, limit=None, source=room.domain.source, disks=[])
+    return error

@@ -1,0 +1,86 @@
+"""Whose turn it is: so many jobs run at a time, and the others wait in order, without a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from nbdata.engine.task import Task
+from nbdata.report import Report
+
+__all__ = ["Turns"]
+
+Work = Callable[[Task], Report]
+
+
+class Turns:
+    """The turns of one kind of jobs; safe to use from many threads.
+
+    A job that is paused takes no turn: what it waits for may be what another job is to bring about. When it goes on
+    it does so at once, so that then there may be more than `most`.
+
+    Parameters
+    ----------
+    most : int
+        Jobs that run at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Task, Work]] = deque()
+        self._begun: list[Task] = []
+        self._moved = threading.Event()
+        self._dispatching = False
+
+    def add(self, task: Task, work: Work) -> None:
+        """Start the work of a new task now, or when it is its turn."""
+        task.on_move(self._moved.set)
+        with self._lock:
+            if not self._waiting and self._free() > 0:
+                self._begun.append(task)
+            else:
+                task.waits(f"waits for one of {self._most} running jobs to end")
+                self._waiting.append((task, work))
+                if not self._dispatching:
+                    self._dispatching = True
+                    threading.Thread(target=self._dispatch, name="turns", daemon=True).start()
+                self._moved.set()  # one may have ended just now
+                return
+        task.start(work)
+
+    def _free(self) -> int:
+        self._begun = [task for task in self._begun if not task.finished]
+        return self._most - sum(not task.paused for task in self._begun)
+
+    def _dispatch(self) -> None:
+        """Start one after the other, whenever a job changes its state, until none waits."""
+        while True:
+            self._moved.wait()
+            self._moved.clear()
+            with self._lock:
+                ready = self._take()
+                self._dispatching = bool(self._waiting)
+                over = not self._dispatching
+            for task, work in ready:
+                task.start(work)
+            if over:
+                return
+
+    def _take(self) -> list[tuple[Task, Work]]:
+        """Who may start now: in order; one that is paused is passed over, one that is to end needs no turn."""
+        ready, still, free = [], deque[tuple[Task, Work]](), self._free()
+        for task, work in self._waiting:
+            if task.finished:
+                continue
+            if task.is_set():
+                ready.append((task, work))
+            elif free > 0 and not task.paused:
+                free -= 1
+                self._begun.append(task)
+                ready.append((task, work))
+            else:
+                still.append((task, work))
+        self._waiting = still
+        return ready

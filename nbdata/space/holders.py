@@ -1,0 +1,86 @@
+"""Processes as the books of space know them: each holds a flock on a file of its own, and lives while it does.
+
+No pid stands for a process here: pids come again, and differ from container to container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+
+from nbdata.runtime import file_lock, held, runtime_folder
+
+__all__ = ["dead_holders", "holder_of", "is_alive", "lives", "this_process", "touch_books"]
+
+_holders: dict[str, file_lock] = {}
+_holders_lock = threading.Lock()
+
+
+def holder_of(folder: str) -> str:
+    """The name of the file on which this process holds a flock; to be asked for under the lock of the books."""
+    with _holders_lock:
+        if folder not in _holders:
+            lock = file_lock(os.path.join(folder, f"holder-{secrets.token_hex(8)}"))
+            lock.acquire()
+            _holders[folder] = lock
+        return os.path.basename(_holders[folder].path)
+
+
+def lives(folder: str, name: str) -> bool:
+    """Whether the process of that name lives; the file of one that does not is removed."""
+    own = _holders.get(folder)
+    if own is not None and os.path.basename(own.path) == name:
+        return True
+    path = os.path.join(folder, os.path.basename(name))
+    if held(path):
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return False
+
+
+def this_process() -> str:
+    """A name of this process that `is_alive` knows while it lives."""
+    folder = runtime_folder()
+    with file_lock(os.path.join(folder, "ledger.lock")):
+        return holder_of(folder)
+
+
+def is_alive(name: str) -> bool:
+    """Whether the process that `this_process` named so, on this machine, lives."""
+    folder = runtime_folder()
+    with file_lock(os.path.join(folder, "ledger.lock")):
+        return lives(folder, name)
+
+
+def touch_books() -> None:
+    """Keep the files of this process and of all from those who clean temporary folders by age."""
+    folder = runtime_folder()
+    own = _holders.get(folder)
+    for path in (
+        os.path.join(folder, "ledger.lock"),
+        os.path.join(folder, "ledger.json"),
+        own.path if own else "",
+    ):
+        with contextlib.suppress(OSError):
+            os.utime(path)
+
+
+def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
+    """Remove the files of holders that are gone; how many there are or were."""
+    folder = folder or runtime_folder()
+    with file_lock(os.path.join(folder, "ledger.lock")):
+        names = [name for name in os.listdir(folder) if name.startswith("holder-")]
+        return sum(not (lives(folder, n) if remove else held(os.path.join(folder, n))) for n in names)
+
+
+def _after_fork() -> None:
+    """A child has no claims: `file_lock` has let go of its copies of the locks."""
+    global _holders_lock
+    _holders_lock = threading.Lock()
+    _holders.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

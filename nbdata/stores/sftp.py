@@ -1,0 +1,245 @@
+"""``sftp://`` by fsspec and paramiko: with the servers' keys compared, waits bounded, and for many threads.
+
+fsspec's own takes any server for the right one, has one channel for all threads, whose answers then get lost, and
+waits for ever for a host that is silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import stat
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import paramiko
+from fsspec.implementations.sftp import SFTPFileSystem
+
+from nbdata.errors import AccessDenied, BadOption, NbdataError, StoreUnavailable
+from nbdata.redaction import redacted
+
+__all__ = ["sftp_files"]
+
+# Seconds in which a server must answer, and in which the next bytes must come.
+_ANSWER, _SILENT = 15.0, 60.0
+_PREFIXES = ("sftp://", "ssh://")
+
+# What it logs of each connection that fails is said by our errors; without a handler it would be printed.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+def sftp_files(place: str, options: Mapping[str, Any], home: str) -> Any:
+    """A connected file system.
+
+    Parameters
+    ----------
+    options : mapping
+        Of paramiko's ``SSHClient.connect``, with ``host``; and ``host_key_policy``: *auto_add* (default) takes a server
+        that ``~/.ssh/known_hosts`` does not name, *reject* does not. One that has another key than the file says is
+        never taken.
+    home : str
+        The user's home folder.
+
+    Raises
+    ------
+    BadOption
+        For an option that paramiko does not know.
+    AccessDenied
+        If the server refuses the user, or is another one than it was.
+    StoreUnavailable
+        If nobody answers.
+    """
+    given: dict[str, Any] = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), _ANSWER)
+    for name, value in options.items():
+        if not name.startswith("url_"):  # what fsspec takes "?" of a name for
+            given[name] = _typed(name, value)
+    policy = given.pop("host_key_policy", "auto_add")
+    if policy not in ("auto_add", "reject"):
+        raise BadOption("host_key_policy: this is none", expected="auto_add or reject")
+    if not given.get("host"):
+        raise BadOption(f"{redacted(place)} names no host", expected="sftp://user@host/path")
+    try:
+        return _Files(os.path.join(home, ".ssh/known_hosts"), policy == "reject", **given)
+    except TypeError as error:
+        raise BadOption(
+            "the storage options do not fit sftp://", remedy="They are those of paramiko's SSHClient.connect"
+        ) from error
+    except Exception as error:
+        raise _told(error, redacted(place)) from error
+
+
+def _typed(name: str, value: Any) -> Any:
+    """An option that came as text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        if name == "port":
+            return int(value)
+        if name.endswith("timeout"):
+            return float(value)
+    except ValueError:
+        raise BadOption(f"{name}: this is no number", expected="a number") from None
+    flag = name in ("allow_agent", "look_for_keys", "compress")
+    return value.lower() in ("1", "true", "yes") if flag else value
+
+
+def _told(error: Exception, place: str) -> NbdataError:
+    """The error of the interface for one of a connection that did not come to be."""
+    if isinstance(error, NbdataError):
+        return error
+    if isinstance(error, paramiko.BadHostKeyException):
+        return AccessDenied(
+            "the server is not the one that it was: its key is another one than ~/.ssh/known_hosts has",
+            path=place,
+            remedy="Ask who runs it; if all is well, ssh-keygen -R HOST forgets the old key",
+        )
+    if isinstance(error, paramiko.AuthenticationException):
+        return AccessDenied(
+            "the server refuses the user, the password or the key", path=place,
+            remedy="Name them: sftp://user@host/…, --option password=env:NAME or --option key_filename=FILE",
+        )  # fmt: skip
+    if isinstance(error, socket.gaierror):
+        why = "its name cannot be resolved"
+    elif isinstance(error, TimeoutError):
+        why = "it was silent for too long"
+    else:
+        why = "nobody listens there" if isinstance(error, OSError) else "what is there speaks no SSH"
+    return StoreUnavailable(
+        f"no answer from the server: {why}", path=place, remedy="Check host, port and network"
+    )
+
+
+class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    """What is done about a server that nobody has seen before."""
+
+    def __init__(self, refuse: bool) -> None:
+        self._refuse = refuse
+
+    def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+        """Take it, or not."""
+        if self._refuse:
+            raise AccessDenied(
+                "the server's key is unknown", path=hostname, got=f"{key.get_name()} {key.fingerprint}",
+                remedy="ssh-keyscan HOST >> ~/.ssh/known_hosts, once you know that it is the right one",
+            )  # fmt: skip
+
+
+class _Files(SFTPFileSystem):  # type: ignore[misc]
+    """fsspec's, with a channel for each thread and for each open file: a channel's answers find only one reader."""
+
+    cachable = False  # a connection may be dead
+
+    def __init__(self, known_hosts: str, refuse: bool, **given: Any) -> None:
+        self._known_hosts, self._refuse = known_hosts, refuse
+        self._lock, self._own = threading.Lock(), threading.local()
+        self._connections: list[Any] = []
+        self._idle: list[Any] = []
+        super().__init__(**given)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        # fsspec's takes "?" and "#" of a name for those of a URL.
+        if isinstance(path, str) and path.startswith(_PREFIXES):
+            return "/" + path.split("://", 1)[1].partition("/")[2]
+        return path
+
+    @staticmethod
+    def _decode_stat(found: Any, parent_path: str | None = None) -> dict[str, Any]:
+        info: dict[str, Any] = SFTPFileSystem._decode_stat(found, parent_path)
+        if info["type"] == "file" and stat.S_IFMT(found.st_mode) not in (0, stat.S_IFREG):
+            info["type"] = "other"  # a named pipe would be waited for
+        return info
+
+    def _connect(self) -> None:
+        self._own.channel = self._channel()
+
+    @property
+    def ftp(self) -> Any:
+        """This thread's channel; a new one if it broke."""
+        mine = getattr(self._own, "channel", None)
+        if not _alive(mine):
+            mine = self._own.channel = self._channel()
+        return mine
+
+    def _channel(self) -> Any:
+        with self._lock:
+            while self._idle:
+                if _alive(idle := self._idle.pop()):
+                    return idle
+            self._connections = [c for c in self._connections if c.get_transport().is_active()]
+            for connection in self._connections:
+                with contextlib.suppress(
+                    paramiko.SSHException
+                ):  # it has as many channels as the server allows
+                    return _bounded(connection)
+            self._connections.append(self._dialled())
+            return _bounded(self._connections[-1])
+
+    def _dialled(self) -> Any:
+        client = paramiko.SSHClient()
+        with contextlib.suppress(OSError):
+            client.load_system_host_keys(self._known_hosts)
+        client.set_missing_host_key_policy(_Unknown(self._refuse))
+        try:
+            client.connect(self.host, **self.ssh_kwargs)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> Any:
+        channel = self._channel()
+        try:
+            return _File(self, channel, channel.open(path, mode, bufsize=block_size or -1))
+        except BaseException:
+            self.give_back(channel)
+            raise
+
+    def give_back(self, channel: Any) -> None:
+        """A channel that nobody waits at is free for the next file."""
+        with self._lock:
+            self._idle.append(channel)
+
+
+class _Client(paramiko.SFTPClient):  # type: ignore[misc]
+    """A channel that is given up when an answer is late: what comes then would be taken for the next one's."""
+
+    def _read_all(self, count: int) -> Any:
+        try:
+            return super()._read_all(count)
+        except TimeoutError:
+            self.close()
+            raise
+
+
+def _bounded(connection: Any) -> Any:
+    channel = _Client.from_transport(connection.get_transport())
+    channel.get_channel().settimeout(_SILENT)
+    return channel
+
+
+def _alive(channel: Any) -> bool:
+    return channel is not None and not channel.get_channel().closed
+
+
+class _File:
+    """An open file, and the channel that is its own until it is closed."""
+
+    def __init__(self, files: _Files, channel: Any, file: Any) -> None:
+        self._files, self._channel, self._file = files, channel, file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def close(self) -> None:
+        """Close it once, and give the channel back."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return
+        try:
+            self._file.close()
+        finally:
+            self._files.give_back(channel)

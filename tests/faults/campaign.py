@@ -1,0 +1,249 @@
+"""The campaign: pull and push again and again behind a proxy that spoils them, and look at every byte afterwards.
+
+A run is one line (`pull` or `push`) of some 300 small objects and two big ones, and faults by a seed (`seeded.Seeded`).
+It may end in two ways:
+
+- *right*: the line says that it went well, and every file is, byte for byte, what it was to be;
+- *said*: the line ends with an error of nbdata's; nothing wrong stands under a final name, and the same line, said
+  again without faults, goes well, and is right.
+
+Everything else is a fault of nbdata, and is told: wrong bytes, a line that does not end in time, an error that is an
+accident, a line that cannot be completed. Bytes that are flipped on the way can be noticed only where the store vouches
+for the object; where it does not, they are counted as *unguarded*.
+
+The lines are carried out by one agent for all runs, as users' are, and not in this process: the proxy has an
+interpreter for itself then, and an agent that loses a thread or a connection with each fault is found out.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import nbdata
+from nbdata.errors import NbdataError, TransferFailed
+from nbdata.operation import Job, Operation
+from tests.faults.proxy import FaultProxy, Tally
+from tests.faults.scene import BIG, OPAQUE, Scene, differences, files_of, objects_of
+from tests.faults.seeded import Seeded
+
+__all__ = ["RIGHT", "SAID", "STALL", "Result", "environment", "run_all"]
+
+#: How runs may end; whatever else `Result.end` says is a fault of nbdata.
+RIGHT, SAID = "right", "said, and right when said again"
+#: Seconds of silence after which nbdata is told to give a connection up: as long as a busy disk may take at most.
+STALL = 2.0
+# Seconds within which a line must end.
+_BOUND = 180.0
+# Of so many runs one has a doomed object, and one an object that is overwritten meanwhile.
+_DOOMED, _REPLACED = 8, 5
+
+
+@dataclass
+class Result:
+    """What became of one run.
+
+    Attributes
+    ----------
+    end : str
+        `RIGHT`, `SAID`, or what is wrong.
+    errors : Counter
+        Classes of the errors that were said, of single objects and of the whole.
+    retries : int
+        As the job counts them.
+    tally : Tally
+        Of the line with faults.
+    again : int
+        Bytes of objects that went over the wire beyond those of what was moved.
+    unguarded : int
+        Objects that are wrong by a byte that was flipped where the store vouches for nothing.
+    left : int
+        Uploads that are begun at the store and not finished.
+    """
+
+    number: int
+    verb: str
+    end: str = RIGHT
+    errors: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    retries: int = 0
+    tally: Tally = field(default_factory=Tally)
+    again: int = 0
+    unguarded: int = 0
+    left: int = 0
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as it may."""
+        return self.end in (RIGHT, SAID)
+
+    @property
+    def line(self) -> str:
+        """It in one line."""
+        errors = ", ".join(f"{count} × {name}" for name, count in self.errors.items())
+        return (
+            f"{self.number:4} {self.verb}: {len(self.tally.faults):3} faults, {self.retries:3} retries, "
+            f"{self.again / 1e6:6.1f} MB again, {self.seconds:5.1f} s: {self.end}{f' ({errors})' if errors else ''}"
+        )
+
+
+def environment(scene: Scene, proxy: FaultProxy) -> dict[str, str]:
+    """The variables with which lines go through the proxy."""
+    return {
+        **scene.server.environment(),
+        "AWS_ENDPOINT_URL": proxy.url,
+        "NBDATA_HOST": "agent",
+        "NBDATA_STALL_TIMEOUT": str(STALL),
+    }
+
+
+def run_all(
+    scene: Scene,
+    *,
+    seed: int,
+    numbers: Iterable[int],
+    told: Callable[[str], None],
+    switch: Callable[[dict[str, str]], None],
+) -> Iterator[Result]:
+    """The runs of these numbers, pull and push in turn; `switch` sets the variables that lines are to be said with."""
+    with FaultProxy(scene.server.url, opaque=OPAQUE, replace=scene.replace) as proxy:
+        switch(environment(scene, proxy))
+        for number in numbers:
+            result = _Run(scene, proxy, seed, number).result()
+            told(result.line)
+            yield result
+
+
+class _Run:
+    """One run."""
+
+    def __init__(self, scene: Scene, proxy: FaultProxy, seed: int, number: int) -> None:
+        self._scene, self._proxy = scene, proxy
+        self._result = Result(number, ("pull", "push")[number % 2])
+        source = random.Random(f"{seed} {number}")
+        # One of three doomed ones is big.
+        doomed = source.choice(BIG) if not source.randrange(3) else source.choice(list(scene.files))
+        self._plan = Seeded(
+            f"{seed} {number}",
+            doomed="" if source.randrange(_DOOMED) else doomed,
+            replaced="" if source.randrange(_REPLACED) else source.choice(BIG),
+        )
+        self._bucket = f"faults-{number}-{secrets.token_hex(4)}"
+
+    def result(self) -> Result:
+        """Do it, and look."""
+        if self._result.verb == "pull":
+            self._pull()
+        else:
+            self._push()
+        self._proxy.begin()
+        return self._result
+
+    def _pull(self) -> None:
+        scene, target = self._scene, self._scene.target("pulled")
+        old = scene.now()
+        line = nbdata.Pull(f"s3://{scene.bucket}/", str(target))
+        if self._said(line):
+            self._again(sum(map(len, files_of(target).values())))
+            # The whole of what was there before, if an object was replaced only when it had been read.
+            self._look(files_of(target), old, whole=True)
+            if (target / ".nbdata").exists():
+                self._bad("its own folder is left in the target")
+            return
+        self._look(files_of(target) if target.exists() else {}, old)
+        self._second(line)
+        self._look(files_of(target), whole=True)
+
+    def _push(self) -> None:
+        scene = self._scene
+        scene.server.create_bucket(self._bucket)
+        line = nbdata.Push(str(scene.folder), f"s3://{self._bucket}/")
+        try:
+            if self._said(line):
+                found = objects_of(scene.client, self._bucket)
+                self._again(sum(map(len, found.values())))
+                self._look(found, whole=True)
+            else:
+                self._look(objects_of(scene.client, self._bucket))
+                self._second(line)
+                self._look(objects_of(scene.client, self._bucket), whole=True)
+            pending = scene.client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", [])
+            self._result.left = len(pending)
+        finally:
+            scene.client.delete_bucket(Bucket=self._bucket)
+
+    # -- a line -----------------------------------------------------------------------------------
+
+    def _said(self, line: Operation) -> bool:
+        """Say it, with faults; whether it went well."""
+        result = self._result
+        result.tally = self._proxy.begin(self._plan)
+        began = time.monotonic()
+        job = line.start()
+        error = _error_of(job)
+        result.seconds = time.monotonic() - began
+        result.retries = job.snapshot().retries
+        if error is None:
+            return True
+        result.end = SAID
+        result.errors += _classes(error)
+        if not isinstance(error, NbdataError):
+            self._bad(f"did not end within {_BOUND:.0f} s")
+        elif "internal error" in str(error):
+            self._bad(f"an accident: {error}")
+        return False
+
+    def _second(self, line: Operation) -> None:
+        """Say it again, without faults."""
+        self._proxy.begin()
+        self._scene.now()
+        error = _error_of(line.start())
+        if error is not None:
+            self._bad(f"said again: {error}")
+
+    def _again(self, moved: int) -> None:
+        tally = self._result.tally
+        self._result.again = tally.down.total() + tally.up.total() - moved
+
+    # -- what came of it ----------------------------------------------------------------------------
+
+    def _look(self, found: dict[str, bytes], *others: dict[str, bytes], whole: bool = False) -> None:
+        """Compare all that stands under final names with what is to be there, or with `others`."""
+        wanted = self._scene.now() if self._result.verb == "pull" else self._scene.files
+        wrong = differences(found, wanted, *others)
+        flipped = {request.key for request, fault in self._result.tally.faults if fault.kind == "flip"}
+        unguarded = {name for name in wrong if name.startswith(OPAQUE) and name in flipped}
+        self._result.unguarded = len(unguarded)
+        for name in wrong.keys() - unguarded:
+            self._bad(f"{name}: {wrong[name]}")
+        if whole and (missing := wanted.keys() - found.keys()):
+            self._bad(f"{len(missing)} missing, such as {min(missing)}")
+
+    def _bad(self, why: str) -> None:
+        if self._result.good:
+            self._result.end = why
+        else:
+            self._result.end += f"; {why}"
+
+
+def _error_of(job: Job) -> Exception | None:
+    """Why a job did not go well; TimeoutError if it does not end."""
+    try:
+        job.wait(_BOUND)
+    except TimeoutError as error:
+        job.cancel()
+        return error
+    except NbdataError as error:
+        return error
+    return None
+
+
+def _classes(error: Exception) -> Counter[str]:
+    """The classes of what went wrong: of each object, or of the whole."""
+    if isinstance(error, TransferFailed) and error.report is not None:
+        return Counter(row.detail["error"] for row in error.report.rows if row.action == "failed")
+    return Counter([type(error).__name__])

@@ -1,0 +1,468 @@
+"""A proxy on loopback that spoils what goes through it, as a plan says, and counts what it carries.
+
+It stands between a client and a store that speaks S3 without TLS, with sockets of its own on both sides, and knows
+HTTP/1.1 just well enough to tell where a body begins, which object and range it belongs to, and where it ends. A *plan*
+is asked about each request, and names the fault that is to befall it, or none. The proxy keeps a record, the *tally*:
+each fault that came to pass, with the moment of the exchange at which it did, and the bytes of objects that went either
+way. The tally is the witness of what was sent twice: it does not ask the client.
+
+A thread a connection, at most `CONNECTIONS`; whatever stands still ends with the run (`FaultProxy.begin`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from urllib.parse import parse_qs, unquote, urlsplit
+
+__all__ = ["AFTER", "BEFORE", "BETWEEN", "BODY", "HEAD", "Exchange", "Fault", "FaultProxy", "Plan", "Tally"]
+
+#: Connections at a time; who comes then waits.
+CONNECTIONS = 64
+# Bytes that are carried at once, and of a head.
+_BLOCK, _HEAD_BYTES = 256 << 10, 64 << 10
+# Seconds for which a connection stands still at most, so that a forgotten one ends too.
+_FOR_EVER = 120.0
+
+#: Where in an exchange a fault comes: instead of the answer, within the answer's head, within the body (of the upload,
+#: or of the answer), when the store has done what it was asked, and between two parts of one object.
+BEFORE, HEAD, BODY, AFTER, BETWEEN = "before the answer", "head", "body", "after", "between two parts"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is to befall an exchange.
+
+    Attributes
+    ----------
+    kind : str
+        ``delay`` (of `seconds`); ``drop`` (the connection is closed); ``reset`` (it is reset, by RST); ``cut`` (the
+        body ends early, by an orderly close); ``flip`` (one byte of the body is another); ``refuse`` (with `status`);
+        ``stall`` (no byte moves any more, and the connection stays open); ``swallow`` (the store has done it, and the
+        client never hears); ``replace`` (the object is overwritten at the store before it is read on).
+    where : str
+        `BEFORE`, `HEAD`, `BODY`, `AFTER` or `BETWEEN`.
+    share : float
+        With `BODY`, the share of the body that goes through unharmed.
+    """
+
+    kind: str
+    where: str
+    share: float = 0.0
+    status: int = 503
+    seconds: float = 0.2
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request, as far as its head tells.
+
+    Attributes
+    ----------
+    action : str
+        ``get``, ``list``, ``head``, ``put``, ``part`` (of an upload), ``create``, ``complete``, ``abort`` or ``other``.
+    key : str
+        Without the bucket.
+    part : str
+        What tells the parts of one object apart, however often they are asked for: the number of a part that is sent,
+        the end of a range that is read; else ''.
+    start : int
+        Where a range begins.
+    size : int
+        Bytes of the request's body.
+    """
+
+    action: str
+    key: str
+    part: str = ""
+    start: int = 0
+    size: int = 0
+
+    @property
+    def upload(self) -> bool:
+        """Whether its body is of an object."""
+        return self.action in ("put", "part")
+
+    @property
+    def download(self) -> bool:
+        """Whether the answer's body is of an object."""
+        return self.action == "get"
+
+    @classmethod
+    def of(cls, head: bytes) -> Exchange:
+        """What a request's head says."""
+        line, headers = _parsed(head)
+        method, target, _ = line.split(" ", 2)
+        url = urlsplit(target)
+        _, _, key = unquote(url.path).lstrip("/").partition("/")
+        query = parse_qs(url.query, keep_blank_values=True)
+        start, _, end = headers.get("range", "").removeprefix("bytes=").partition("-")
+        if method == "POST":
+            action = "create" if "uploads" in query else "complete" if "uploadId" in query else "other"
+        elif method == "PUT":
+            action = "part" if "partNumber" in query else "put"
+        elif method == "DELETE":
+            action = "abort" if "uploadId" in query else "other"
+        else:
+            action = "head" if method == "HEAD" else "get" if key else "list"
+        part = end or query.get("partNumber", [""])[0]
+        return cls(action, key, part, int(start or 0), int(headers.get("content-length", 0)))
+
+
+#: What befalls a request, given how many times the same was asked before.
+Plan = Callable[[Exchange, int], "Fault | None"]
+
+
+@dataclass
+class Tally:
+    """What went through in one run.
+
+    Attributes
+    ----------
+    faults : list of (Exchange, Fault)
+        Those that came to pass, in that order.
+    down, up : Counter
+        Bytes of objects, by key: what was sent to the client of answers, and to the store of uploads.
+    """
+
+    faults: list[tuple[Exchange, Fault]] = field(default_factory=list)
+    down: Counter[str] = field(default_factory=Counter)
+    up: Counter[str] = field(default_factory=Counter)
+
+
+class _Run:
+    """What holds from one `begin` to the next."""
+
+    def __init__(self, plan: Plan, at: int | None, then: Callable[[], None]) -> None:
+        self.plan, self.tally = plan, Tally()
+        self._at, self._then, self._carried = at, then, 0
+        self._asked: Counter[tuple[str, str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def fault_for(self, request: Exchange) -> Fault | None:
+        slot = (request.action, request.key, request.part)
+        with self._lock:
+            before = self._asked[slot]
+            self._asked[slot] += 1
+        return self.plan(request, before)
+
+    def happened(self, request: Exchange, fault: Fault) -> None:
+        with self._lock:
+            self.tally.faults.append((request, fault))
+
+    def carried(self, request: Exchange, size: int) -> None:
+        """Count; nothing goes on while what is to be done at the chosen byte is done."""
+        if not request.upload and not request.download:
+            return
+        with self._lock:
+            (self.tally.up if request.upload else self.tally.down)[request.key] += size
+            self._carried += size
+            if self._at is not None and self._carried >= self._at:
+                self._at = None
+                self._then()
+
+
+class FaultProxy:
+    """The proxy; a context manager.
+
+    Parameters
+    ----------
+    upstream : str
+        URL of the store.
+    opaque : str
+        Answers for keys that begin so say that a key of KMS encrypts the object, as S3 does: then its ETag proves
+        nothing of its bytes, and a client cannot tell what came wrong.
+    replace : callable
+        Overwrites an object at the store, given its key.
+    """
+
+    def __init__(
+        self, upstream: str, *, opaque: str = "\0", replace: Callable[[str], None] = lambda key: None
+    ) -> None:
+        parts = urlsplit(upstream)
+        self._to = (parts.hostname or "", parts.port or 80)
+        self._opaque, self._replace = opaque, replace
+        self._run = _Run(lambda request, before: None, None, lambda: None)
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> FaultProxy:
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._hang_up()
+
+    def begin(
+        self,
+        plan: Plan = lambda request, before: None,
+        *,
+        at: int | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> Tally:
+        """Begin a run: all connections end, and the faults are those of `plan` from now on; returns its tally.
+
+        When `at` bytes of objects have been carried, `then` is called, and nothing more is carried until it returns.
+        """
+        self._run = run = _Run(plan, at, then)
+        self._hang_up()
+        return run.tally
+
+    def _hang_up(self) -> None:
+        with self._lock:
+            sockets = list(self._open)
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            self._free.acquire()
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                self._free.release()
+                return
+            threading.Thread(target=self._serve, args=(client,), name="exchange", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        """All exchanges of one connection, over one connection to the store."""
+        store = socket.socket()
+        with self._lock:
+            self._open |= {client, store}
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            store.connect(self._to)
+            store.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            ours, theirs = _Wire(client), _Wire(store)
+            while head := ours.head():
+                request, run = Exchange.of(head), self._run
+                if not self._exchange(run, request, head, ours, theirs, run.fault_for(request)):
+                    break
+        except (OSError, _Over):
+            pass
+        finally:
+            with self._lock:
+                self._open -= {client, store}
+            client.close()
+            store.close()
+            self._free.release()
+
+    def _exchange(
+        self, run: _Run, request: Exchange, head: bytes, ours: _Wire, theirs: _Wire, fault: Fault | None
+    ) -> bool:
+        """One request and its answer; whether the connection can be used again."""
+        spoil = _Spoil(run, request, ours, theirs, fault)
+        if fault is not None and fault.where == BETWEEN:
+            run.happened(request, fault)
+            self._replace(request.key)
+        spoil.before_the_answer()
+        if request.upload:
+            spoil.body(ours, theirs, request.size, head)
+        else:
+            theirs.send(head + b"".join(ours.pieces(request.size)))
+        answer, length = _whole(theirs, head)
+        if self._opaque and request.key.startswith(self._opaque):
+            answer = answer[:-2] + b"x-amz-server-side-encryption: aws:kms\r\n\r\n"
+        spoil.after()
+        spoil.head(answer)
+        if request.upload or not length:
+            ours.send(b"".join(theirs.pieces(length)))
+        else:
+            spoil.body(theirs, ours, length)
+        return b"\r\nconnection: close\r\n" not in answer.lower()
+
+
+class _Over(Exception):
+    """The connection ends here."""
+
+
+class _Wire:
+    """A socket, and what was received beyond what was asked for."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._held = b""
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def head(self) -> bytes:
+        """A head with the empty line behind it; b'' if the peer closed."""
+        while (end := self._held.find(b"\r\n\r\n")) < 0:
+            data = self.sock.recv(_HEAD_BYTES)
+            if not data:
+                return b""
+            self._held += data
+        head, self._held = self._held[: end + 4], self._held[end + 4 :]
+        return head
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The next `size` bytes, as they come."""
+        while size:
+            data, self._held = self._held[:size], self._held[size:]
+            data = data or self.sock.recv(min(size, _BLOCK))
+            if not data:
+                raise _Over
+            size -= len(data)
+            yield data
+
+    def line(self) -> bytes:
+        """A line, without its end."""
+        while (end := self._held.find(b"\r\n")) < 0:
+            data = self.sock.recv(_HEAD_BYTES)
+            if not data:
+                raise _Over
+            self._held += data
+        line, self._held = self._held[:end], self._held[end + 2 :]
+        return line
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body of an answer that comes in chunks."""
+        while size := int(self.line().partition(b";")[0], 16):
+            yield from self.pieces(size)
+            self.line()
+        while self.line():
+            pass
+
+    def give_back(self, data: bytes) -> None:
+        """Have `data` come first."""
+        self._held = data + self._held
+
+    def reset(self) -> None:
+        """Close by RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # A close alone does not do it while another thread looks at the descriptor; nobody does here.
+        self.sock.close()
+
+    def wait_for_the_end(self) -> None:
+        """Until the peer closes, or somebody does it here."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        poll.poll(int(_FOR_EVER * 1000))
+
+
+class _Spoil:
+    """Does to one exchange what its fault says; each step raises _Over where the connection ends with it."""
+
+    def __init__(
+        self, run: _Run, request: Exchange, client: _Wire, store: _Wire, fault: Fault | None
+    ) -> None:
+        self._run, self._request, self._client, self._store = run, request, client, store
+        self._fault = fault
+
+    def _due(self, where: str) -> Fault | None:
+        """The fault, if it belongs here; then it has happened."""
+        fault = self._fault
+        if fault is None or fault.where != where:
+            return None
+        self._run.happened(self._request, fault)
+        return fault
+
+    def before_the_answer(self) -> None:
+        """The client has said all; the store never hears of it, unless it is only late."""
+        fault = self._due(BEFORE)
+        if fault is None:
+            return
+        if fault.kind == "delay":
+            time.sleep(fault.seconds)
+            return
+        for _ in self._client.pieces(self._request.size):
+            pass
+        self._end(fault)
+
+    def head(self, answer: bytes) -> None:
+        """Send the answer's head, or half of it."""
+        if self._due(HEAD) is None:
+            self._client.send(answer)
+            return
+        self._client.send(answer[: len(answer) // 2])
+        self._client.reset()
+        raise _Over
+
+    def after(self) -> None:
+        """The store has answered; the client may not hear it."""
+        if self._due(AFTER) is not None:
+            raise _Over
+
+    def body(self, source: _Wire, target: _Wire, size: int, head: bytes = b"") -> None:
+        """Carry a body, unless the fault comes in it.
+
+        The head of an upload goes with its first bytes: SeaweedFS makes an empty object of a request that ends there.
+        """
+        fault = self._fault
+        if fault is None or fault.where != BODY or not size:
+            self._carry(source, target, size, head)
+            return
+        at = min(max(1, int(size * fault.share)), size - 1)
+        self._carry(source, target, at, head)
+        self._run.happened(self._request, fault)
+        if fault.kind == "flip":
+            (byte,) = b"".join(source.pieces(1))
+            source.give_back(bytes([byte ^ 0x20]))
+        elif fault.kind == "delay":
+            time.sleep(fault.seconds)
+        else:
+            self._end(fault)
+        self._carry(source, target, size - at)
+
+    def _carry(self, source: _Wire, target: _Wire, size: int, head: bytes = b"") -> None:
+        for data in source.pieces(size):
+            self._run.carried(self._request, len(data))
+            target.send(head + data if head else data)
+            head = b""
+        if head:
+            target.send(head)
+
+    def _end(self, fault: Fault) -> None:
+        """What no byte follows."""
+        if fault.kind == "stall":
+            self._client.wait_for_the_end()
+        elif fault.kind == "reset":
+            self._client.reset()
+        elif fault.kind == "refuse":
+            after = "Retry-After: 1\r\n" if fault.status == 503 else ""
+            self._client.send(
+                f"HTTP/1.1 {fault.status} No\r\n{after}Content-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            )
+        elif fault.kind not in ("drop", "cut"):
+            raise ValueError(f"{fault.kind} cannot be {fault.where}")
+        raise _Over
+
+
+def _parsed(head: bytes) -> tuple[str, dict[str, str]]:
+    """First line, and headers by their names in lower case."""
+    line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+    return line, {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
+
+
+def _whole(store: _Wire, request: bytes) -> tuple[bytes, int]:
+    """The head of an answer, and the bytes of its body; a body without a length is given one."""
+    answer = store.head()
+    if not answer:
+        raise _Over
+    line, headers = _parsed(answer)
+    if request.startswith(b"HEAD ") or line.split(" ")[1] in ("204", "304"):
+        return answer, 0
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        body = b"".join(store.chunks())
+        store.give_back(body)
+        kept = [f"{name}: {value}" for name, value in headers.items() if name != "transfer-encoding"]
+        return "\r\n".join([line, *kept, f"content-length: {len(body)}", "", ""]).encode("latin-1"), len(body)
+    return answer, int(headers.get("content-length", 0))

@@ -1,0 +1,109 @@
+"""``make faults``: both campaigns, with their tables; ``ARGS="--seed N --runs N --kills N --write"``.
+
+Status 1 if any run ended as none may. ``--write`` makes ``docs/reliability.md`` anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# At the end, so that `tests` is found there and nbdata where it is installed.
+sys.path.append(str(ROOT))
+
+from nbdata.client.agents import stop_all  # noqa: E402
+from nbdata.demo.server import EmbeddedServer  # noqa: E402
+from tests.conftest import pytest_configure, pytest_unconfigure  # noqa: E402
+from tests.faults.campaign import run_all  # noqa: E402
+from tests.faults.kills import agent, kill_all  # noqa: E402
+from tests.faults.scene import Scene  # noqa: E402
+from tests.faults.tables import body_share, campaign_tables, kill_tables, page  # noqa: E402
+
+
+def main() -> int:
+    """Run, show, and write if that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=200, help="of pull and push in turn")
+    parser.add_argument("--kills", type=int, default=40, help="of the agent, amid pull and push in turn")
+    parser.add_argument("--only", type=int, help="this run alone")
+    parser.add_argument("--write", action="store_true", help="make docs/reliability.md anew")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and agent are ended
+    pytest_configure()  # a private runtime folder, and nothing of the user's own settings
+    try:
+        with tempfile.TemporaryDirectory(prefix="nbdata-faults-") as folder:
+            return _run(Path(folder), options)
+    finally:
+        stop_all(now=True)
+        pytest_unconfigure()
+
+
+def _run(folder: Path, options: argparse.Namespace) -> int:
+    with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+        scene = Scene(server, folder / "work", seed=options.seed)
+        several = {"seed": options.seed, "told": _told, "switch": os.environ.update}
+        numbers = range(options.runs) if options.only is None else [options.only]
+        results = list(run_all(scene, numbers=numbers, **several))
+        print(f"the agent afterwards: {_state_of(agent())}")
+        killed = list(kill_all(scene, kills=options.kills, **several))
+        scene.close()
+    print(f"\n{campaign_tables(results)}\n{kill_tables(killed)}")
+    if options.write:
+        text = page(
+            results,
+            killed,
+            seed=options.seed,
+            commit=_commit(),
+            date=time.strftime("%Y-%m-%d"),
+            machine=_machine(),
+        )
+        (ROOT / "docs" / "reliability.md").write_text(text, encoding="utf-8")
+    bad = [each for each in (*results, *killed) if not each.good]
+    for each in bad:
+        print(each.line, file=sys.stderr)
+    print(
+        f"{len(results)} runs, {len(killed)} kills, {len(bad)} bad; {body_share(results):.0%} of faults in bodies"
+    )
+    return 1 if bad else 0
+
+
+def _told(line: str) -> None:
+    print(line, flush=True)
+
+
+def _state_of(pid: int) -> str:
+    """What a process holds."""
+    process = Path("/proc", str(pid))
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    return (
+        f"{status['Threads'].strip()} threads, {len(list((process / 'fd').iterdir()))} open files, "
+        f"{int(status['VmRSS'].split()[0]) // 1024} MiB"
+    )
+
+
+def _commit() -> str:
+    told = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or "unknown"
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (
+        f"{os.cpu_count()} cores ({platform.machine()}), {round(memory / 2**30)} GiB of memory, "
+        f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}, Python {platform.python_version()}"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,156 @@
+"""What the campaigns move, and the comparison of all of it, byte for byte, by other means than nbdata's."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from nbdata.demo.server import EmbeddedServer
+from tests.conftest import client_of
+
+__all__ = ["BIG", "OPAQUE", "Scene", "differences", "files_of", "objects_of"]
+
+MIB = 1 << 20
+#: The objects that go in parts: three of them, the last one short.
+BIG = ("b/first.bin", "d/second.bin")
+BIG_SIZE = 40_000_000
+#: Of objects whose keys begin so the store vouches for nothing.
+OPAQUE = "c/opaque/"
+SMALL_SIZE = 2_000
+# Bytes of a part at the store: another one than nbdata's, and the same.
+_PARTS = {BIG[0]: 8 * MIB, BIG[1]: 16 * MIB}
+
+
+def _content(source: random.Random) -> dict[str, bytes]:
+    """Small objects before, between and behind big ones, in the order of a listing."""
+    names = [f"a/{number:03}.bin" for number in range(150)]
+    names += [f"c/{number:03}.bin" for number in range(120)]
+    names += [f"{OPAQUE}{number:03}.bin" for number in range(30)]
+    found = {name: source.randbytes(SMALL_SIZE) for name in names}
+    return found | {name: source.randbytes(BIG_SIZE) for name in BIG}
+
+
+class Scene:
+    """A bucket to pull from and a folder to push from, with the same content at first.
+
+    Attributes
+    ----------
+    folder : Path
+        What is pushed; it never changes.
+    files : dict of str to bytes
+        What it holds.
+    """
+
+    def __init__(self, server: EmbeddedServer, work: Path, *, seed: int) -> None:
+        source = random.Random(seed)
+        self.server, self.work = server, work
+        self.files = _content(source)
+        self._content = dict(self.files)
+        self._spare = {name: source.randbytes(BIG_SIZE) for name in BIG}
+        self._lock = threading.Lock()
+        self.client = client_of(server)
+        self.folder = work / "source"
+        for name, data in self.files.items():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_bytes(data)
+        self.bucket = f"faults-source-{seed}"
+        server.create_bucket(self.bucket)
+        for name, data in self._content.items():
+            self._put(name, data)
+
+    def _put(self, key: str, data: bytes) -> None:
+        part = _PARTS.get(key)
+        if part is None:
+            self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
+            return
+        place = {"Bucket": self.bucket, "Key": key}
+        place["UploadId"] = self.client.create_multipart_upload(**place)["UploadId"]
+        parts = []
+        for number, at in enumerate(range(0, len(data), part), 1):
+            sent = self.client.upload_part(**place, PartNumber=number, Body=data[at : at + part])
+            parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        self.client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
+
+    def replace(self, key: str) -> None:
+        """Overwrite a big object by another of the same size."""
+        with self._lock:
+            self._content[key], self._spare[key] = self._spare[key], self._content[key]
+            self._put(key, self._content[key])
+
+    def now(self) -> dict[str, bytes]:
+        """What the bucket holds, when nothing in it is just being replaced."""
+        with self._lock:
+            return dict(self._content)
+
+    def target(self, name: str) -> Path:
+        """An empty folder to pull into."""
+        folder = self.work / name
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
+
+    def close(self) -> None:
+        """Remove the bucket, and what was pulled."""
+        self.client.delete_bucket(Bucket=self.bucket)
+        self.client.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What stands under final names below a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".nbdata" not in path.parts
+    }
+
+
+def objects_of(client: Any, bucket: str) -> dict[str, bytes]:
+    """All objects of a bucket, read from the store itself."""
+    listed = client.list_objects_v2(Bucket=bucket).get("Contents", [])
+    assert len(listed) < 1000, "a listing of one page"
+    keys = [entry["Key"] for entry in listed]
+    groups = [keys[number::4] for number in range(4)]
+    with ThreadPoolExecutor(len(groups)) as pool:
+        found = pool.map(lambda group: _read(client, bucket, group), groups)
+        return {key: data for part in found for key, data in part.items()}
+
+
+def _read(client: Any, bucket: str, keys: Iterable[str]) -> dict[str, bytes]:
+    """Some objects, over one connection, by signed URLs: botocore's own reads take three times as long."""
+    found: dict[str, bytes] = {}
+    host = urlsplit(client.meta.endpoint_url)
+    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=60)
+    try:
+        for key in keys:
+            url = urlsplit(client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}))
+            connection.request("GET", f"{url.path}?{url.query}")
+            answer = connection.getresponse()
+            found[key] = answer.read()
+            assert answer.status == 200, (key, answer.status)
+    finally:
+        connection.close()
+    return found
+
+
+def differences(found: Mapping[str, bytes], *truths: Mapping[str, bytes]) -> dict[str, str]:
+    """What of `found` is in none of `truths` as it is, and how it differs from the first."""
+    wrong = {}
+    for name, data in found.items():
+        if any(data == truth.get(name) for truth in truths):
+            continue
+        wanted = truths[0].get(name)
+        if wanted is None:
+            wrong[name] = "ought not to be there"
+        elif len(data) != len(wanted):
+            wrong[name] = f"{len(data):,} bytes in place of {len(wanted):,}"
+        else:
+            others = sum(a != b for a, b in zip(data, wanted, strict=True))
+            wrong[name] = f"{others:,} of {len(wanted):,} bytes are others"
+    return wrong

@@ -1,0 +1,98 @@
+"""Faults by a seed: what befalls a request depends on what it asks for and how often it was asked, not on when.
+
+So a run can be had again by its seed although the threads of a client never come in the same order twice.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping
+
+from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD, Exchange, Fault
+
+__all__ = ["Seeded"]
+
+# How often a request meets a fault: of a small object, of a part of a big one, of a request that carries no object.
+_SMALL, _PART, _CONTROL = 0.03, 0.4, 0.06
+# A request that has been spoilt so often is let through, unless its object is doomed.
+_OFTEN = 4
+# Kinds and their weights, for reads and writes of objects, and for what carries none; bodies have over four fifths.
+_READ: Mapping[tuple[str, str], float] = {
+    ("reset", BODY): 3,
+    ("cut", BODY): 3,
+    ("flip", BODY): 3,
+    ("stall", BODY): 0.7,
+    ("delay", BODY): 1.5,
+    ("refuse", BEFORE): 0.5,
+    ("drop", BEFORE): 0.3,
+    ("stall", BEFORE): 0.15,
+    ("delay", BEFORE): 0.1,
+    ("reset", HEAD): 0.25,
+}
+_WRITE: Mapping[tuple[str, str], float] = {
+    ("reset", BODY): 4,
+    ("flip", BODY): 4,
+    ("refuse", BODY): 2,
+    ("stall", BODY): 0.7,
+    ("delay", BODY): 1.5,
+    ("refuse", BEFORE): 0.5,
+    ("drop", BEFORE): 0.2,
+    ("stall", BEFORE): 0.15,
+    ("swallow", AFTER): 0.6,
+    ("reset", HEAD): 0.2,
+}
+_OTHER: Mapping[tuple[str, str], float] = {
+    ("refuse", BEFORE): 3,
+    ("drop", BEFORE): 1,
+    ("cut", BODY): 2,
+    ("swallow", AFTER): 2,
+    ("reset", HEAD): 1,
+}
+_STATUS = (500, 503, 429)
+# How the requests of a doomed object end, each time.
+_DOOMS = (("flip", BODY), ("flip", BODY), ("reset", BODY), ("refuse", BEFORE))
+
+
+class Seeded:
+    """A plan (see `proxy.Plan`).
+
+    Parameters
+    ----------
+    seed : str
+        Tells one run from another.
+    doomed : str
+        A key whose every request is spoilt, in the same way, so that the run cannot end well; '' for none.
+    replaced : str
+        A key whose object is overwritten before its second part is read for the first time; '' for none.
+    """
+
+    def __init__(self, seed: str, *, doomed: str = "", replaced: str = "") -> None:
+        self._seed, self._doomed, self._replaced = seed, doomed, replaced
+        self._doom = random.Random(f"{seed} doom").choice(_DOOMS)
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Exchange, before: int) -> Fault | None:
+        source = random.Random(f"{self._seed} {request.action} {request.key} {request.part} {before}")
+        moves = request.upload or request.download
+        if moves and request.key == self._doomed:
+            return _fault(self._doom, source)
+        if request.download and request.key == self._replaced and request.start and self._first():
+            return Fault("replace", BETWEEN)
+        chance = (_PART if request.part else _SMALL) if moves else _CONTROL
+        if before >= _OFTEN or source.random() >= chance:
+            return None
+        kinds = _READ if request.download else _WRITE if request.upload else _OTHER
+        (chosen,) = source.choices(list(kinds), list(kinds.values()))
+        return _fault(chosen, source)
+
+    def _first(self) -> bool:
+        with self._lock:
+            first, self._replaced = bool(self._replaced), ""
+        return first
+
+
+def _fault(chosen: tuple[str, str], source: random.Random) -> Fault:
+    kind, where = chosen
+    share = source.uniform(0.02, 0.98) if where == BODY else 0.0
+    return Fault(kind, where, share, source.choice(_STATUS), source.uniform(0.05, 0.3))

@@ -1,0 +1,58 @@
+"""A short part of both campaigns, the same each time; `make faults` does all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nbdata.client.agents import stop_all
+from nbdata.demo.server import EmbeddedServer
+from tests.faults.campaign import SAID, run_all
+from tests.faults.kills import kill_all
+from tests.faults.scene import Scene
+from tests.faults.tables import body_share, campaign_tables, kill_tables
+
+SEED = 1
+# A pull with an object that arrives wrong each time, so that it ends with an error, and a push.
+NUMBERS = (4, 11)
+
+
+@pytest.fixture(scope="module")
+def scene(seaweedfs: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    made = Scene(seaweedfs, tmp_path_factory.mktemp("faults"), seed=SEED)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Sets variables until the end of the test, and has it start with an agent of its own."""
+    stop_all(now=True)
+
+    def set_all(variables: dict[str, str]) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    yield set_all
+    stop_all(now=True)
+
+
+def test_whatever_breaks_on_the_way_the_bytes_are_right_or_an_error_says_why(
+    scene: Scene, switch: Callable[[dict[str, str]], None]
+) -> None:
+    results = list(run_all(scene, seed=SEED, numbers=NUMBERS, told=print, switch=switch))
+    assert [result.line for result in results if not result.good] == []
+    assert {result.verb for result in results} == {"pull", "push"}
+    assert results[0].end == SAID
+    assert sum(len(result.tally.faults) for result in results) >= 10 * len(results)
+    assert body_share(results) > 0.7
+    print(campaign_tables(results))
+
+
+def test_a_killed_agent_loses_no_more_than_a_part_of_each_connection(
+    scene: Scene, switch: Callable[[dict[str, str]], None]
+) -> None:
+    killed = list(kill_all(scene, seed=SEED, kills=2, told=print, switch=switch))
+    assert [each.line for each in killed if not each.good] == []
+    print(kill_tables(killed))

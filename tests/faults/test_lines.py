@@ -1,0 +1,131 @@
+"""Single lines and a single fault each: what is moved again, and what is not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import TransferFailed
+from tests.conftest import client_of
+from tests.faults.proxy import AFTER, BEFORE, BODY, Exchange, Fault, FaultProxy, Plan
+from tests.faults.scene import objects_of
+
+PART = 16 << 20
+BIG = random.Random(5).randbytes(40_000_000)
+SMALL = BIG[:2000]
+
+
+@pytest.fixture
+def proxy(s3: EmbeddedServer, inline: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    with FaultProxy(s3.url) as made:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
+        yield made
+
+
+def always(fault: Fault, **what: str) -> Plan:
+    """Befalls each request that is so."""
+
+    def plan(request: Exchange, before: int) -> Fault | None:
+        return fault if all(getattr(request, name) == value for name, value in what.items()) else None
+
+    return plan
+
+
+def once(fault: Fault, **what: str) -> Plan:
+    """The same, the first time that it is asked."""
+    each = always(fault, **what)
+    return lambda request, before: None if before else each(request, before)
+
+
+@pytest.fixture
+def push(s3: EmbeddedServer, bucket: str, tmp_path: Path) -> Iterator[Callable[..., nbdata.Report]]:
+    """Pushes one file, `x`."""
+
+    def say(data: bytes, **options: Any) -> nbdata.Report:
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / "x").write_bytes(data)
+        return nbdata.push(tmp_path / "in", f"s3://{bucket}/", quiet=True, **options)  # type: ignore[no-any-return]
+
+    return say
+
+
+@pytest.fixture
+def there(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[], dict[str, bytes]]]:
+    """What the bucket holds."""
+    client = client_of(s3)
+    yield lambda: objects_of(client, bucket)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault("refuse", BEFORE, status=500), Fault("drop", BEFORE), Fault("swallow", AFTER)],
+    ids=["refused", "never came", "answer lost"],
+)
+def test_an_upload_that_is_not_completed_at_once_is_not_sent_again(
+    fault: Fault, proxy: FaultProxy, push: Any, there: Any
+) -> None:
+    tally = proxy.begin(once(fault, action="complete"))
+    report = push(BIG)
+    assert report.ok
+    assert len(tally.faults) == 1
+    assert tally.up == {"x": len(BIG)}
+    assert there() == {"x": BIG}
+
+
+def test_only_the_part_that_arrived_wrong_is_sent_again(proxy: FaultProxy, push: Any, there: Any) -> None:
+    tally = proxy.begin(once(Fault("flip", BODY, 0.5), action="part", part="2"))
+    assert push(BIG).ok
+    assert len(tally.faults) == 1
+    assert tally.up == {"x": len(BIG) + PART}
+    assert there() == {"x": BIG}
+
+
+def test_what_arrives_wrong_each_time_does_not_stay_there(proxy: FaultProxy, push: Any, there: Any) -> None:
+    proxy.begin(always(Fault("flip", BODY, 0.5), action="put"))
+    with pytest.raises(TransferFailed, match="not what was sent"):
+        push(SMALL)
+    assert there() == {}
+    proxy.begin()
+    assert push(SMALL).ok
+    assert there() == {"x": SMALL}
+
+
+def test_what_cannot_be_proved_stays_there(proxy: FaultProxy, push: Any, there: Any) -> None:
+    with FaultProxy(proxy.url, opaque="x") as opaque, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", opaque.url)
+        with pytest.raises(TransferFailed, match="no MD5"):
+            push(SMALL, verify="md5")
+    assert there() == {"x": SMALL}
+
+
+def test_a_part_that_broke_off_goes_on_where_it_stopped(
+    proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    url = put({"x": BIG})
+    tally = proxy.begin(once(Fault("cut", BODY, 0.5), action="get", part=str(2 * PART - 1)))
+    assert nbdata.pull(url, tmp_path / "out", quiet=True).ok
+    assert len(tally.faults) == 1
+    assert tally.down == {"x": len(BIG)}
+    assert (tmp_path / "out" / "x").read_bytes() == BIG
+
+
+def test_silence_is_given_up_after_the_time_that_is_said(
+    proxy: FaultProxy,
+    put: Callable[[dict[str, bytes]], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = put({"x": SMALL})
+    monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "2")
+    proxy.begin(once(Fault("stall", BODY, 0.5), action="get"))
+    report = nbdata.pull(url, tmp_path / "out", quiet=True)
+    assert report.ok
+    assert report.retries >= 1
+    assert 2 <= report.seconds < 25

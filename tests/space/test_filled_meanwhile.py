@@ -1,0 +1,208 @@
+"""A disk that somebody else fills in the middle of a pull: who waits is told, what runs in the background waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.protocols import Job
+from tests.agent.rig import fill, tmpfs, wait_until
+from tests.faults.gate import Gate
+
+MB = 10**6
+Put = Callable[[dict[str, bytes]], str]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with tmpfs(tmp_path / "disk", size="20m") as folder:
+        yield folder
+
+
+@pytest.fixture
+def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """A line to the store that holds after 4 MB."""
+    with Gate(s3.url, limit=4 * MB) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        yield line
+
+
+def all_but_a_megabyte(disk: Path) -> Path:
+    """Somebody else's file."""
+    return fill(disk, leave=MB)
+
+
+def begun(
+    put: Put, gate: Gate, target: Path, use_up: Callable[[Path], Path] = all_but_a_megabyte
+) -> tuple[Job, Path, dict[str, bytes]]:
+    """A pull of 10 MB in the background; the disk was used up while it was held in the middle."""
+    content = {f"{number:02d}": os.urandom(MB // 2) for number in range(20)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    job = nbdata.Pull(url, target, concurrency=4).start()
+    gate.wait_until_it_holds()
+    wait_until(lambda: any(target.glob("[0-9]*")))
+    filler = use_up(target.parent)
+    gate.open()
+    return job, filler, content
+
+
+def whole(target: Path, content: dict[str, bytes]) -> bool:
+    """Whether the target holds exactly these files."""
+    return {path.name: path.read_bytes() for path in target.iterdir()} == content
+
+
+def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room(
+    put: Put, gate: Gate, disk: Path
+) -> None:
+    job, filler, content = begun(put, gate, disk / "out")
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    paused = job.snapshot()
+    assert paused.reason.startswith("no space: it needs ")
+    assert "may be used; it goes on when there is room" in paused.reason
+    assert [s.state for s in nbdata.transfers() if s.id == job.id] == ["PAUSED"]
+    assert nbdata.quota(disk, quiet=True).details["rooms"][0]["reserved"] == 0, (
+        "others may use what it cannot"
+    )
+    filler.unlink()
+    report = job.wait(60)
+    assert report.state == "DONE"
+    assert report.counts["fetched"] + report.counts["unchanged"] == 20
+    assert report.counts["unchanged"] > 0
+    assert any("waited for room" in note for note in report.notes)
+    assert job.snapshot().files == report.counts["fetched"]
+    assert whole(disk / "out", content)
+
+
+def test_what_waits_for_room_can_be_cancelled_at_once_and_the_same_line_continues(
+    put: Put, gate: Gate, disk: Path
+) -> None:
+    job, filler, content = begun(put, gate, disk / "out")
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    began = time.monotonic()
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(10)
+    assert time.monotonic() - began < 3
+    with pytest.raises(nbdata.NotEnoughSpace, match="not enough space: it needs"):
+        nbdata.pull(job.snapshot().source, disk / "out", quiet=True)
+    filler.unlink()
+    assert nbdata.pull(job.snapshot().source, disk / "out", quiet=True).counts["unchanged"] > 0
+    assert whole(disk / "out", content)
+
+
+def test_what_waits_for_room_tries_when_told_to_and_waits_again(put: Put, gate: Gate, disk: Path) -> None:
+    job, filler, content = begun(put, gate, disk / "out")
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    nbdata.transfers(job.id, resume=True)
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    assert job.snapshot().reason.startswith("no space")
+    nbdata.transfers(job.id, pause=True)  # now it is not to go on by itself
+    assert job.snapshot().reason == "user"
+    filler.unlink()
+    time.sleep(2.5)  # longer than from one look to the next
+    assert job.snapshot().state == "PAUSED"
+    nbdata.transfers(job.id, resume=True)
+    assert job.wait(60).state == "DONE"
+    assert whole(disk / "out", content)
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_completes(
+    put: Put, gate: Gate, disk: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    content = {f"{number:02d}": os.urandom(MB // 2) for number in range(20)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    from nbdata.protocols import slots
+
+    job = slots.host().submit(nbdata.Pull(url, disk / "out", concurrency=4), background=False)
+    gate.wait_until_it_holds()
+    wait_until(lambda: any((disk / "out").glob("[0-9]*")))
+    filler = fill(disk, leave=MB)
+    gate.open()
+    with pytest.raises(nbdata.NotEnoughSpace, match=r"became full: it still needs .* may be used") as caught:
+        job.wait(60)
+    told = caught.value.details
+    assert told["free"] < told["needed"] < 10 * MB
+    assert told["source"] == "free on the disk"
+    assert "same line again" in str(caught.value)
+    assert not any(path.stat().st_size not in (0, MB // 2) for path in (disk / "out").glob("[0-9]*"))
+    filler.unlink()
+    report = nbdata.pull(url, disk / "out", quiet=True)
+    assert report.counts["unchanged"] > 0
+    assert whole(disk / "out", content)
+
+
+def test_a_limit_that_others_use_up_meanwhile_holds_what_unpacks_without_a_known_size(
+    disk: Path, tmp_path: Path
+) -> None:
+    """What an archive unpacks to is not known: it is reserved in steps, and a refused step waits like a full disk."""
+    import tarfile
+
+    members = tmp_path / "members"
+    members.mkdir()
+    for number in range(8):
+        (members / f"{number}").write_bytes(bytes(2 * MB))
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(members, arcname=".")
+    filler = fill(disk, leave=6 * MB)
+    job = nbdata.UntarVolumes(str(tmp_path / "a.tar.gz"), disk / "out").start()
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    assert job.snapshot().reason.startswith("no space")
+    filler.unlink()
+    assert job.wait(60).state == "DONE"
+    assert {path.name for path in (disk / "out").iterdir()} >= {f"{number}" for number in range(8)}
+
+
+def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
+    put: Put, disk: Path, s3: object
+) -> None:
+    url = put({f"d/{number}": bytes(5 * MB) for number in range(5)}) + "d/"
+    job = nbdata.Pull(url, disk / "out").start()
+    with pytest.raises(nbdata.NotEnoughSpace, match="not enough space: it needs 2"):
+        job.wait(60)
+    assert not (disk / "out").exists()
+
+
+def test_what_was_begun_although_it_does_not_fit_waits_until_there_is_more_room(
+    put: Put, s3: EmbeddedServer, disk: Path
+) -> None:
+    content = {f"{number:02d}": os.urandom(MB // 2) for number in range(50)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    job = nbdata.Pull(url, disk / "out", ignore_space=True).start()
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    assert job.snapshot().reason.startswith("no space")
+    subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+    assert job.wait(60).state == "DONE"
+    assert whole(disk / "out", content)
+
+
+def all_numbers(disk: Path) -> Path:
+    """Somebody else's folder, full of empty files."""
+    folder = disk / "somebody-elses"
+    folder.mkdir()
+    with contextlib.suppress(OSError):
+        for number in range(1000):
+            (folder / f"{number}").touch()
+    return folder
+
+
+def test_files_that_the_disk_cannot_number_any_more_are_waited_for_too(
+    put: Put, gate: Gate, tmp_path: Path
+) -> None:
+    with tmpfs(tmp_path / "few", size="20m,nr_inodes=64") as disk:
+        job, filler, content = begun(put, gate, disk / "out", all_numbers)
+        wait_until(lambda: job.snapshot().state == "PAUSED")
+        assert "files (inodes)" in job.snapshot().reason
+        shutil.rmtree(filler)
+        assert job.wait(60).state == "DONE"
+        assert whole(disk / "out", content)
