@@ -4,6 +4,7 @@ Of every state that `disk` knows, at every entry of a recording:
 
 * under a final name stands what is right, or was before, or nothing;
 * what the index vouches for is there, and is what the store calls by that tag;
+* what was replaced, here or at the store, does not look as if somebody else had done it;
 * a part that is recorded as done holds the right bytes; and once recorded, part and record are there until the whole
   stands under its final name;
 * an upload of which a part was sent is remembered, so that ``cleanup`` finds it;
@@ -139,6 +140,11 @@ class Loss:
         self._log = scratch / "log"
         case.record(self._log, environment)
         self._known: dict[Any, tuple[Any, Any]] = {}
+        self._before = {
+            name: record
+            for records in self._indexes(self._disk.left("nothing"))
+            for name, record in records.items()
+        }
         self._uploads: set[str] = set()
         self._deleting = False
         self._made: set[str] = set()
@@ -241,33 +247,52 @@ class Loss:
             if _OWN not in path.split("/") and self._case.links.get(path) != link:
                 yield f"the link {path} leads to {link}"
 
+    def _indexes(self, tree: Tree) -> Iterator[dict[str, Record]]:
+        """What each index of a tree says of files, links and folders."""
+        for path, content in tree.files.items():
+            if path.startswith("state/index/") and path.endswith(".log"):
+                lines = self._once(id(content), content, lambda content=content: crc_lines(bytes(content))[0])
+                found = {line[0]: Record(*line[1:]) if line[1:] else None for line in lines[1:]}
+                yield {
+                    name: record
+                    for name, record in found.items()
+                    if record is not None and not name.startswith(_OWN)
+                }
+
     def _index(self, tree: Tree, target: Tree, *, end: bool) -> Iterator[str]:
         vouched, known = set[str](), set[str]()
-        for path, content in tree.files.items():
-            if not (path.startswith("state/index/") and path.endswith(".log")) or not self._case.target:
+        for records in self._indexes(tree):
+            for name in self._made:
+                if name in records and records[name] == self._before.get(name):
+                    yield f"{name} is replaced at the store, and the index says nothing of it"
+            if not self._case.target:
                 continue
-            lines = self._once(id(content), content, lambda content=content: crc_lines(bytes(content))[0])
-            for name, record in _records(lines[1:]).items():
-                if record is None or name.startswith(_OWN):
-                    continue
-                known.add(name)
+            known |= records.keys()
+            for name, record in records.items():
                 if name.endswith("/"):
                     if name[:-1] not in target.folders:
                         yield f"the index vouches for the folder {name}, which is not there"
                 elif name not in target.nodes:
                     if record.local_size >= 0 and name not in self._gone:
                         yield f"the index vouches for {name}, which is not there"
-                elif _looks(record) in target.nodes[name].looks and name in target.files:
-                    vouched.add(name)
-                    right = (
-                        self._tags.get((name, record.tag)) or self._right.get(name, self._gone.get(name))[0]
-                    )
-                    if not self._same(target.files[name], right):
-                        yield f"the index vouches for {name}, which is wrong"
+                elif name in target.files:
+                    good = _looks(record) in target.nodes[name].looks
+                    if good:
+                        vouched.add(name)
+                    yield from self._one(name, record, target.files[name], good)
         for path in (self._gone.keys() & target.files.keys()) - known:
             yield f"{path} was deleted and stands there again, and the index knows nothing of it"
         if end and self._case.whole and (left := self._right.keys() - vouched):
             yield f"after the end the index does not vouch for {len(left)} files, such as {min(left)}"
+
+    def _one(self, name: str, record: Record, content: Content, good: bool) -> Iterator[str]:
+        """What does not hold of a file and its record; `good` if it looks as recorded."""
+        rights = self._right.get(name) or self._gone[name]
+        said = self._tags.get((name, record.tag), rights[0])
+        if good and not self._same(content, said):
+            yield f"the index vouches for {name}, which is wrong"
+        if not good and self._same(content, rights[0]) and said is not rights[0] and said != rights[0]:
+            yield f"{name} was replaced, and looks as if somebody had changed it and its source"
 
     # -- parts ----------------------------------------------------------------------------------
 
@@ -404,10 +429,6 @@ def _shape(found: str) -> str:
 
 def _looks(record: Record) -> tuple[int, int, int]:
     return record.local_size, record.mtime_ns, record.ctime_ns
-
-
-def _records(lines: list[list[Any]]) -> dict[str, Record | None]:
-    return {line[0]: Record(*line[1:]) if line[1:] else None for line in lines}
 
 
 def crc_lines(data: bytes) -> tuple[list[list[Any]], bytes]:
