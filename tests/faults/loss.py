@@ -21,17 +21,12 @@ minutes.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,79 +34,17 @@ import nbdata
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PartRecord
 from nbdata.transfer.uploads import remembered
-from tests.faults.disk import KINDS, Content, Disk, Node, Tree, read_log
+from tests.faults.case import Case, crc_line, crc_lines
+from tests.faults.content import Content
+from tests.faults.disk import KINDS, Disk, Node, Tree, read_log
 
-__all__ = ["Case", "Loss", "crc_lines", "tree_of"]
+__all__ = ["Loss"]
 
-_PROGRAM = Path(__file__).with_name("recording.py")
 _OWN = ".nbdata"
 # What changes names or what is sure, and how rarely one looks after anything else, if not at every moment.
 _TURNS, _SOME = ("sync", "syncfs", "rename", "unlink", "rmdir", "moment"), 10
 # Seconds that the machine was away.
 _AWAY = 300
-
-
-@dataclass
-class Case:
-    """A line, and what is right.
-
-    Attributes
-    ----------
-    root : Path
-        Holds the target, ``state`` and perhaps a source; all of it is watched.
-    verb, options :
-        The line.
-    target : str
-        Below `root`; '' if nothing is written but the state.
-    right : dict of str to list of bytes
-        What may stand under each path of the target: what is right in the end, then what was before.
-    tags : dict of (path, tag) to bytes
-        What the store calls so.
-    gone : dict of str to bytes
-        What stood in the target, and does not in the end.
-    links : dict of str to str
-        Symbolic links of the target.
-    whole : bool
-        Whether all of `right` is there in the end.
-    reset : callable
-        Brings the other side to what it was, given the keys of objects that were being made there or were made, and
-        whether something was deleted there.
-    ended : callable
-        More that must hold when the line was said again.
-    """
-
-    root: Path
-    verb: str
-    options: dict[str, Any]
-    target: str
-    right: Mapping[str, list[bytes]]
-    tags: Mapping[tuple[str, str], bytes] = field(default_factory=dict)
-    gone: Mapping[str, bytes] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)
-    whole: bool = True
-    reset: Callable[[set[str], bool], None] = lambda made, deleted: None
-    ended: Callable[[], list[str]] = list
-
-    def record(self, log: Path, environment: Mapping[str, str]) -> None:
-        """Say the line in a process of its own, and write down what it does."""
-        done = subprocess.run(
-            [sys.executable, str(_PROGRAM), str(log), str(self.root), json.dumps(self.asked)],
-            env={**os.environ, **environment, "NBDATA_HOST": "inline", **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The line as JSON-able data."""
-        return {"verb": self.verb, "options": self.options}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the line needs to be told beside the store."""
-        return {"NBDATA_STATE_DIR": str(self.root / "state")}
 
 
 class Loss:
@@ -203,7 +136,7 @@ class Loss:
 
     def _assert_complete(self) -> None:
         """Nothing went past the recording."""
-        ours, real = self._disk.left("everything"), tree_of(self._case.root)
+        ours, real = self._disk.left("everything"), _tree_of(self._case.root)
         assert ours.files.keys() == real.files.keys(), ours.files.keys() ^ real.files.keys()
         wrong = [path for path, content in real.files.items() if ours.files[path] != content]
         assert not wrong, f"the recording is not complete: {wrong[:3]}"
@@ -382,7 +315,7 @@ class Loss:
         except nbdata.NbdataError as error:
             return [f"said again: {error}"]
         found = [] if report.ok else [f"said again: {report!r}"]
-        real = tree_of(case.root)
+        real = _tree_of(case.root)
         target = real.below(case.target) if case.target else Tree()
         found += [f"said again: {path} is left" for path in target.nodes if _OWN in path.split("/")]
         found += [f"said again: {each}" for each in case.ended()]
@@ -419,7 +352,7 @@ class Loss:
                     if looks in tree.nodes[name].looks and whole:
                         now = (case.root / name).lstat()
                         line[3:] = [now.st_size, now.st_mtime_ns, now.st_ctime_ns]
-            (case.root / path).write_bytes(b"".join(map(_crc_line, lines)) + rest)
+            (case.root / path).write_bytes(b"".join(map(crc_line, lines)) + rest)
 
 
 def _shape(found: str) -> str:
@@ -431,23 +364,6 @@ def _looks(record: Record) -> tuple[int, int, int]:
     return record.local_size, record.mtime_ns, record.ctime_ns
 
 
-def crc_lines(data: bytes) -> tuple[list[list[Any]], bytes]:
-    """The sound lines that a file of the state begins with, and the rest of it."""
-    found, at = [], 0
-    for line in data.splitlines(keepends=True):
-        crc, _, body = line.partition(b" ")
-        if not body.endswith(b"\n") or crc != b"%08x" % zlib.crc32(body[:-1]):
-            break
-        found.append(json.loads(body))
-        at += len(line)
-    return found, data[at:]
-
-
-def _crc_line(values: list[Any]) -> bytes:
-    body = json.dumps(values, separators=(",", ":")).encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)
-
-
-def tree_of(root: Path) -> Tree:
+def _tree_of(root: Path) -> Tree:
     """What stands below a folder."""
     return Disk(root).left("everything")

@@ -19,7 +19,8 @@ from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.part_records import validator
 from tests.conftest import client_of
-from tests.faults.loss import Case, Loss
+from tests.faults.case import Case
+from tests.faults.loss import Loss
 
 __all__ = ["CASES", "lost"]
 

@@ -17,7 +17,8 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.uploads import remember, remembered
-from tests.faults.disk import Content, Disk, Tree
+from tests.faults.content import Content
+from tests.faults.disk import Disk, Tree
 from tests.faults.loss_cases import CASES, lost
 
 pytestmark = pytest.mark.usefixtures("inline")
