@@ -238,10 +238,10 @@ def main() -> int:
     import nbdata
     from nbdata.stores.local import LocalStore
     from nbdata.stores.s3 import S3Store, _S3Upload
-    from nbdata.transfer import landing, part_records, partials
+    from nbdata.transfer import landing, marks, part_records, partials
 
     recorder = Recorder(log, root)
-    for module in (part_records, partials):
+    for module in (part_records, partials, marks):
         module.boot = lambda: BOOT  # type: ignore[attr-defined]
     assert landing._syncfs is not None
     landing._syncfs = functools.partial(recorder.syncfs, landing._syncfs)
