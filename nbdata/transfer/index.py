@@ -89,6 +89,7 @@ class Index:
         self._lines = 0
         self._good = 0  # bytes up to which the file is sound
         self._fd = -1
+        self._named = False  # whether the file's name is known to be on the disk
         self._lock, self._syncing = threading.Lock(), threading.Lock()
         self._synced = 0  # bytes up to which the file is on the disk
         self._announced: set[str] = set()
@@ -247,6 +248,21 @@ class Index:
                         self._lose(error)
                         self._forget(known)
                 self._synced = end
+
+    def sync(self) -> None:
+        """Have all that was put, and the file's name, on the disk.
+
+        Only a state folder that outlives the machine's memory makes that last.
+        """
+        try:
+            os.fdatasync(self._fd)
+            if not self._named:
+                folder = os.path.dirname(self.path)
+                for path in (folder, os.path.dirname(folder)):
+                    sync_folder(path)
+                self._named = True
+        except OSError as error:
+            raise disk_error(error, self.path) from error
 
     def close(self) -> None:
         """Write through to the disk, and close."""

@@ -41,7 +41,9 @@ class Case:
         Whether all of `right` is there in the end.
     reset : callable
         Brings the other side to what it was, given the keys of objects that were being made there or were made, and
-        whether something was deleted there.
+        those of what was being deleted or was.
+    deletes : set of str
+        Keys of what the line deletes at its source in the end: nothing is missing in the target by then.
     ended : callable
         More that must hold when the line was said again.
     """
@@ -55,7 +57,8 @@ class Case:
     gone: Mapping[str, bytes] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     whole: bool = True
-    reset: Callable[[set[str], bool], None] = lambda made, deleted: None
+    reset: Callable[[set[str], set[str]], None] = lambda made, deleted: None
+    deletes: frozenset[str] = frozenset()
     ended: Callable[[], list[str]] = list
 
     def record(self, log: Path, environment: Mapping[str, str]) -> None:

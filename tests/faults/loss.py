@@ -79,7 +79,7 @@ class Loss:
             for name, record in records.items()
         }
         self._uploads: set[str] = set()
-        self._deleting = False
+        self._deleted: set[str] = set()
         self._made: set[str] = set()
         self.states = self.repeated = 0
 
@@ -95,23 +95,24 @@ class Loss:
         seeds : int
             Random states of a moment, beside `KINDS`.
         again : int
-            From how many states the line is said again.
+            From how many states the line is said again, beside those when something is deleted at the source.
         all_moments : bool
             Else those at which names or what is sure have changed, and some others.
         """
         wrong: dict[str, str] = {}
         log = list(read_log(self._log))
         chosen = {len(log) * (2 * number + 1) // (2 * again) for number in range(again)} if again else set()
-        waiting: list[tuple[str, Tree, set[str], bool]] = []
+        waiting: list[tuple[str, Tree, set[str], set[str]]] = []
         for number, (what, data) in enumerate(log, 1):
             self._disk.take(what, data)
             if what[0] == "moment":
-                self._deleting = self._deleting or what[1] == "deleting"
-                {"sent": self._uploads, "making": self._made}.get(what[1], set()).update(what[2])
+                {"sent": self._uploads, "making": self._made, "deleting": self._deleted}[what[1]].update(
+                    what[2]
+                )
             kinds = [*KINDS, "all of state", "all of data", *(f"seed {number} {n}" for n in range(seeds))]
-            if number in chosen:
-                kind = source.choice(kinds)
-                waiting.append((f"{kind}, {number}", self._disk.left(kind), {*self._made}, self._deleting))
+            if number in chosen or what[:2] == ["moment", "deleting"]:
+                kind = source.choice(kinds) if number in chosen else KINDS[0]
+                waiting.append((f"{kind}, {number}", self._disk.left(kind), {*self._made}, {*self._deleted}))
             if number < len(log) and (
                 what[0] in ("close", "looks") or not (all_moments or what[0] in _TURNS or number % _SOME == 0)
             ):
@@ -120,8 +121,8 @@ class Loss:
                 found = self._wrong_of(kind, end=number == len(log))
                 wrong |= {_shape(each): f"{each} ({kind}, after {number}: {what[:3]})" for each in found}
         self._assert_complete()
-        for where, tree, made, deleting in waiting:
-            found = self._again(tree, made, deleting=deleting)
+        for where, tree, made, deleted in waiting:
+            found = self._again(tree, made, deleted)
             self.repeated += 1
             wrong |= {_shape(each): f"{each} ({where})" for each in found}
         return list(wrong.values())
@@ -150,7 +151,7 @@ class Loss:
         target = tree.below(case.target) if case.target else Tree()
         found = [*self._names(target), *self._index(tree, target, end=end), *self._parts(target)]
         found += self._remembered(tree)
-        if case.whole and (end or self._deleting):
+        if case.whole and (end or (case.deletes and case.deletes <= self._deleted)):
             found += [f"{path} is not there" for path in self._right if path not in target.files]
             found += [f"{path} is what was before" for path in target.files if self._is_old(path, target)]
             found += [f"the link {path} is not there" for path in case.links if path not in target.links]
@@ -299,12 +300,12 @@ class Loss:
 
     # -- the line again -------------------------------------------------------------------------
 
-    def _again(self, tree: Tree, made: set[str], *, deleting: bool) -> list[str]:
+    def _again(self, tree: Tree, made: set[str], deleted: set[str]) -> list[str]:
         """Make what is left, and say the line again; what is wrong then."""
         case = self._case
         shutil.rmtree(case.root)
         case.root.mkdir()
-        case.reset(made, deleting)
+        case.reset(made, deleted)
         tree.write(case.root)
         then = time.time() - _AWAY
         for name in (*tree.files, *tree.links, *tree.folders):

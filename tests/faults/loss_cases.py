@@ -168,8 +168,9 @@ def extraction(place: Place) -> Case:
     }
     place.put(volumes)
 
-    def reset(_: set[str], deleted: bool) -> None:
-        place.delete(list(volumes)) if deleted else place.put(volumes)
+    def reset(_: set[str], deleted: set[str]) -> None:
+        place.put(volumes)
+        place.delete(list(deleted))
 
     files["links/h"] = files["d1/e1/01.bin"]
     return Case(
@@ -180,6 +181,7 @@ def extraction(place: Place) -> Case:
         {path: [data] for path, data in files.items()},
         links={"links/s": "../d0/large.bin"},
         reset=reset,
+        deletes=frozenset(volumes),
     )
 
 
@@ -206,7 +208,7 @@ def push_of_changes(place: Place) -> Case:
     changed = {path: new[path] for number, path in enumerate(sorted(old)) if number % 2 or path == _BIG}
     fill(source, changed)
 
-    def reset(made: set[str], _: bool) -> None:
+    def reset(made: set[str], _: set[str]) -> None:
         now = {path: changed[path] if path in made else data for path, data in old.items()}
         place.put_parts(_BIG, now.pop(_BIG))
         place.put(now)

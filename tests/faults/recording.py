@@ -249,7 +249,7 @@ def main() -> int:
     recorder.moment("making", _S3Upload, "finish", lambda upload, *_: [upload._key])
     recorder.moment("making", S3Store, "write", lambda _, key, *__: [key])
     for store in (S3Store, LocalStore):
-        recorder.moment("deleting", store, "delete", lambda *_: [])
+        recorder.moment("deleting", store, "delete", lambda _, keys: [*keys])
     recorder.install()
     try:
         report = getattr(nbdata, asked["verb"])(**asked["options"], quiet=True)

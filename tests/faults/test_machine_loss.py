@@ -31,7 +31,7 @@ def test_nothing_that_was_recorded_is_missing(name: str, s3: EmbeddedServer) -> 
     again = 1 if name == "push of changes" else 2
     with lost(name, s3) as loss:
         assert loss.examine(seeds=1, again=again, source=random.Random(name), all_moments=False) == []
-        assert (loss.states > 50, loss.repeated) == (True, again)
+        assert (loss.states > 50, loss.repeated >= again) == (True, True)
 
 
 # -- the model of a disk --------------------------------------------------------------------------------
