@@ -18,6 +18,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, Room, not_enough
 from nbdata.space.limits import limited_folders
+from nbdata.stores.local import NO_INODES, QUOTA
 
 __all__ = ["Shortage"]
 
@@ -48,7 +49,7 @@ class Shortage:
         room = self._room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
-            raise _told(error, run, where, room) from error
+            raise self._told(error, run, where, room) from error
         needed, inodes = self._left(error, run)
         trusted = needed > 0 and not getattr(run.operation, "ignore_space", False)
         least = needed if trusted else room.free + 1
@@ -57,6 +58,11 @@ class Shortage:
         )
         self.times += 1
         more = f"needs {format_size(needed)}, and " if needed else ""
+        free = f"{format_size(room.free)} may be used"
+        if error.details.get("source") == QUOTA:
+            free = f"{QUOTA} is used up"
+        elif error.message == NO_INODES:
+            free = NO_INODES
         if room.inodes_free is not None and inodes > room.inodes_free:
             more = f"needs {inodes:,} files (inodes), of which {room.inodes_free:,} are free, and "
 
@@ -65,10 +71,25 @@ class Shortage:
             return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
 
         self._task.stand_by(
-            f"no space: it {more}{format_size(room.free)} may be used; it goes on when there is room",
+            f"no space: it {more}{free}; it goes on when there is room",
             fits,
             every=_LOOK_EVERY * 2 ** min(max(self._fruitless - 1, 0), _DOUBLINGS),
         )
+
+    def _told(self, error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
+        """The error with its numbers: nobody who waits in the foreground should have to look for them."""
+        if "needed" in error.details or run.reservation is None:
+            return error
+        # What was claimed in steps is more than is needed, by up to a step.
+        needed, inodes = self._left(error, run) if run.reservation.grown else run.reservation.outstanding
+        if error.details.get("source") == QUOTA:
+            error.message += f": it still needs {format_size(needed)}"
+            error.details.update(needed=needed, limit=None, disks=[])
+            return error
+        if needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
+            return not_enough(where, needed, inodes, room, happened=error.message)
+        error.details.update(needed=needed, free=room.free, limit=None, source=room.domain.source, disks=[])
+        return error
 
     @staticmethod
     def _room(run: Run, where: str) -> Room:
@@ -90,14 +111,3 @@ def _is_ours(error: NotEnoughSpace, run: Run) -> bool:
     """Whether it is the disk of what is written beside the target that is full."""
     path = error.path or ""
     return any(is_inside(path, folder) for folder in (runtime_folder(), run.context.state_dir) if folder)
-
-
-def _told(error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
-    """The error with its numbers: nobody who waits in the foreground should have to look for them."""
-    if "needed" in error.details or run.reservation is None:
-        return error
-    needed, inodes = run.reservation.outstanding
-    if needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
-        return not_enough(where, needed, inodes, room, happened=error.message)
-    error.details.update(needed=needed, free=room.free, limit=None, source=room.domain.source, disks=[])
-    return error

@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbdata.errors import NotEnoughSpace
@@ -159,9 +159,10 @@ class Ledger:
                     data, path, limited, fresh=True
                 )  # somebody may have made room since the scan
             tight = _too_tight(rooms, more, 0)
-            if tight is not None:
-                raise not_enough(path, more, 0, tight)
             entry = data["entries"].get(name)
+            if tight is not None:
+                own = 0 if entry is None else max(0, entry["planned"] - entry["landed"])
+                raise not_enough(path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)))
             if entry is not None:  # else somebody has removed the books
                 entry["planned"] += more
             self._save(data)
@@ -230,7 +231,10 @@ _given_back: set[tuple[str, str]] = set()
 
 
 class Reservation:
-    """Space that one job holds; a context manager that gives it back."""
+    """Space that one job holds; a context manager that gives it back.
+
+    `grown` says that it was claimed in steps: how much of it will be needed is not known then.
+    """
 
     def __init__(
         self,
@@ -244,6 +248,7 @@ class Reservation:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
         self._planned, self._inodes = planned, inodes
         self._landed = self._made = 0
+        self.grown = False
         self._noted = time.monotonic()
         self._lock = threading.Lock()
 
@@ -264,6 +269,7 @@ class Reservation:
         self._ledger._grow(self._name, self._path, more, self._limited)
         with self._lock:
             self._planned += more
+            self.grown = True
 
     @property
     def outstanding(self) -> tuple[int, int]:
