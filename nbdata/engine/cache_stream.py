@@ -7,7 +7,7 @@ from nbdata.engine.items import ItemFile, grouped
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
 from nbdata.engine.streaming import Streaming
-from nbdata.errors import BadOption, NbdataError, NotEnoughSpace, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, not_enough
@@ -112,14 +112,5 @@ def perform(run: Run, planned: Plan) -> Report:
     try:
         return Streaming(run, planned, op).run_all()
     except NbdataError as error:
-        if isinstance(error, NotEnoughSpace) and "needed" not in error.details:
-            room = Ledger().room(op.cache_dir, limited_folders(run.context.state_dir, run.context.env))[0]
-            numbers = {
-                "needed": planned.needed,
-                "free": room.free,
-                "limit": None,
-                "source": room.domain.source,
-            }
-            error.details = {**numbers, "disks": [], **error.details}
         run.leases.end(error)  # before anything is deleted: who waits must not wait for that
         raise

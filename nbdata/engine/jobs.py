@@ -52,8 +52,10 @@ class EngineJob:
 
     def said_again(self, context: Context) -> None:
         """Of limits from outside the last one holds; and what waits for room looks at once whether there is some."""
-        self.context.env.pop(_LIMIT, None)
-        self.context.env.update({_LIMIT: context.env[_LIMIT]} if _LIMIT in context.env else {})
+        if _LIMIT in context.env:
+            self.context.env[_LIMIT] = context.env[_LIMIT]
+        else:
+            self.context.env.pop(_LIMIT, None)
         self.task.look_again()
 
     def why_no_more(self) -> NbdataError | None:

@@ -19,7 +19,7 @@ from nbdata.engine.leases import Leases
 from nbdata.engine.run import Run
 from nbdata.engine.shortage import Shortage
 from nbdata.engine.task import Task
-from nbdata.errors import NbdataError, NotEnoughSpace, cleaned
+from nbdata.errors import NotEnoughSpace, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.redaction import redacted, scrub, scrub_data
 from nbdata.report import Plan, Report, Snapshot
@@ -27,7 +27,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
-from nbdata.stores.local import disk_error, is_full
+from nbdata.stores.local import full_disk_told
 from nbdata.transfer.locks import TargetLock
 
 __all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
@@ -229,26 +229,11 @@ def _performed(run: Run, task: Task) -> Report:
             )
         task.enter("RUNNING")
         run.moving = True
-        with _full_disk_told(where):
+        with full_disk_told(where):
             report = _module(operation.verb).perform(run, planned)
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries
         return report
-
-
-@contextlib.contextmanager
-def _full_disk_told(where: str | None) -> Iterator[None]:
-    """NotEnoughSpace for what a full disk or quota refuses where nobody expects it.
-
-    Not only a write may meet that: copy-on-write file systems need room to cut a file, and those that allocate late
-    tell it at a sync. What is written beside the target names its own place.
-    """
-    try:
-        yield
-    except OSError as error:
-        if where is None or isinstance(error, NbdataError) or not is_full(error):
-            raise
-        raise disk_error(error, str(error.filename or where)) from error
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from nbdata.space.ledger import Ledger, Room, not_enough
 from nbdata.space.limits import limited_folders
 from nbdata.stores.local import NO_INODES, QUOTA
 
-__all__ = ["Shortage"]
+__all__ = ["Shortage", "numbered"]
 
 # Seconds between two looks at the room; doubled, up to so often, while going on brings nothing to the disk.
 _LOOK_EVERY, _DOUBLINGS = 2.0, 7
@@ -46,7 +46,7 @@ class Shortage:
         where = run.operation.local_target()
         if where is None or not (run.moving or self.times) or _is_ours(error, run):
             raise error  # refused before anything moved, or not for want of room at the target
-        room = self._room(run, where)
+        room = _room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
             raise self._told(error, run, where, room) from error
@@ -67,7 +67,7 @@ class Shortage:
             more = f"needs {inodes:,} files (inodes), of which {room.inodes_free:,} are free, and "
 
         def fits() -> bool:
-            now = self._room(run, where)
+            now = _room(run, where)
             return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
 
         self._task.stand_by(
@@ -84,17 +84,10 @@ class Shortage:
         needed, inodes = self._left(error, run) if run.reservation.grown else run.reservation.outstanding
         if error.details.get("source") == QUOTA:
             error.message += f": it still needs {format_size(needed)}"
-            error.details.update(needed=needed, limit=None, disks=[])
-            return error
-        if needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
+        elif needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
             return not_enough(where, needed, inodes, room, happened=error.message)
-        error.details.update(needed=needed, free=room.free, limit=None, source=room.domain.source, disks=[])
+        numbered(error, run, where, needed)
         return error
-
-    @staticmethod
-    def _room(run: Run, where: str) -> Room:
-        limited = limited_folders(run.context.state_dir, run.context.env)
-        return Ledger().room(where, limited)[0]
 
     def _left(self, error: NotEnoughSpace, run: Run) -> tuple[int, int]:
         """Bytes and files that are yet to be written; of what is there in part, only the rest."""
@@ -105,6 +98,24 @@ class Shortage:
         except (NbdataError, OSError):
             return (0, 0) if run.reservation is None else run.reservation.outstanding
         return max(planned.needed, int(error.details.get("needed", 0))), planned.inodes
+
+
+def numbered(error: NotEnoughSpace, run: Run, where: str, needed: int) -> None:
+    """Give an error that the disk raised its numbers, where it has none."""
+    room = _room(run, where)
+    numbers: dict[str, object] = {
+        "needed": needed,
+        "free": room.free,
+        "limit": None,
+        "source": room.domain.source,
+        "disks": [],
+    }
+    error.details = numbers | error.details
+
+
+def _room(run: Run, where: str) -> Room:
+    limited = limited_folders(run.context.state_dir, run.context.env)
+    return Ledger().room(where, limited)[0]
 
 
 def _is_ours(error: NotEnoughSpace, run: Run) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "LocalStore",
     "Noticed",
     "disk_error",
+    "full_disk_told",
     "is_full",
     "special_kind",
     "stat_tag",
@@ -75,6 +76,21 @@ def disk_error(error: OSError, path: str) -> NbdataError:
             details={"free": 0, "source": QUOTA} if quota else {},
         )
     return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
+
+
+@contextlib.contextmanager
+def full_disk_told(where: str | None) -> Iterator[None]:
+    """NotEnoughSpace for what a full disk or quota refuses where nobody expects it; None: no disk of ours.
+
+    Not only a write may meet that: copy-on-write file systems need room to cut a file, and those that allocate late
+    tell it at a sync.
+    """
+    try:
+        yield
+    except OSError as error:
+        if where is None or isinstance(error, NbdataError) or not is_full(error):
+            raise
+        raise disk_error(error, str(error.filename or where)) from error
 
 
 def _lacks_inodes(path: str) -> bool:
