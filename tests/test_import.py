@@ -32,10 +32,11 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_takes_less_than_a_few_modules_of_python_itself() -> None:
     def seconds(modules: str) -> float:
-        code = f"import time; t = time.perf_counter(); import {modules}; print(time.perf_counter() - t)"
+        # Of the processor: those of the clock say more of what else runs here.
+        code = f"import time; t = time.process_time(); import {modules}; print(time.process_time() - t)"
         return min(float(run(code)) for _ in range(5))
 
-    # Measured: half of it.
+    # Measured: about as much.
     assert seconds("nbdata") < 3 * seconds("asyncio, email.message, http.client, unittest")
 
 

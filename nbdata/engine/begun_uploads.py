@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from functools import cached_property
 
 from nbdata.engine.run import Run
-from nbdata.errors import Cancelled, NbdataError, NotFound, StoreUnavailable
+from nbdata.errors import AccessDenied, Cancelled, NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.base import Store, Upload
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.retry import retrying
@@ -20,7 +21,7 @@ __all__ = ["BegunUploads"]
 # Seconds for which a run waits at its end until the store has given up what it is told to; when it is stopped, less.
 _ABANDON, _ABANDON_STOPPED = 30.0, 0.5
 # Errors that say nothing against what was sent.
-_PASSING = (Cancelled, StoreUnavailable)
+_PASSING = (Cancelled, StoreUnavailable, AccessDenied)
 # Seconds between two looks whether the job is to end, while an upload begins.
 _LOOK = 0.1
 
@@ -73,7 +74,7 @@ class BegunUploads:
         try:
             upload = self._store().upload(key, size, headers=headers)
             try:
-                remember(self._run.context.state_dir, self._place, key, upload.id)
+                remember(self._run.context.state_dir, self._known_as, key, upload.id)
             except NbdataError:
                 self._abandon_now(key, upload)
                 raise
@@ -89,10 +90,13 @@ class BegunUploads:
     def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
         """An upload of this key that an earlier run has left."""
         state = self._run.context.state_dir
-        while self._keep and store.reopens and (found := claim(state, self._place, key)) is not None:
+        while self._keep and store.reopens and (found := claim(state, self._known_as, key)) is not None:
             try:
                 upload = retrying(self._run.control, lambda known=found: store.reopen(key, size, known))  # type: ignore[misc]
-            except NotFound:
+            except NotFound as error:
+                if error.details.get("code") != "NoSuchUpload":
+                    leave(state, found)
+                    raise
                 forget(state, found)
             except NbdataError:
                 leave(state, found)
@@ -102,9 +106,15 @@ class BegunUploads:
                 return upload
         return None
 
+    @cached_property
+    def _known_as(self) -> str:
+        """The place, and which server has it: others may have a bucket of that name."""
+        return f"{self._place}\n{self._store().server}"
+
     def finished(self, key: str) -> None:
-        """It is an object now."""
-        forget(self._run.context.state_dir, self._begun.pop(key))
+        """It is an object now; that this cannot be noted on a full disk spoils nothing."""
+        with contextlib.suppress(NbdataError):
+            forget(self._run.context.state_dir, self._begun.pop(key))
 
     def abandon(self, key: str, upload: Upload, error: Exception | None) -> None:
         """End with it, because of an error or a stop.
@@ -117,9 +127,14 @@ class BegunUploads:
         self._aside(self._abandon_now, key, upload)
 
     def _abandon_now(self, key: str, upload: Upload) -> None:
-        with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
-            self._store().abort(key, upload.id)
-            forget(self._run.context.state_dir, upload.id)
+        state = self._run.context.state_dir
+        with contextlib.suppress(NbdataError):
+            try:
+                self._store().abort(key, upload.id)
+            except NbdataError:
+                leave(state, upload.id)  # cleanup finds it
+                raise
+            forget(state, upload.id)
 
     def _store(self) -> Store:
         """Another one than that of the job, which may be stopping, and with it every request of its own store."""

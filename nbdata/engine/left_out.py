@@ -64,6 +64,7 @@ class LeftOut:
             return
         if error is not None:
             self.unreadable.append((path, error))
+            self._names.add(path)
         else:
             self._found.setdefault(kind, []).append(path)
             if kind != "empty folder":

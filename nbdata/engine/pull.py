@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -255,7 +256,10 @@ class _Pulling:
                     self.claimed[row.path] = size
             except BaseException as error:
                 if not self._keep(row.path, info, staging, temporary, fd, error):
-                    os.unlink(temporary)
+                    with contextlib.suppress(
+                        FileNotFoundError
+                    ):  # another machine took it for that of a dead job
+                        os.unlink(temporary)
                 raise
             finally:
                 os.close(fd)
@@ -273,7 +277,8 @@ class _Pulling:
     ) -> bool:
         """Whether what there is of an object in one piece was kept for the next run."""
         count = os.fstat(fd).st_size
-        if isinstance(error, _USELESS) or not self.store.ranges or not _KEPT <= count < info.size:
+        sure = self.store.ranges and self.store.refuses_first and not isinstance(error, _USELESS)
+        if not sure or not _KEPT <= count < info.size:
             return False
         return Partial.keep(staging, path, self.op.source, info, temporary, count)
 
@@ -321,13 +326,18 @@ class _Pulling:
             self._anew(row.path)
 
         def done(verified: bool) -> None:
-            os.fchmod(parts.fd, self.landing.file_mode)
-            os.fdatasync(parts.fd)
+            try:
+                os.fchmod(parts.fd, self.landing.file_mode)
+                os.fdatasync(parts.fd)
+            except OSError as error:
+                failed(disk_error(error, final))
+                return
+            inode = os.fstat(parts.fd).st_ino
             self.unfinished.pop(row.path).close()
             self.verified[row.path] = verified
             self.present[row.path] = fetch.present
             self.landing.land(
-                Landed(row.path, parts.data, final, info.size, synced=True, tag=validator(info))
+                Landed(row.path, parts.data, final, info.size, synced=True, tag=validator(info), inode=inode)
             )
 
         def failed(error: Exception) -> None:

@@ -36,6 +36,7 @@ from nbdata.transfer.send import (
     hashed_parts,
     send_whole,
     upload_part_size,
+    withdrawn,
 )
 from nbdata.verbs.push import Push
 
@@ -312,6 +313,7 @@ class _Pushing:
             done=done,
             failed=failed,
             there=partial(self._there, fd, key),
+            withdraw=partial(withdrawn, store, key),
         )
 
         def give_up() -> None:

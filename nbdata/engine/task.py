@@ -35,6 +35,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "CANCELLING": ("CANCELLED", "INTERRUPTED"),
 }
 
+# Bytes that are moved at a time, and where a rate is kept at least.
+_BLOCK, _LEAST = 1 << 20, 4 << 10
 # Over how many seconds the shown rate is taken.
 _RATE_WINDOW = 5.0
 
@@ -53,7 +55,7 @@ class Task:
         self._resume_to = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
-        self._moved = self._pushed_back = 0
+        self._units = self._moved = self._pushed_back = 0
         self._rate: int | None = None
         self._free_at = 0.0  # when all that has moved was due, at that rate
         self._due = threading.local()
@@ -324,6 +326,16 @@ class Task:
         for abort in aborts:
             abort()
 
+    @property
+    def rate(self) -> int | None:
+        """Bytes a second that may move; None for no limit."""
+        return self._rate
+
+    @property
+    def block(self) -> int:
+        """Bytes that are moved at a time: so few that no connection is silent for longer than a second or two."""
+        return _BLOCK if self._rate is None else max(_LEAST, min(_BLOCK, self._rate // 16))
+
     def limit(self, rate: int | None) -> None:
         """Let no more than so many bytes a second move; None lifts it.
 
@@ -369,6 +381,7 @@ class Task:
         with self._changed:
             now = self._now
             now.files += files
+            self._units += max(0, files)
             now.bytes += bytes + present
             now.present += present
             if bytes > 0:
@@ -388,7 +401,7 @@ class Task:
     def pulse(self) -> Pulse:
         """What was counted so far."""
         with self._changed:
-            return Pulse(self._now.files, self._moved, self._now.retries, self._pushed_back)
+            return Pulse(self._units, self._moved, self._now.retries, self._pushed_back)
 
     def phase(self, text: str) -> None:
         """Say in a word what it does now."""

@@ -159,6 +159,8 @@ class Store(abc.ABC):
     max_parts: int = 10_000
     #: Whether an upload that was left unfinished can be taken up again (`reopen`).
     reopens: bool = False
+    #: Whether `read` with `match` refuses another version before its first byte; else it does so at its end.
+    refuses_first: bool = True
     #: Whether reads at an offset are cheap; without, an object is read in one stream.
     ranges: bool = True
     #: Whether a key is only a name: then ``a//b`` and ``..`` mean nothing, and every key can be.
@@ -234,6 +236,11 @@ class Store(abc.ABC):
     def reopen(self, key: str, size: int, upload_id: str) -> Upload:
         """An upload that was begun before, with the parts that the store has of it; NotFound if it is gone."""
         raise BadOption(f"{self.name} takes up no upload again")
+
+    @property
+    def server(self) -> str:
+        """What tells the server of this store from others that have places of the same name."""
+        return ""
 
     def same_objects(self, other: Store) -> bool:
         """Whether a key means the same object in both."""

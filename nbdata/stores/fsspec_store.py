@@ -61,6 +61,8 @@ class FsspecStore(Store):
         The URL it is opened for; its user, password and query go along with each request below it.
     """
 
+    refuses_first = False
+
     def __init__(self, fs: Any, place: str = "") -> None:
         self._fs = fs
         self._opened = urlsplit(place) if place.startswith(_BY_URL) else None

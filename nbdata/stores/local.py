@@ -124,6 +124,7 @@ class LocalStore(Store):
     """
 
     name = "local disk"
+    refuses_first = False
 
     def __init__(self, noticed: Noticed | None = None) -> None:
         self._noticed = noticed

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
-from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import iso_time
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill, worth_retrying
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Response
 from nbdata.stores.object_store import ObjectStore
@@ -120,7 +120,12 @@ class S3Store(ObjectStore):
         try:
             size, parts = self._part(info.key, 1)
             last, _ = self._part(info.key, parts) if parts > 1 else (size, 1)
-        except Exception:
+        except Cancelled:
+            raise
+        except Exception as error:
+            # A moment's trouble must not make an object that can be verified one that cannot.
+            if worth_retrying(error):
+                raise
             return None  # a courtesy of the store; without it part sizes are guessed
         # Parts may differ in size; then no single size makes the ETag, and a mismatch would mean nothing.
         return size if size > 0 and size * (parts - 1) + last == info.size else None
@@ -154,6 +159,10 @@ class S3Store(ObjectStore):
         response = self._client.send("PUT", key, headers=dict(headers or {}), body=body, size=size)
         response.read()
         return written(key, size, response)
+
+    @property
+    def server(self) -> str:
+        return self._client.server
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, S3Store) and (self._client.server, self._bucket) == (
@@ -213,6 +222,8 @@ class S3Store(ObjectStore):
             if root.findtext("IsTruncated") != "true" or not marker:
                 upload.stored = stored
                 return upload
+            if marker == query.get("part-number-marker"):
+                raise StoreUnavailable("the store lists the same parts again and again", path=self._said(key))
             query = {"uploadId": upload_id, "part-number-marker": marker}
 
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
@@ -224,6 +235,10 @@ class S3Store(ObjectStore):
             marker, upload = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
             if root.findtext("IsTruncated") != "true" or not marker:
                 return
+            if (marker, upload or "") == (query.get("key-marker"), query.get("upload-id-marker")):
+                raise StoreUnavailable(
+                    "the store lists the same uploads again and again", path=self._said(prefix)
+                )
             query |= {"key-marker": marker, "upload-id-marker": upload or ""}
 
     def abort(self, key: str, upload_id: str) -> None:

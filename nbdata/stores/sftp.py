@@ -180,8 +180,7 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
 
     def _dialled(self) -> Any:
         client = paramiko.SSHClient()
-        with contextlib.suppress(OSError):
-            client.load_system_host_keys(self._known_hosts)
+        _take_known(client.get_host_keys(), self._known_hosts)
         client.set_missing_host_key_policy(_Unknown(self._refuse))
         try:
             client.connect(self.host, **self.ssh_kwargs)
@@ -216,9 +215,37 @@ class _Client(paramiko.SFTPClient):  # type: ignore[misc]
 
 
 def _bounded(connection: Any) -> Any:
-    channel = _Client.from_transport(connection.get_transport())
-    channel.get_channel().settimeout(_SILENT)
-    return channel
+    """A channel for files, or an error in time, also from a server that lets one in and is silent then."""
+    channel = connection.get_transport().open_session(timeout=_ANSWER)
+    late = threading.Timer(_ANSWER, channel.close)  # paramiko waits for the answer to this without a limit
+    late.daemon = True
+    late.start()
+    try:
+        channel.settimeout(_ANSWER)
+        channel.invoke_subsystem("sftp")
+        client = _Client(channel)
+    except BaseException:
+        channel.close()
+        raise
+    finally:
+        late.cancel()
+    channel.settimeout(_SILENT)
+    return client
+
+
+def _take_known(keys: Any, path: str) -> None:
+    """The keys of servers in a file of OpenSSH; a line that is none is passed over, as by ssh itself."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if not line.strip() or line.startswith("#"):
+                    continue
+                with contextlib.suppress(Exception):
+                    entry = paramiko.hostkeys.HostKeyEntry.from_line(line.strip())
+                    for name in entry.hostnames if entry is not None else ():
+                        keys.add(name, entry.key.get_name(), entry.key)
+    except OSError:
+        return
 
 
 def _alive(channel: Any) -> bool:

@@ -60,6 +60,14 @@ class Control(Protocol):
     ) -> None:
         """Add to what is done; `present` are bytes that need not move, since they were there."""
 
+    @property
+    def rate(self) -> int | None:
+        """Bytes a second that may move; None for no limit."""
+
+    @property
+    def block(self) -> int:
+        """Bytes that are moved at a time between two looks at this: few where the rate is low."""
+
     def pulse(self) -> Pulse:
         """What was counted so far."""
 

@@ -66,7 +66,7 @@ def _blocks(
     """Write the bytes of `body` into the file from `offset` on; yields the size of each block once it stands
     there and is counted. At most `limit` bytes (negative: no limit) may come.
     """
-    view, done = _buffer(), 0
+    view, done = _buffer()[: control.block], 0
     while count := body.readinto(view):
         if 0 <= limit < done + count:
             raise SourceChanged("the object is longer than the store said", path=body.info.key)
@@ -208,7 +208,7 @@ class PartedFetch:
                     )
                 for block in _blocks(self._control, body, self._partial.fd, at, end - at, self._check):
                     at += block
-                    if at - noted >= NOTED:
+                    if at - noted >= NOTED and self._store.refuses_first:
                         self._partial.note(number, at - start)
                         noted = at
             finally:
@@ -216,8 +216,12 @@ class PartedFetch:
 
         try:
             retrying(self._control, attempt)
+        except (SourceChanged, ChecksumMismatch):
+            self._partial.note(number, 0)  # what was noted may be of another version
+            raise
         except Exception:
-            self._partial.note(number, at - start)
+            if self._store.refuses_first:
+                self._partial.note(number, at - start)
             raise
         self._partial.mark(number)
         self._check.catch_up(self._partial.fd, self._partial.contiguous)

@@ -57,6 +57,8 @@ class Landed:
         What the index is to remember.
     mtime_ns : int or None
         Time to give the file, or None for now.
+    inode : int or None
+        Of the file that was written, where another job may have put its own in its place.
     error : NbdataError or None
         Set when it could not land.
     stat : os.stat_result or None
@@ -70,6 +72,7 @@ class Landed:
     synced: bool = False
     tag: str = ""
     mtime_ns: int | None = None
+    inode: int | None = None
     error: NbdataError | None = None
     stat: os.stat_result | None = None
 
@@ -295,10 +298,13 @@ class Landing:
             for file in batch:
                 file.error = disk_error(error, file.final)
         parents: dict[str, list[Landed]] = {}
+        self.check()  # again: to sync may take as long as another machine needs to take us for dead
         for file in batch:
             if file.error is not None:
                 continue
             try:
+                if file.inode not in (None, os.lstat(file.temporary).st_ino):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 if file.mtime_ns is not None:
                     os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
                 os.replace(file.temporary, file.final)

@@ -20,10 +20,12 @@ import platform
 import re
 import secrets
 import threading
+import time
 
 from nbdata.errors import NbdataError
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
+from nbdata.transfer.part_records import boot
 
 __all__ = ["Mark", "worker_elsewhere"]
 
@@ -48,6 +50,9 @@ class Mark:
         fd = os.open(self._path, flags, 0o600)
         try:
             os.write(fd, json.dumps([*_here(), this_process()]).encode())
+        except BaseException:
+            os.unlink(self._path)
+            raise
         finally:
             os.close(fd)
 
@@ -85,20 +90,20 @@ class Mark:
 
 
 def worker_elsewhere(folder: str) -> str | None:
-    """The machine that works in a staging folder now, if it is another than this one; changes nothing.
+    """The machine that works in a staging folder now, if it is another than this one; removes nothing.
 
-    To learn the time of the disk a file is made there for a moment.
+    To learn the time of the disk a file is made there for a moment; on a disk that allows none, this machine's counts.
     """
-    probe = f"{folder}/{secrets.token_hex(6)}t"
     try:
         names = os.listdir(folder)
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        return _look(folder, names, os.stat(probe).st_mtime, own="", remove=False)
-    finally:
+    probe, now = f"{folder}/{secrets.token_hex(6)}t", time.time()
+    with contextlib.suppress(OSError):
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        now = os.stat(probe).st_mtime
         os.unlink(probe)
+    return _look(folder, names, now, own="", remove=False)
 
 
 def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) -> str | None:
@@ -107,9 +112,12 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
         path = os.path.join(folder, name)
         if path == own:
             continue
-        with contextlib.suppress(OSError, ValueError):
-            with open(path, encoding="ascii") as file:
-                *where, process = json.load(file)
+        with contextlib.suppress(OSError):
+            try:
+                with open(path, encoding="ascii") as file:
+                    *where, process = json.load(file)
+            except ValueError:  # a kill, or the loss of the machine, before it was written
+                where, process = ["another machine"], ""
             if where == _here():
                 if is_alive(process):
                     continue
@@ -125,5 +133,7 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
 
 def _here() -> list[object]:
     """Where the name of a process means something."""
-    found = os.stat(runtime_folder())
-    return [platform.node(), found.st_dev, found.st_ino]
+    found, namespace = os.stat(runtime_folder()), 0
+    with contextlib.suppress(OSError):  # containers may agree in all the rest
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    return [platform.node(), boot(), namespace, found.st_dev, found.st_ino]

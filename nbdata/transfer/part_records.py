@@ -130,6 +130,10 @@ class PartRecord:
         else:
             self.done.add(int(value))  # type: ignore[call-overload]
 
+    def is_of(self, source: str) -> bool:
+        """Whether it is of something of this source."""
+        return self.header is not None and self.header.get("source") == _hash_of(source)
+
     def part_size_of(self, path: str, source: str, info: ObjectInfo) -> int | None:
         """Bytes of its parts if it is of this version of this object, else None."""
         part = self.header.get("part") if self.header is not None else None
@@ -166,18 +170,17 @@ class Begun:
         return found.present(info.size, part) if part and os.path.exists(data) else 0
 
     def is_other(self, path: str, source: str, info: ObjectInfo) -> bool:
-        """Whether what was begun of a path is of another version."""
+        """Whether what was begun of a path is of another version of this source."""
         if path not in self:
             return False
         found = PartRecord(names(self._staging, path)[1])
-        return found.header is not None and found.part_size_of(path, source, info) is None
+        return found.is_of(source) and found.part_size_of(path, source, info) is None
 
     def of_source(self, source: str) -> Iterator[str]:
         """The data file of each partial that is of this source."""
         for name in self._names:
             record = f"{self._staging}/{name}"
-            header = PartRecord(record).header
-            if header is not None and header.get("source") == _hash_of(source):
+            if PartRecord(record).is_of(source):
                 yield record[:-1]
 
 

@@ -107,16 +107,21 @@ class Partial(Parts):
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         header = header_of(path, source, info, self.part_size)
         self._ours, self._marked = ours, marked
-        self.restarted = found.header is not None and known is None
+        self.restarted = known is None and found.is_of(source)
         if usable:
             self.done, self.begun = found.done, found.begun
         self.fd = self._log = -1
+        self._good = found.good if usable else 0  # bytes up to which the record is sound
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self.fd = os.open(self.data, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+            if not usable:
+                # New files: a job that was taken for dead, and is not, may still write into the ones that were there.
+                self.remove(self.data)
+                flags |= os.O_CREAT | os.O_EXCL
+            self.fd = os.open(self.data, flags, mode)
             os.ftruncate(self.fd, info.size)
-            self._log = os.open(self._record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            os.ftruncate(self._log, found.good if usable else 0)
-            os.lseek(self._log, 0, os.SEEK_END)
+            self._log = os.open(self._record, flags, 0o600)
+            os.ftruncate(self._log, self._good)
             if not usable:
                 self._append(header, synced=True)
         except OSError as error:
@@ -124,7 +129,16 @@ class Partial(Parts):
             raise disk_error(error, self.data) from error
 
     def _append(self, value: object, *, synced: bool) -> None:
-        os.write(self._log, line(value))
+        data, at = line(value), self._good
+        try:
+            while data:
+                count = os.pwrite(self._log, data, at)
+                data, at = data[count:], at + count
+        except OSError:
+            with contextlib.suppress(OSError):  # half a line would hide all that comes behind it
+                os.ftruncate(self._log, self._good)
+            raise
+        self._good = at
         if synced:
             os.fdatasync(self._log)
 
@@ -142,8 +156,11 @@ class Partial(Parts):
         self._marked(end - start - self.begun.get(number, 0))
 
     def note(self, number: int, count: int) -> None:
-        """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note."""
-        if count and boot():
+        """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note.
+
+        0 takes back what was noted.
+        """
+        if boot():
             with self._lock, contextlib.suppress(OSError):
                 self._append([number, count, boot()], synced=False)
 
@@ -152,9 +169,12 @@ class Partial(Parts):
         with self._lock:
             self.done.clear()
             self.begun.clear()
-            os.ftruncate(self._log, os.pread(self._log, 1 << 16, 0).index(b"\n") + 1)
-            os.fdatasync(self._log)
-            os.lseek(self._log, 0, os.SEEK_END)
+            try:
+                self._good = os.pread(self._log, 1 << 16, 0).index(b"\n") + 1
+                os.ftruncate(self._log, self._good)
+                os.fdatasync(self._log)
+            except OSError as error:
+                raise disk_error(error, self.data) from error
 
     def close(self) -> None:
         """Close both files; they stay for the next run."""
@@ -195,10 +215,13 @@ class Partial(Parts):
 
     @staticmethod
     def remove(data: str) -> None:
-        """Remove the two files of a partial that is not open, given its data file."""
+        """Remove the two files of a partial that is not open, given its data file.
+
+        The record first: it must never speak of bytes that are not there.
+        """
+        Partial.forget_record(data)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(data)
-        Partial.forget_record(data)
 
     @staticmethod
     def data_of(staging: str, path: str) -> str:

@@ -27,7 +27,9 @@ _LOOK = 0.25
 # Seconds until a number that was found best is doubted again, and after the store pushed back.
 _SETTLED, _PUSHED_BACK = 10.0, 5.0
 # Growth is worth it if it makes the whole faster by this factor.
-_WORTH_IT = 1.1
+_WORTH_IT = 1.25
+# Bytes a second that are worth a thread, where the rate is limited: a connection must not be silent for long.
+_FED = 64 << 10
 # A unit is worth so many bytes, beside those that it moves: small ones take as long for other reasons.
 _UNIT = 64 << 10
 
@@ -43,12 +45,17 @@ def run_units(control: Control, units: Iterable[Unit], *, workers: int | None = 
     Parameters
     ----------
     workers : int, optional
-        Threads; None lets their number adapt itself between a few and `MOST`.
+        Threads; None lets their number adapt itself between a few and `MOST`, or be what a limited rate feeds.
     """
+    if workers is None and control.rate is not None:
+        workers = max(1, min(FIRST, control.rate // _FED))
     crew = _Crew(control, units)
-    crew.hire(workers or FIRST)
-    if workers is None:
-        _Pace(crew, control).keep()
+    try:
+        crew.hire(workers or FIRST)
+        if workers is None:
+            _Pace(crew, control).keep()
+    except BaseException as error:
+        crew.end(error)
     crew.join()
 
 
@@ -70,38 +77,56 @@ class _Crew:
         """Have that many threads: more begin now, and fewer go on as they end what they do."""
         with self._lock:
             self.wanted = wanted
-            if self._exhausted or self._errors:
-                return
-            missing = max(0, wanted - self._working)
-            self._working += missing
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        for _ in range(missing):
-            thread = threading.Thread(target=self._work, name="mover", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            while self._working < wanted and not (self._exhausted or self._errors):
+                thread = threading.Thread(target=self._work, name="mover", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the system gives no more threads: those that there are do it
+                    if not self._working:
+                        raise
+                    self.wanted = self._working
+                    return
+                self._threads.append(thread)
+                self._working += 1
+
+    def end(self, error: BaseException) -> None:
+        """Let nobody begin another unit."""
+        with self._lock:
+            self._errors.append(error)
+            if not self._working:
+                self.over.set()
 
     def _next(self) -> Unit | None:
+        """What to do next; None for who is to leave, who then no longer counts."""
         with self._lock:
-            if not self._errors and self._working <= self.wanted:
-                unit = next(self._source, None)
-                if unit is not None:
-                    return unit
-                self._exhausted = True
+            try:
+                if not self._errors and self._working <= self.wanted:
+                    unit = next(self._source, None)
+                    if unit is not None:
+                        return unit
+                    self._exhausted = True
+            except BaseException as error:
+                self._errors.append(error)
+            self._leave()
             return None
 
+    def _leave(self) -> None:
+        self._working -= 1
+        if not self._working and (self._exhausted or self._errors):
+            self.over.set()
+
     def _work(self) -> None:
-        try:
-            while (unit := self._next()) is not None:
+        while (unit := self._next()) is not None:
+            try:
                 self._control.checkpoint()
                 unit()
                 self.done += 1  # a count for looking at; that one may get lost between threads does no harm
-        except BaseException as error:
-            self._errors.append(error)
-        finally:
-            with self._lock:
-                self._working -= 1
-                if not self._working and (self._exhausted or self._errors):
-                    self.over.set()
+            except BaseException as error:
+                with self._lock:
+                    self._errors.append(error)
+                    self._leave()
+                return
 
     def join(self) -> None:
         """Wait for all threads, and raise the first error."""

@@ -73,7 +73,7 @@ class Relay:
 
     def readinto(self, buffer: memoryview, /) -> int:
         self._control.checkpoint()
-        want = min(len(buffer), self._size - self.sent)
+        want = min(len(buffer), self._size - self.sent, self._control.block)
         if want <= 0:
             if len(buffer):
                 self.at_end()

@@ -26,6 +26,7 @@ __all__ = [
     "hashed_parts",
     "send_whole",
     "upload_part_size",
+    "withdrawn",
 ]
 
 _T = TypeVar("_T")
@@ -115,7 +116,7 @@ class FileSource:
 
     def readinto(self, buffer: memoryview, /) -> int:
         self._control.checkpoint()
-        want = min(len(buffer), self._end - self._at)
+        want = min(len(buffer), self._end - self._at, self._control.block)
         if want <= 0:
             if len(buffer):
                 self._unchanged()
@@ -198,11 +199,11 @@ def send_whole(
         return attempts(control, attempt)
     except ChecksumMismatch as error:
         if made is not None and error.details.get("disproved"):
-            error.remedy = _withdrawn(store, key, made)
+            error.remedy = withdrawn(store, key, made)
         raise
 
 
-def _withdrawn(store: Store, key: str, made: ObjectInfo) -> str:
+def withdrawn(store: Store, key: str, made: ObjectInfo) -> str:
     """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
     try:
         there = store.head(key)
@@ -247,6 +248,8 @@ class PartedSend:
         job is being stopped.
     there : callable, optional
         Looks whether a part of an upload that was taken up again is the right one, so that it need not be sent.
+    withdraw : callable
+        Deletes an object that was put together wrongly; says what became of it.
     before : callable
         Raises if the object is not to be, given the parts' digests.
     whole : callable
@@ -270,12 +273,13 @@ class PartedSend:
         failed: Callable[[Exception], None],
         in_order: bool = False,
         there: PartProver | None = None,
+        withdraw: Callable[[ObjectInfo], str] = lambda _info: "What the store has is wrong: delete it",
     ) -> None:
         self._control, self._size, self._part_size = control, size, part_size
         self._send_part, self._begin, self._abandon = send, begin, abandon
         self._before, self._whole = before, whole
         self._done, self._failed = done, failed
-        self._in_order, self._there = in_order, there
+        self._in_order, self._there, self._withdraw = in_order, there, withdraw
         self._count = -(-size // part_size)
         self._open = self._count
         self._parts: list[SentPart] = [SentPart("", "", False)] * self._count
@@ -339,7 +343,11 @@ class PartedSend:
             self._before(digests)
             finish = partial(self._upload.finish, [part.answer for part in self._parts])
             info = retrying(self._control, finish)
-            verified = self._whole(info, digests) and all(part.verified for part in self._parts)
+            try:
+                verified = self._whole(info, digests) and all(part.verified for part in self._parts)
+            except ChecksumMismatch as error:
+                error.remedy = self._withdraw(info)
+                raise
         except Exception as error:
             self._control.advance(bytes=-self._sent, present=-self.present)
             self.give_up(error)

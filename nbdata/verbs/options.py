@@ -12,7 +12,7 @@ from nbdata.option import Option, option
 __all__ = ["FACE_OPTIONS", "Selecting", "Storing", "check_part_size", "refuse_pairs"]
 
 # Bytes a second below which a server would give up on us.
-_SLOWEST = 1000
+_SLOWEST = 10_000
 
 # What a face does with an operation; no part of the operation itself.
 FACE_OPTIONS: dict[str, Option] = {

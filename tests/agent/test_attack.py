@@ -29,6 +29,7 @@ from nbdata.client.connection import Connection
 from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable, Cancelled
 from nbdata.runtime import Endpoint
+from nbdata.space.holders import this_process
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged, wait_until
 
@@ -328,6 +329,35 @@ def test_a_client_that_never_says_a_word_does_not_keep_an_idle_agent(here: servi
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(here.endpoint.socket)
         wait_until(lambda: not os.path.exists(here.endpoint.socket), timeout=10)
+
+
+def test_a_client_for_whom_there_is_no_thread_is_told_so_and_the_next_one_is_served(
+    here: serving.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "session":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(AgentUnavailable, match="no more clients"), Connection(here.endpoint) as one:
+            one.ask({"do": "hello"}, timeout=10)
+    with Connection(here.endpoint) as one:
+        assert one.ask({"do": "hello"}, timeout=10)["pid"] == os.getpid()
+
+
+def test_files_that_are_in_use_look_young_to_who_removes_old_ones(here: serving.Server) -> None:
+    this_process()
+    folder = Path(here.endpoint.folder)
+    used = [Path(here.endpoint.socket), folder / "ledger.lock", *folder.glob("holder-*")]
+    assert len(used) == 3
+    for path in used:
+        os.utime(path, (0, 0))
+    here._touch()
+    assert all(path.stat().st_mtime > 10**9 for path in used)
 
 
 # -- an agent that stands still -------------------------------------------------------------------

@@ -57,3 +57,9 @@ def side(request: pytest.FixtureRequest) -> Iterator[Sides]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state folder of its own: of the tests' common one others know uploads that they left unfinished."""
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path_factory.mktemp("state")))

@@ -72,6 +72,7 @@ def test_odd_keys_arrive_under_their_very_names(kind: str, other: str, side: Sid
     assert {key.removeprefix("p/"): content for key, content in target.objects().items()} == data
 
 
+@pytest.mark.usefixtures("own_state")
 @pytest.mark.parametrize(("kind", "other"), PAIRS)
 def test_a_big_object_is_copied_in_the_parts_it_was_made_of_and_so_proven(
     kind: str, other: str, side: Sides

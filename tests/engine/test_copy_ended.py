@@ -41,6 +41,7 @@ def test_an_upload_that_cannot_be_remembered_is_given_up_and_the_reason_is_told(
     _until(lambda: not target.pending())
 
 
+@pytest.mark.usefixtures("own_state")
 def test_a_cancel_ends_within_a_second_and_leaves_no_upload(
     side: Sides, slow: SlowProxy, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_cancel_ends_within_a_second_and_leaves_no_upload(
     assert _files(tmp_path) == before, "nothing touched the disk"
 
 
+@pytest.mark.usefixtures("own_state")
 def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) -> None:
     """Only the store's answer names it, and that comes after the cancel."""
     source, cancelled, given_up = side("moto"), threading.Event(), threading.Event()

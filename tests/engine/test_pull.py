@@ -98,6 +98,7 @@ def test_filters_limits_and_samples_select(tree: Path, tmp_path: Path) -> None:
     assert paths(sample=3) == paths(sample=3, seed=0)
 
 
+@pytest.mark.usefixtures("own_state")
 def test_nothing_moves_when_it_does_not_fit(tree: Path, tmp_path: Path) -> None:
     nbdata.quota(tmp_path / "small", limit="50k", quiet=True)
     with pytest.raises(nbdata.NotEnoughSpace) as caught:

@@ -63,6 +63,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(tree: Path, bucket: 
     assert objects(url)["a.txt"] == b"somebody else's\n"
 
 
+@pytest.mark.usefixtures("own_state")
 def test_a_big_file_goes_in_parts_and_its_etag_is_that_of_the_parts(tmp_path: Path, bucket: str) -> None:
     data = os.urandom(40 << 20)
     (tmp_path / "big").write_bytes(data)

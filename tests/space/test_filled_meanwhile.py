@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,6 +236,19 @@ def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     with pytest.raises(nbdata.NotEnoughSpace, match="not enough space: it needs 2"):
         job.wait(60)
     assert not (disk / "out").exists()
+
+
+def test_what_was_begun_although_it_does_not_fit_waits_until_there_is_more_room(
+    put: Put, s3: EmbeddedServer, disk: Path
+) -> None:
+    content = {f"{number:02d}": os.urandom(MB // 2) for number in range(50)}
+    url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
+    job = nbdata.Pull(url, disk / "out", ignore_space=True).start()
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    assert job.snapshot().reason.startswith("no space")
+    subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+    assert job.wait(60).state == "DONE"
+    assert whole(disk / "out", content)
 
 
 def all_numbers(disk: Path) -> Path:

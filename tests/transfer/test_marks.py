@@ -119,9 +119,56 @@ def test_two_machines_that_begin_at_once_go_one_after_the_other(tmp_path: Path) 
 def test_cleanup_leaves_alone_what_another_machine_works_on(tmp_path: Path) -> None:
     mark = mark_of_elsewhere(tmp_path)
     report = nbdata.cleanup(tmp_path, quiet=True)
-    assert report.counts == {"in use": 2}
+    assert report.counts["in use"] == 2
     assert mark.exists()
     then = time.time() - marks._DEAD - 5
     os.utime(mark, (then, then))
     nbdata.cleanup(tmp_path, quiet=True)
     assert not (tmp_path / ".nbdata").exists()
+
+
+def test_a_mark_that_says_nothing_is_taken_away_when_it_is_old(tmp_path: Path) -> None:
+    """A kill came between its making and its writing."""
+    mark = mark_of_elsewhere(tmp_path, age=marks._DEAD + 5)
+    then = mark.stat().st_mtime
+    mark.write_text("")
+    os.utime(mark, (then, then))
+    with landing(tmp_path):
+        assert not mark.exists()
+    assert not (tmp_path / ".nbdata").exists()
+
+
+def test_on_a_full_disk_a_living_job_of_another_machine_is_seen_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = mark_of_elsewhere(tmp_path)
+    open_ = os.open
+
+    def full(path: str, flags: int, *more: int, **how: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(28, "No space left on device")
+        return open_(path, flags, *more, **how)
+
+    monkeypatch.setattr(os, "open", full)
+    assert marks.worker_elsewhere(str(mark.parent)) == "far-away"
+
+
+def test_who_is_taken_for_dead_while_it_syncs_renames_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import nbdata.transfer.landing as module
+
+    monkeypatch.setattr(module, "_make_durable", lambda files: [os.unlink(m._path) for m in at[0]._marks])
+    at: list[Landing] = []
+
+    def slow_sync() -> None:
+        with landing(tmp_path) as one:
+            at.append(one)
+            final, staging = one.prepare("a")
+            fd, temporary = one.temporary(staging)
+            os.close(fd)
+            one.land(Landed("a", temporary, final, 0))
+
+    with pytest.raises(NbdataError, match="taken this job for dead"):
+        slow_sync()
+    assert not (tmp_path / "a").exists()

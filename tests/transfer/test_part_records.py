@@ -71,7 +71,7 @@ def test_of_anything_else_nothing_is_continued(tmp_path: Path, info: ObjectInfo,
     parts.close()
     assert Begun(str(tmp_path)).present("k", source, info) == 0
     again = opened(tmp_path, info, source)
-    assert again.restarted
+    assert again.restarted == (source == "s3://b/"), "of another source it is not said that this one changed"
     assert again.present() == 0
     again.close()
 
@@ -152,3 +152,52 @@ def test_an_object_that_nothing_tells_apart_is_not_kept(tmp_path: Path) -> None:
     unknown = ObjectInfo("k", 1000)
     assert not Partial.keep(str(tmp_path), "k", "s3://b/", unknown, str(tmp_path / "temporary"), 500)
     assert [p.name for p in tmp_path.iterdir()] == ["temporary"]
+
+
+def test_bytes_are_never_written_into_the_file_of_who_may_still_write(tmp_path: Path) -> None:
+    """A job that was taken for dead, and is not, has it open."""
+    old = opened(tmp_path, ObjectInfo("k", INFO.size, etag='"v0"'))
+    new = opened(tmp_path)
+    os.pwrite(old.fd, b"old", 0)
+    assert os.pread(new.fd, 3, 0) == bytes(3)
+    old.close()
+    new.discard()
+
+
+def test_a_record_without_its_bytes_says_nothing(tmp_path: Path) -> None:
+    """The file was renamed, or removed, and a kill kept the record."""
+    parts = opened(tmp_path)
+    for number in range(4):
+        parts.mark(number)
+    parts.close()
+    os.unlink(parts.data)
+    again = opened(tmp_path)
+    assert again.present() == 0
+    again.close()
+    assert PartRecord(str(record(tmp_path))).done == set()
+
+
+def test_a_note_that_was_written_in_half_hides_nothing_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, write = opened(tmp_path), os.pwrite
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if len(data) > 10:
+            return write(fd, data[:10], at)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    parts.note(0, 5 << 20)
+    monkeypatch.setattr(os, "pwrite", write)
+    parts.mark(2)
+    parts.close()
+    assert opened(tmp_path).done == {2}
+
+
+def test_what_was_noted_can_be_taken_back(tmp_path: Path) -> None:
+    parts = opened(tmp_path)
+    parts.note(1, 8 << 20)
+    parts.note(1, 0)
+    parts.close()
+    assert opened(tmp_path).present() == 0

@@ -51,19 +51,49 @@ def test_requests_that_only_wait_are_made_by_many_threads() -> None:
     assert work.most == MOST
 
 
-def test_threads_that_are_of_no_use_are_let_go() -> None:
-    turn = threading.Lock()
-    work, most = Work(lambda: 0.0), list[int]()
+def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_LOOK", 0.1)
+    turn, wanted = threading.Lock(), list[int]()
+    hire = pool._Crew.hire
+    monkeypatch.setattr(pool._Crew, "hire", lambda crew, count: (wanted.append(count), hire(crew, count))[1])
 
     def alone() -> None:
         with turn:  # a store that does one thing after the other, however many ask
-            work._unit()
-            time.sleep(0.004)
-            if work.done > 400:
-                most.append(sum(thread.name == "mover" for thread in threading.enumerate()))
+            time.sleep(0.01)
 
-    run_units(Planning(), (alone for _ in range(700)))
-    assert max(most) <= FIRST
+    run_units(Planning(), (alone for _ in range(200)))
+    assert wanted[:3] == [FIRST, 2 * FIRST, FIRST]
+
+
+def test_no_more_threads_than_the_system_gives_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, given = threading.Thread.start, list[threading.Thread]()
+
+    def scarce(thread: threading.Thread) -> None:
+        if thread.name == "mover":
+            if len(given) == 3:
+                raise RuntimeError("can't start new thread")
+            given.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    work = Work(lambda: 0.002)
+    run_units(Planning(), work.units(200))
+    assert (work.done, work.most) == (200, 3)
+    assert not any(thread.is_alive() for thread in given)
+
+
+def test_a_crew_that_shrinks_to_few_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_LOOK", 0.001)
+    control = Planning()
+    for _ in range(20):
+        work = Work(lambda: 0.001)
+
+        def refused(work: Work = work) -> None:
+            work._unit()
+            control.pushed_back()
+
+        run_units(control, (refused for _ in range(150)))
+        assert work.done == 150
 
 
 def test_a_store_that_pushes_back_is_given_less(monkeypatch: pytest.MonkeyPatch) -> None:

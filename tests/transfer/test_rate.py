@@ -54,5 +54,5 @@ def test_pull_and_push_move_no_faster_than_they_may(put: Put, bucket: str, tmp_p
 
 
 def test_a_rate_that_is_a_slip_is_refused() -> None:
-    with pytest.raises(nbdata.BadOption, match="at least 1000 bytes a second"):
+    with pytest.raises(nbdata.BadOption, match="at least 10000 bytes a second"):
         nbdata.Pull("s3://bucket/x", "x", max_rate=5)
