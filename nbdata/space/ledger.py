@@ -150,11 +150,13 @@ class Ledger:
                         scan["landed"] += added
                 self._save_if_room(data)
 
-    def _grow(self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]]) -> None:
+    def _grow(
+        self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]], *, fresh: bool
+    ) -> None:
         with file_lock(self._lock):
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=False)
-            if _too_tight(rooms, more, 0) and any(r.age > _REFUSED_AGE for r in rooms):
+            if _too_tight(rooms, more, 0) and (fresh or any(r.age > _REFUSED_AGE for r in rooms)):
                 rooms = self._rooms(
                     data, path, limited, fresh=True
                 )  # somebody may have made room since the scan
@@ -260,13 +262,22 @@ class Reservation:
             now = time.monotonic()
             if now - self._noted < _NOTE_EVERY:
                 return
-            self._noted = now
+        self._note()
+
+    def _note(self) -> None:
+        with self._lock:
+            self._noted = time.monotonic()
             landed, made = self._landed, self._made
         self._ledger._change(self._name, landed, made)
 
-    def grow(self, more: int) -> None:
-        """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had."""
-        self._ledger._grow(self._name, self._path, more, self._limited)
+    def grow(self, more: int, *, fresh: bool = False) -> None:
+        """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had.
+
+        `fresh` says that all it has written has landed, so that limited folders may be looked at without counting
+        any of it twice.
+        """
+        self._note()  # else what has landed since the last time counts twice: on the disk, and as reserved
+        self._ledger._grow(self._name, self._path, more, self._limited, fresh=fresh)
         with self._lock:
             self._planned += more
             self.grown = True
