@@ -139,7 +139,8 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             background=background,
             owner=context.owner,
             command=scrub(command_line(operation, context)),
-        )
+        ),
+        stopped=operation.stopped,
     )
 
 

@@ -84,6 +84,7 @@ class Index:
         self._lines = 0
         self._good = 0  # bytes up to which the file is sound
         self._fd = -1
+        self._named = False  # whether the file's name is known to be on the disk
         self._lock = threading.Lock()
         self._needed = True
         self.problem = ""  # why nothing is recorded any more
@@ -195,6 +196,25 @@ class Index:
             self._good += len(data)
             self._lines += len(records)
             self._records.update(records)
+
+    def sync(self) -> None:
+        """Have all that was put, and the file's name, on the disk.
+
+        Only a state folder that outlives the machine's memory makes that last.
+        """
+        try:
+            os.fdatasync(self._fd)
+            if not self._named:
+                folder = os.path.dirname(self.path)
+                for path in (folder, os.path.dirname(folder)):
+                    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    try:
+                        os.fsync(fd)
+                    finally:
+                        os.close(fd)
+                self._named = True
+        except OSError as error:
+            raise disk_error(error, self.path) from error
 
     def close(self) -> None:
         """Write through to the disk, and close."""

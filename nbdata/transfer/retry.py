@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from nbdata.errors import NbdataError
+from nbdata.errors import BadOption, NbdataError
 from nbdata.stores.base import ObjectInfo, Store, pushed_back, retry_after, worth_retrying
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
@@ -77,11 +77,20 @@ def retrying(control: Control, attempt: Callable[[], _T]) -> _T:
 
 
 def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
-    """`Store.list`, which goes on behind the last key when it broke off."""
+    """`Store.list`, which goes on behind the last key when it broke off.
+
+    BadOption if the store gives keys that do not begin with the prefix, as SeaweedFS does for ``a//b``.
+    """
     patience, after = Patience(control), ""
     while True:
         try:
             for info in store.list(prefix, after=after):
+                # Its name below the prefix would be cut off anywhere.
+                if not info.key.startswith(prefix):
+                    raise BadOption(
+                        f"the store lists {info.key!r} when it is asked for {prefix!r}",
+                        remedy="Write the place as it lists it: it may take two slashes for one",
+                    )
                 yield info
                 after = info.key
                 patience.succeeded()
