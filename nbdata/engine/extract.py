@@ -29,7 +29,7 @@ from nbdata.engine.hard_links import HardLinks
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.writers import Writers
 from nbdata.engine.written import Written, offset_of
-from nbdata.errors import BadArchive, NbdataError, UnsafeMember
+from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.space.limits import disk_of
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Record
@@ -252,13 +252,21 @@ class Extraction:
                     remedy="Run the same line again: it writes this file anew",
                 )  # fmt: skip
         staging = self._place(member)
-        self._space.claim(member.size)
+        self._claim(member.size)
         self._pending[member.name] = "extracted"
         if small:
             self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
         else:
             self._write(member, staging, blocks, None)
         return True
+
+    def _claim(self, size: int) -> None:
+        """Room for a member. What is being written counts twice, on the disk and as reserved, until it has landed."""
+        try:
+            self._space.claim(size)
+        except NotEnoughSpace:
+            self._flush()
+            self._space.claim(size, fresh=True)
 
     def _content(self, member: Member) -> memoryview:
         view, done = memoryview(bytearray(member.size)), 0

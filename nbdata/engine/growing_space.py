@@ -43,20 +43,24 @@ class GrowingSpace:
         self._lock = threading.Lock()
         self.make_room: Callable[[], bool] | None = None
 
-    def claim(self, size: int) -> None:
-        """Have room reserved for that many more bytes; NotEnoughSpace if there is none."""
-        with self._lock:
-            self._claim(size)
+    def claim(self, size: int, *, fresh: bool = False) -> None:
+        """Have room reserved for that many more bytes; NotEnoughSpace if there is none, and then nothing is claimed.
 
-    def _claim(self, size: int) -> None:
-        self._claimed += round_up(size, self._block)
-        missing = self._claimed - self._held
+        `fresh` says that all that was claimed before has landed (see `Reservation.grow`).
+        """
+        with self._lock:
+            self._claim(size, fresh)
+
+    def _claim(self, size: int, fresh: bool) -> None:
+        claimed = self._claimed + round_up(size, self._block)
+        missing = claimed - self._held
         if missing <= 0 or self._reservation is None or not self._bounded:
+            self._claimed = claimed
             return
         while True:  # in smaller steps where the room is tight
             more = max(missing, _STEPS[self._step])
             try:
-                self._reservation.grow(more)
+                self._reservation.grow(more, fresh=fresh)
             except NotEnoughSpace as error:
                 if more == missing:
                     if self._more_room(missing):
@@ -68,6 +72,7 @@ class GrowingSpace:
                 self._step += 1
             else:
                 self._held += more
+                self._claimed = claimed
                 return
 
     def _more_room(self, missing: int) -> bool:

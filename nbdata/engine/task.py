@@ -267,6 +267,12 @@ class Task:
             self._samples.clear()
             self._touch()
 
+    def look_again(self) -> None:
+        """Begin anew at once if it waits by itself, as `stand_by` does; a pause by somebody stays."""
+        with self._changed:
+            if self._stands_by:
+                self.resume()
+
     def resume(self) -> bool:
         """Go on after `pause`."""
         with self._changed:
