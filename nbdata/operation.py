@@ -40,6 +40,8 @@ class Operation:
     query: ClassVar[bool] = False
     # Worth nothing without the process that asked for it, and ends with its connection.
     bound: ClassVar[bool] = False
+    #: What is said of one that was stopped.
+    stopped: ClassVar[str] = "The same line continues"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

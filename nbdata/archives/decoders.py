@@ -1,7 +1,8 @@
 """One decoder for each compression: its first bytes, how to start it, and what it raises.
 
 All decoders have the interface of `bz2.BZ2Decompressor`: bounded output for each call, ``eof``,
-``needs_input`` and ``unused_data``. One decoder decodes one member, stream or frame.
+``needs_input`` and ``unused_data``. One decoder decodes one member, stream or frame. That of bzip2 also says where
+blocks begin, and can begin at one.
 
 gzip is decoded by ISA-L, clearly faster than zlib. It verifies the checksums; its own header
 parser is not used, because it fails on headers that are split over two inputs.
@@ -11,7 +12,6 @@ Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.tx
 
 from __future__ import annotations
 
-import bz2
 import lzma
 import struct
 from collections.abc import Callable
@@ -20,6 +20,8 @@ from typing import Protocol
 
 import zstandard
 from isal import igzip_lib
+
+from nbdata.archives.bzip2 import Bzip2Stream
 
 __all__ = ["CODECS", "Codec", "Decoder"]
 
@@ -47,6 +49,7 @@ class Codec:
     begins: Callable[[bytes], bool]
     decoder: Callable[[], Decoder]
     errors: tuple[type[Exception], ...]
+    within: Callable[[str], Decoder] | None = None  # begins at a restart point with a state
 
 
 class _GzipMember:
@@ -156,7 +159,7 @@ _GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  #
 
 CODECS = {
     "gz": Codec("gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS),
-    "bz2": Codec("bzip2", _is_bzip2, bz2.BZ2Decompressor, (OSError, ValueError)),
+    "bz2": Codec("bzip2", _is_bzip2, Bzip2Stream, (OSError, ValueError), Bzip2Stream),
     "xz": Codec(
         "xz",
         lambda head: head[:6] == b"\xfd7zXZ\0",

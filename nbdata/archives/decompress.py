@@ -11,7 +11,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from nbdata.archives.bzip2 import Bzip2Stream
 from nbdata.archives.decoders import CODECS, Codec, Decoder
+from nbdata.archives.place import EVERYTHING, Restart, Restarts
 from nbdata.archives.stream import volume_at
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
@@ -19,7 +21,13 @@ from nbdata.sizes import format_size
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["ExpansionLimit", "detect", "open_decompressed"]
+# Wrong bytes are often noticed long after they were read.
+_DAMAGED = (
+    "This volume or one before it is damaged: md5check finds which, and --repair fetches it again; what was unpacked "
+    "last may be wrong, and the same line then replaces it"
+)
+
+__all__ = ["Decompressed", "ExpansionLimit", "detect", "open_decompressed"]
 
 _INPUT = 256 << 10
 _OUTPUT = 1 << 20
@@ -82,12 +90,13 @@ def open_decompressed(
     *,
     format: str = "auto",  # noqa: A002
     name: str | None = None,
-) -> tuple[io.RawIOBase, str]:
+    start: Restart | None = None,
+) -> tuple[Decompressed, str]:
     """A stream of the decompressed bytes, and the format that it has.
 
     The stream reads `raw` forwards only, and closing it closes `raw`. It yields up to 1 MiB at a
     time. Its errors carry the offset in the *compressed* bytes (``details["offset"]``, exact to
-    256 KiB where data is damaged) and, if `raw` is made of volumes, the volume that it lies in.
+    256 KiB, or a bzip2 block, where data is damaged) and, if `raw` is made of volumes, the volume that it lies in.
 
     Parameters
     ----------
@@ -97,6 +106,8 @@ def open_decompressed(
         ``auto`` looks at the first bytes; else ``tar``, ``gz``, ``tar.gz`` and so on.
     name : str, optional
         How messages call the archive.
+    start : Restart, optional
+        Where `raw` stands, which is not at its beginning; then `format` has to be said.
 
     Raises
     ------
@@ -120,8 +131,25 @@ def open_decompressed(
             path=name,
             remedy="Unpack it with unzip (a set .z01 … .zip: join it with zip -s 0 first)",
         )
-    stream = _Headed(raw, head)
-    return (stream if found == "tar" else _Decompressed(stream, CODECS[found], name)), found
+    at = start or Restart()
+    stream = _Headed(raw, head, at.compressed)
+    return (stream if found == "tar" else _Decoded(stream, CODECS[found], name, at)), found
+
+
+class Decompressed(io.RawIOBase):
+    """The stream of `open_decompressed`."""
+
+    def readable(self) -> bool:
+        return True
+
+    @property
+    def verified(self) -> int:
+        """Up to where its bytes are known to be right, as far as the format has checksums; from any thread."""
+        raise NotImplementedError
+
+    def restart(self, offset: int) -> Restart:
+        """Where reading may begin to reach an offset; from one thread, which never goes back."""
+        raise NotImplementedError
 
 
 class ExpansionLimit(io.RawIOBase):
@@ -169,17 +197,21 @@ class ExpansionLimit(io.RawIOBase):
         return count
 
 
-class _Headed(io.RawIOBase):
-    """A stream whose first bytes were read already, with a count of what was taken from it."""
+class _Headed(Decompressed):
+    """A stream whose first bytes were read already, with the offset up to which it was taken."""
 
-    def __init__(self, raw: io.RawIOBase, head: bytes) -> None:
+    def __init__(self, raw: io.RawIOBase, head: bytes, start: int) -> None:
         super().__init__()
         self._raw = raw
         self._head = head
-        self.taken = 0
+        self.taken = start
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def verified(self) -> int:
+        return EVERYTHING
+
+    def restart(self, offset: int) -> Restart:
+        return Restart(offset, offset)
 
     def volume_at(self, offset: int) -> tuple[str, int] | None:
         return volume_at(self._raw, offset)
@@ -199,10 +231,10 @@ class _Headed(io.RawIOBase):
             super().close()
 
 
-class _Decompressed(io.RawIOBase):
+class _Decoded(Decompressed):
     """The members of a compressed stream, one behind the other."""
 
-    def __init__(self, source: _Headed, codec: Codec, name: str | None) -> None:
+    def __init__(self, source: _Headed, codec: Codec, name: str | None, start: Restart) -> None:
         super().__init__()
         self._source = source
         self._codec = codec
@@ -211,9 +243,16 @@ class _Decompressed(io.RawIOBase):
         self._pending = b""  # taken from the source, not yet given to a decoder
         self._block = memoryview(b"")
         self._begun = False
+        self._expanded = start.expanded
+        self._restarts = Restarts(start)
+        self._began = start  # where the decoder has begun
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def verified(self) -> int:
+        return self._restarts.verified
+
+    def restart(self, offset: int) -> Restart:
+        return self._restarts.before(offset)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
@@ -239,21 +278,37 @@ class _Decompressed(io.RawIOBase):
             data = b""
             if decoder.needs_input:
                 data = self._take()
-                if not data:
-                    raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
+            ended = decoder.needs_input and not data
             try:
-                block = decoder.decompress(data, _OUTPUT)
+                if ended and isinstance(decoder, Bzip2Stream):
+                    decoder.at_end()
+                block = b"" if ended else decoder.decompress(data, _OUTPUT)
             except self._codec.errors as error:
-                offset = max(self._source.taken - len(data), 0)
-                raise self._bad(
-                    f"is damaged ({error})", offset, "Fetch it again and compare digests"
-                ) from error
+                offset = max(self._source.taken - getattr(error, "behind", len(data)), 0)
+                raise self._bad(f"is damaged ({error})", offset, _DAMAGED) from error
+            if ended:
+                raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
+            self._expanded += len(block)
+            self._note_blocks(decoder)
             if decoder.eof:
+                self._restarts.ended(self._expanded)
                 self._pending = decoder.unused_data
                 decoder = None
             self._decoder = decoder
             if block:
                 return block
+
+    def _note_blocks(self, decoder: Decoder) -> None:
+        """Within a stream, blocks that can be begun at, and before which all is verified."""
+        if isinstance(decoder, Bzip2Stream):
+            for point in decoder.points:
+                compressed, expanded = (
+                    self._began.compressed + point.offset,
+                    self._began.expanded + point.expanded,
+                )
+                self._restarts.begins(Restart(compressed, expanded, point.state))
+                self._restarts.ended(expanded)
+            decoder.points.clear()
 
     def _next_member(self) -> Decoder | None:
         """The decoder of the next member, or None at the end of the source."""
@@ -264,9 +319,15 @@ class _Decompressed(io.RawIOBase):
             data += more
         if self._begun and not data:
             return None
+        if self._began.state and not self._begun and self._codec.within is not None:
+            self._begun, self._pending = True, data
+            return self._codec.within(self._began.state)
         if not self._codec.begins(data):
             what = "is followed by something else" if self._begun else "does not begin as such"
             raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
+        if self._begun:
+            self._began = Restart(self._source.taken - len(data), self._expanded)
+            self._restarts.begins(self._began)
         self._begun = True
         self._pending = data
         return self._codec.decoder()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
+from collections.abc import Iterable
 
 from nbdata.errors import BadArchive, UnsafeMember
 
@@ -49,6 +50,16 @@ class PathGuard:
         self._files: set[str] = set()
         self._folders: set[str] = set()  # folded, as the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
+
+    def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
+        """Know (path, kind, linkname) of earlier members, which were judged when they came."""
+        for path, kind, linkname in earlier:
+            if kind == "symlink":
+                self.add_symlink(path, linkname)
+            elif kind == "folder":
+                self.add_folder(path)
+            else:
+                self.add_file(path)
 
     def path(self, name: str) -> str | None:
         """Final relative path of a member; None if nothing is left of it.

@@ -21,13 +21,16 @@ _TOKEN = re.compile(
 
 
 class Selection:
-    """The members that some patterns name; all of them if there is no pattern."""
+    """The members that some patterns name; all of them if there is no pattern.
 
-    def __init__(self, patterns: Sequence[str] = ()) -> None:
+    `unmatched` are those that nothing matched so far, where an archive is not read from its start.
+    """
+
+    def __init__(self, patterns: Sequence[str] = (), *, unmatched: Sequence[str] | None = None) -> None:
         if isinstance(patterns, str):
             raise BadOption(f"members: {patterns!r} is one text", remedy="Give a list of patterns")
         self._patterns = {pattern: _compile(pattern) for pattern in patterns}
-        self._unmatched = set(self._patterns)
+        self._unmatched = set(self._patterns) if unmatched is None else set(unmatched)
 
     def takes(self, name: str) -> bool:
         """Whether a name, in components joined by ``/``, is wanted; notes which patterns matched."""
@@ -36,6 +39,11 @@ class Selection:
         matching = [pattern for pattern, regex in self._patterns.items() if regex.fullmatch(name)]
         self._unmatched.difference_update(matching)
         return bool(matching)
+
+    @property
+    def unmatched(self) -> list[str]:
+        """The patterns that matched nothing yet."""
+        return sorted(self._unmatched)
 
     def check_all_matched(self) -> None:
         """Raise NotFound if a pattern matched nothing: it is a typing error far more often than not."""

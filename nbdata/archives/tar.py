@@ -16,6 +16,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from nbdata.archives.decompress import ExpansionLimit
+from nbdata.archives.place import Place
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
 from nbdata.archives.tar_headers import Headers, Tape
@@ -114,6 +115,7 @@ def read_members(
     target_check: Callable[[str], None] | None = None,
     stripped: Callable[[str], None] | None = None,
     name: str | None = None,
+    place: Place | None = None,
 ) -> Generator[Member, None, None]:
     """The members of a tar stream in its order; content that is not read is skipped.
 
@@ -139,6 +141,8 @@ def read_members(
         `strip_components` leaves nothing of it.
     name : str, optional
         How messages call the archive.
+    place : Place, optional
+        Where `stream` stands. With each member that is handed over it becomes the place behind it.
 
     Raises
     ------
@@ -151,10 +155,15 @@ def read_members(
     """
     if strip_components < 0:
         raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
-    selection = Selection(members)
+    place = place or Place()
+    selection = Selection(members, unmatched=place.unmatched)
     guard = PathGuard(strip_components=strip_components)
+    guard.restore(place.earlier)
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
-    return _read(Tape(limit or stream, name), selection, guard, limit, target_check, stripped)
+    if limit is not None:
+        limit.spend(place.offset + place.holes)
+    tape = Tape(limit or stream, name, place.offset)
+    return _read(tape, selection, guard, limit, target_check, stripped, place)
 
 
 def _read(
@@ -164,9 +173,10 @@ def _read(
     limit: ExpansionLimit | None,
     target_check: Callable[[str], None] | None,
     stripped: Callable[[str], None] | None,
+    place: Place,
 ) -> Generator[Member, None, None]:
     try:
-        headers = Headers(tape)
+        headers = Headers(tape, place.pax_headers)
         while (info := headers.following()) is not None:
             if not selection.takes("/".join(components(info.name))) or info.type == _VOLUME_LABEL:
                 continue
@@ -178,8 +188,11 @@ def _read(
                 continue
             if target_check is not None:
                 target_check(member.name)
+            holes = member.size - sum(length for _, length in data)
             if limit is not None:
-                limit.spend(member.size - sum(length for _, length in data))
+                limit.spend(holes)
+            place.offset, place.pax_headers = headers.offset, dict(headers.pax_headers)
+            place.holes, place.unmatched = place.holes + holes, selection.unmatched
             try:
                 yield member
             finally:

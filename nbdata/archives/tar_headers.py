@@ -74,9 +74,10 @@ class Headers(tarfile.TarFile):
 
     firstmember: tarfile.TarInfo | None
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, pax_headers: dict[str, str]) -> None:
         self._tape = tape
-        super().__init__(fileobj=tape, mode="r", encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]
+        options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
+        super().__init__(fileobj=tape, mode="r", pax_headers=dict(pax_headers), **options)  # type: ignore[arg-type]
 
     def following(self) -> tarfile.TarInfo | None:
         """The next header, or None at the zero block that ends the archive."""
@@ -112,10 +113,10 @@ class Headers(tarfile.TarFile):
 class Tape:
     """A stream that only winds forwards, with the position and the errors that go with it."""
 
-    def __init__(self, source: io.RawIOBase, name: str | None) -> None:
+    def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
         self._source = source
         self._buffered = io.BufferedReader(source, _BUFFER)
-        self._position = 0
+        self._position = position
         self.name = name
         self.ended = False
         self.header_budget: int | None = None

@@ -28,10 +28,10 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.hard_links import HardLinks
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.writers import Writers
-from nbdata.engine.written import Written
-from nbdata.errors import BadArchive, NbdataError, UnsafeMember
+from nbdata.engine.written import Written, offset_of
+from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.space.limits import disk_of
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 
@@ -60,6 +60,13 @@ class Extraction:
         Bytes that the run has reserved so far.
     volume : callable
         The number of the volume up to which the archive was read.
+
+    Attributes
+    ----------
+    behind : int
+        Offset of the last checkpoint; 0 if there is none.
+    careful : bool
+        Whether what is before it cannot be read again.
     """
 
     def __init__(
@@ -69,14 +76,19 @@ class Extraction:
         self._run, self._root, self._written, self._outcome = run, root, written, outcome
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
-        self._landing = Landing(root, run.control, umask=run.context.umask, landed=self._landed)
+        self._landing = Landing(
+            root, run.control, umask=run.context.umask, landed=self._landed,
+            landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
+        )  # fmt: skip
         self._umask = run.context.umask
         self._real_root = ""
         self._staging: dict[str, str] = {}  # parent -> folder for temporaries
         self._pending: dict[str, str] = {}  # path that has not landed yet -> its outcome
         self._folders: dict[str, tuple[int, str]] = {}  # path -> time and tag
         self._links = HardLinks(root, written)
+        self._unsynced = {""}  # folders whose names may not be on the disk yet
         self._stream_error: BaseException | None = None
+        self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
         self._writers = Writers[_Small](_WRITERS, self._write_small)
 
@@ -93,10 +105,26 @@ class Extraction:
             self._landing.__exit__(*exc)
             self._written.index.put(self._links.records())
 
+    def room_from(self, make_room: Callable[[], bool]) -> None:
+        """Where to ask for room before the lack of it is the end; called between two members only."""
+        self._space.make_room = make_room
+
+    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
+        """Take what lies before a checkpoint as written by this run.
+
+        `names` are those of each file that has several.
+        """
+        self.behind = behind
+        for path, record in self._written.records():
+            if path.endswith("/") and self._written.is_of_line(record) and offset_of(record) < behind:
+                self._folders[path[:-1]] = (record.mtime_ns, record.tag)
+        for group in names:
+            self._links.restore(group)
+
     # -- one member ---------------------------------------------------------------------------
 
-    def take(self, member: Member) -> None:
-        """Deal with one member, before the next is asked for.
+    def take(self, member: Member) -> bool:
+        """Deal with one member, before the next is asked for; False if it is there already.
 
         Raises
         ------
@@ -113,15 +141,18 @@ class Extraction:
             if member.kind == "folder":
                 self._folder(member)
             elif member.kind == "file":
-                self._file(member)
+                return self._file(member)
             elif self._verdict(member) == "write":
-                self._link(member, self._place(member.name))
+                self._link(member, self._place(member))
+            else:
+                return False
         except UnsafeMember:
             raise
         except NbdataError as error:
             if error is self._stream_error:
                 raise
             self._failed(member, error)
+        return True
 
     def _verdict(self, member: Member) -> str:
         """``write``; ``verify``: it is there, if it has the same content; or ``leave``, which is told."""
@@ -142,7 +173,7 @@ class Extraction:
                 if member.kind == "file":
                     return "verify"
                 if record.local_same(found):
-                    self._tell(member, "unchanged")
+                    self._unchanged(member, record)
                     return "leave"
         if self._overwrite == "never":
             self._tell(member, "skip", reason="exists, and --overwrite never")
@@ -159,14 +190,25 @@ class Extraction:
         failed = outcome == "conflict"
         self._run.control.advance(files=0 if failed else 1, failures=int(failed))
 
-    def _place(self, path: str) -> str:
-        """The folder for temporaries of a path, whose parent is made."""
+    def _unchanged(self, member: Member, record: Record) -> None:
+        self._written.adopt(member.name, record)
+        self._tell(member, "unchanged")
+
+    def _place(self, member: Member) -> str:
+        """The folder for temporaries of a member that is to be written, whose parent is made."""
+        path, record = member.name, self._written.index.get(member.name)
+        known = record is not None and self._written.is_of_line(record)
+        if known and record is not None and offset_of(record) < self.behind <= member.offset:
+            self._written.replacing(record, member)
+            if self.careful:
+                self._written.index.sync()
         parent = os.path.dirname(path)
         staging = self._staging.get(parent)
         if staging is None:
             self._refuse_links(parent, path)
             _, staging = self._landing.prepare(path)
             self._staging[parent] = staging
+            self._unsynced.add(parent)
         return staging
 
     def _refuse_links(self, folder: str, path: str) -> None:
@@ -186,12 +228,13 @@ class Extraction:
             self._refuse_links(member.name, member.name)
             self._landing.prepare(member.name + "/x")
             self._outcome.add(member.name, "folders")
+            self._unsynced.add(member.name)
         self._folders[member.name] = (member.mtime_ns, self._written.tag(member, self._volume()))
 
-    def _file(self, member: Member) -> None:
+    def _file(self, member: Member) -> bool:
         verdict = self._verdict(member)
         if verdict == "leave":
-            return
+            return False
         small = member.size <= _SMALL
         blocks: Iterable[memoryview] = [self._content(member)] if small else self._blocks(member)
         if verdict == "verify":
@@ -200,21 +243,30 @@ class Extraction:
                 crc = crc32(block, crc)
             record = self._written.index.get(member.name)
             if record is not None and self._written.is_same(record, crc):
-                self._tell(member, "unchanged")
-                return
+                self._unchanged(member, record)
+                return False
             if not small:  # its bytes have passed
                 self._written.index.put({member.name: None})
                 raise BadArchive(
                     "an earlier run wrote other bytes than the archive holds", path=member.name,
                     remedy="Run the same line again: it writes this file anew",
                 )  # fmt: skip
-        staging = self._place(member.name)
-        self._space.claim(member.size)
+        staging = self._place(member)
+        self._claim(member.size)
         self._pending[member.name] = "extracted"
         if small:
             self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
         else:
             self._write(member, staging, blocks, None)
+        return True
+
+    def _claim(self, size: int) -> None:
+        """Room for a member. What is being written counts twice, on the disk and as reserved, until it has landed."""
+        try:
+            self._space.claim(size)
+        except NotEnoughSpace:
+            self._flush()
+            self._space.claim(size, fresh=True)
 
     def _content(self, member: Member) -> memoryview:
         view, done = memoryview(bytearray(member.size)), 0
@@ -318,17 +370,42 @@ class Extraction:
             if file.error is not None:
                 self._outcome.fail(file.path, file.error)
 
+    def settle(self) -> None:
+        """Wait until all that was taken is durable under final names, and recorded."""
+        self._flush()
+        self._sync_folders()
+        records: dict[str, Record | None] = dict(self._links.records())
+        for path, (mtime_ns, tag) in self._folders.items():
+            records[path + "/"] = Record(tag, 0, 0, mtime_ns, 0)
+        index = self._written.index
+        index.put({path: record for path, record in records.items() if index.get(path) != record})
+
+    def _sync_folders(self) -> None:
+        """Those that hold names of folders; a file's own folder was synced when the file landed."""
+        above = set[str]()
+        for path in self._unsynced:
+            while path and (path := os.path.dirname(path)) not in above:
+                above.add(path)
+        folders = [os.path.join(self._root, path) for path in above]
+        if "" in self._unsynced:
+            folders.append(os.path.dirname(self._root))
+        for folder in folders:
+            try:
+                sync_folder(folder)
+            except PermissionError:
+                continue  # the folder around the target may let nobody list it
+            except OSError as error:
+                raise disk_error(error, folder) from error
+        self._unsynced.clear()
+
     def finish(self) -> None:
         """All members were taken: land the rest, give folders their times, remember."""
-        self._flush()
-        records: dict[str, Record | None] = dict(self._links.records())
-        for path, (mtime_ns, tag) in sorted(self._folders.items(), reverse=True):
+        self.settle()
+        for path, (mtime_ns, _) in sorted(self._folders.items(), reverse=True):
             try:
                 os.utime(os.path.join(self._root, path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
             except OSError as error:
                 self._outcome.fail(path, disk_error(error, path))
-            records[path + "/"] = Record(tag, 0, 0, 0, 0)
-        self._written.index.put(records)
 
 
 class _Small(NamedTuple):

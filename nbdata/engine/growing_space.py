@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 
 from nbdata.engine.run import Run
 from nbdata.errors import NotEnoughSpace
@@ -12,6 +14,8 @@ __all__ = ["GrowingSpace"]
 
 # Bytes by which a reservation grows; smaller where the room is tight.
 _STEPS = (256 << 20, 32 << 20, 4 << 20, 0)
+# Seconds after which the ledger looks at a limited folder again for one that it refused.
+_SEEN_LATE = 2.5
 
 
 class GrowingSpace:
@@ -24,30 +28,43 @@ class GrowingSpace:
         Bytes of a block of the disk.
     reserved : int
         Bytes that are reserved at the start.
+
+    Attributes
+    ----------
+    make_room : callable or None
+        Called where there is no room, before that is the end: True if it has made some.
     """
 
     def __init__(self, run: Run, block: int, reserved: int) -> None:
+        self._run = run
         self._reservation, self._block, self._held = run.reservation, block, reserved
         self._bounded = not getattr(run.operation, "ignore_space", False)
         self._claimed = self._step = 0
         self._lock = threading.Lock()
+        self.make_room: Callable[[], bool] | None = None
 
-    def claim(self, size: int) -> None:
-        """Have room reserved for that many more bytes; NotEnoughSpace if there is none."""
+    def claim(self, size: int, *, fresh: bool = False) -> None:
+        """Have room reserved for that many more bytes; NotEnoughSpace if there is none, and then nothing is claimed.
+
+        `fresh` says that all that was claimed before has landed (see `Reservation.grow`).
+        """
         with self._lock:
-            self._claim(size)
+            self._claim(size, fresh)
 
-    def _claim(self, size: int) -> None:
-        self._claimed += round_up(size, self._block)
-        missing = self._claimed - self._held
+    def _claim(self, size: int, fresh: bool) -> None:
+        claimed = self._claimed + round_up(size, self._block)
+        missing = claimed - self._held
         if missing <= 0 or self._reservation is None or not self._bounded:
+            self._claimed = claimed
             return
         while True:  # in smaller steps where the room is tight
             more = max(missing, _STEPS[self._step])
             try:
-                self._reservation.grow(more)
+                self._reservation.grow(more, fresh=fresh)
             except NotEnoughSpace as error:
                 if more == missing:
+                    if self._more_room(missing):
+                        return
                     error.remedy = (
                         f"Make room and run the same line again: it continues. {error.remedy or ''}".strip()
                     )
@@ -55,7 +72,20 @@ class GrowingSpace:
                 self._step += 1
             else:
                 self._held += more
+                self._claimed = claimed
                 return
+
+    def _more_room(self, missing: int) -> bool:
+        """Make room, and reserve what is missing; False if that was in vain."""
+        if self.make_room is None or self._reservation is None or not self.make_room():
+            return False
+        for pause in (0.0, _SEEN_LATE):
+            self._run.control.sleep(pause)
+            with contextlib.suppress(NotEnoughSpace):
+                self._reservation.grow(missing)
+                self._held += missing
+                return True
+        return False
 
     def note(self, size: int, files: int = 0) -> None:
         """Bytes and files that are on the disk now."""

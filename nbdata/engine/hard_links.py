@@ -51,6 +51,11 @@ class HardLinks:
             group.append(member.name)
         self._groups[member.name] = group
 
+    def restore(self, names: list[str]) -> None:
+        """These are names of one file, from before this run."""
+        for name in names:
+            self._groups[name] = names
+
     def replacing(self, record: Record | None, found: os.stat_result) -> None:
         """A name that looked as recorded is about to be replaced."""
         if record is not None and found.st_nlink > 1 and stat.S_ISREG(found.st_mode):

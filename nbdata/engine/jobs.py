@@ -30,6 +30,8 @@ _QUERIES = 16
 _UNFINISHED = 1000
 # Seconds that a job may take to end after its last item.
 _ENDING = 60.0
+# Limits a folder from outside (see nbdata.space.limits).
+_LIMIT = "NBDATA_QUOTA"
 # States in which the same line attaches; one that is being cancelled is waited for instead.
 _ATTACHABLE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED")
 
@@ -38,7 +40,7 @@ class EngineJob:
     """One submitted operation: its task, its items, and where its rows are."""
 
     def __init__(self, operation: Operation, context: Context, task: Task, folder: str) -> None:
-        self.operation, self.task, self.folder = operation, task, folder
+        self.operation, self.context, self.task, self.folder = operation, context, task, folder
         self.identity = operation.identity()
         self.on_error: str = getattr(operation, "on_error", "raise")
         self.leases = Leases(task)
@@ -48,6 +50,14 @@ class EngineJob:
     def id(self) -> str:
         """Its id."""
         return self.task.id
+
+    def said_again(self, context: Context) -> None:
+        """Of limits from outside the last one holds; and what waits for room looks at once whether there is some."""
+        if _LIMIT in context.env:
+            self.context.env[_LIMIT] = context.env[_LIMIT]
+        else:
+            self.context.env.pop(_LIMIT, None)
+        self.task.look_again()
 
     def why_no_more(self) -> NbdataError | None:
         """The error that ended its items before their end, or None if they came to their end.
@@ -125,6 +135,8 @@ class Jobs:
                     if state.reason == "interrupt":
                         job.task.resume()  # said again before the interrupt had become a cancel
                     job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
+                    job.task.limit(getattr(operation, "max_rate", None))
+                    job.said_again(context)
                     return job, True
             if sum(not job.task.finished for job in self._jobs.values()) >= _UNFINISHED:
                 raise NbdataError(

@@ -27,6 +27,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
+from nbdata.stores.local import full_disk_told
 from nbdata.transfer.locks import TargetLock
 
 __all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
@@ -138,7 +139,8 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             background=background,
             owner=context.owner,
             command=scrub(command_line(operation, context)),
-        )
+        ),
+        stopped=operation.stopped,
     )
 
 
@@ -228,7 +230,8 @@ def _performed(run: Run, task: Task) -> Report:
             )
         task.enter("RUNNING")
         run.moving = True
-        report = _module(operation.verb).perform(run, planned)
+        with full_disk_told(where):
+            report = _module(operation.verb).perform(run, planned)
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries
         return report

@@ -18,8 +18,9 @@ from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, Room, not_enough
 from nbdata.space.limits import limited_folders
+from nbdata.stores.local import NO_INODES, QUOTA
 
-__all__ = ["Shortage"]
+__all__ = ["Shortage", "numbered"]
 
 # Seconds between two looks at the room; doubled, up to so often, while going on brings nothing to the disk.
 _LOOK_EVERY, _DOUBLINGS = 2.0, 7
@@ -45,10 +46,10 @@ class Shortage:
         where = run.operation.local_target()
         if where is None or not (run.moving or self.times) or _is_ours(error, run):
             raise error  # refused before anything moved, or not for want of room at the target
-        room = self._room(run, where)
+        room = _room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
-            raise _told(error, run, where, room) from error
+            raise self._told(error, run, where, room) from error
         needed, inodes = self._left(error, run)
         trusted = needed > 0 and not getattr(run.operation, "ignore_space", False)
         least = needed if trusted else room.free + 1
@@ -57,23 +58,36 @@ class Shortage:
         )
         self.times += 1
         more = f"needs {format_size(needed)}, and " if needed else ""
+        free = f"{format_size(room.free)} may be used"
+        if error.details.get("source") == QUOTA:
+            free = f"{QUOTA} is used up"
+        elif error.message == NO_INODES:
+            free = NO_INODES
         if room.inodes_free is not None and inodes > room.inodes_free:
             more = f"needs {inodes:,} files (inodes), of which {room.inodes_free:,} are free, and "
 
         def fits() -> bool:
-            now = self._room(run, where)
+            now = _room(run, where)
             return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
 
         self._task.stand_by(
-            f"no space: it {more}{format_size(room.free)} may be used; it goes on when there is room",
+            f"no space: it {more}{free}; it goes on when there is room",
             fits,
             every=_LOOK_EVERY * 2 ** min(max(self._fruitless - 1, 0), _DOUBLINGS),
         )
 
-    @staticmethod
-    def _room(run: Run, where: str) -> Room:
-        limited = limited_folders(run.context.state_dir, run.context.env)
-        return Ledger().room(where, limited)[0]
+    def _told(self, error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
+        """The error with its numbers: nobody who waits in the foreground should have to look for them."""
+        if "needed" in error.details or run.reservation is None:
+            return error
+        # What was claimed in steps is more than is needed, by up to a step.
+        needed, inodes = self._left(error, run) if run.reservation.grown else run.reservation.outstanding
+        if error.details.get("source") == QUOTA:
+            error.message += f": it still needs {format_size(needed)}"
+        elif needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
+            return not_enough(where, needed, inodes, room, happened=error.message)
+        numbered(error, run, where, needed)
+        return error
 
     def _left(self, error: NotEnoughSpace, run: Run) -> tuple[int, int]:
         """Bytes and files that are yet to be written; of what is there in part, only the rest."""
@@ -86,18 +100,25 @@ class Shortage:
         return max(planned.needed, int(error.details.get("needed", 0))), planned.inodes
 
 
+def numbered(error: NotEnoughSpace, run: Run, where: str, needed: int) -> None:
+    """Give an error that the disk raised its numbers, where it has none."""
+    room = _room(run, where)
+    numbers: dict[str, object] = {
+        "needed": needed,
+        "free": room.free,
+        "limit": None,
+        "source": room.domain.source,
+        "disks": [],
+    }
+    error.details = numbers | error.details
+
+
+def _room(run: Run, where: str) -> Room:
+    limited = limited_folders(run.context.state_dir, run.context.env)
+    return Ledger().room(where, limited)[0]
+
+
 def _is_ours(error: NotEnoughSpace, run: Run) -> bool:
     """Whether it is the disk of what is written beside the target that is full."""
     path = error.path or ""
     return any(is_inside(path, folder) for folder in (runtime_folder(), run.context.state_dir) if folder)
-
-
-def _told(error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
-    """The error with its numbers: nobody who waits in the foreground should have to look for them."""
-    if "needed" in error.details or run.reservation is None:
-        return error
-    needed, inodes = run.reservation.outstanding
-    if needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
-        return not_enough(where, needed, inodes, room, happened=error.message)
-    error.details.update(needed=needed, free=room.free, limit=None, source=room.domain.source, disks=[])
-    return error

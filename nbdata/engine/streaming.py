@@ -21,15 +21,16 @@ from nbdata.caching.order import NEVER, Turn, turns
 from nbdata.caching.room import CacheRoom, Slot
 from nbdata.engine.items import Group, ItemFile
 from nbdata.engine.run import Outcome, Run
+from nbdata.engine.shortage import numbered
 from nbdata.engine.sources import folder_part
 from nbdata.engine.verify import Judge
-from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
+from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, full_disk_told
 from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts
@@ -78,7 +79,8 @@ class Streaming:
         self.items = ItemFile(run.folder, self.block)
         self.store = run.open(folder_part(op.source)).store
         self.folder = CacheFolder(op.cache_dir, self.block)
-        capacity = planned.needed - self.folder.overhead
+        self.needed = planned.needed
+        capacity = self.needed - self.folder.overhead
         # What is fetched ahead must not push out what is kept, nor must one item wait for the other.
         ahead = max(3 * planned.details["largest"], capacity // 4) if op.keep == "lru" else None
         self.room = CacheRoom(capacity, self._delete, ahead=ahead)
@@ -119,13 +121,16 @@ class Streaming:
     def _fatal(self) -> Iterator[None]:
         """What is raised here ends the stream: nobody waits for room or an item that will never come."""
         try:
-            yield
+            with full_disk_told(self.folder.path):
+                yield
         except Cancelled:
             raise
         except Exception as error:
             told = error
             if not isinstance(told, NbdataError):
                 told = NbdataError(f"internal error: {type(error).__name__}: {error}")
+            if isinstance(told, NotEnoughSpace):
+                numbered(told, self.run, self.op.cache_dir, self.needed)
             self.leases.end(told)
             self.run.control.fail(told)
             raise
@@ -247,7 +252,7 @@ class Streaming:
                 expected=f"{listed.size} bytes",
                 got=f"{info.size} bytes",
             )
-        return Judge(self.store, info, self.op.verify)
+        return Judge(self.run.control, self.store, info, self.op.verify)
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:

@@ -44,8 +44,8 @@ _RATE_WINDOW = 5.0
 class Task:
     """See the module; `snapshot` is the only thing that leaves it."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._now = snapshot
+    def __init__(self, snapshot: Snapshot, *, stopped: str = "The same line continues") -> None:
+        self._now, self._stopped_means = snapshot, stopped
         self._changed = threading.Condition(threading.RLock())
         self._aborts: dict[Callable[[], None], None] = {}
         self._stopping = False
@@ -137,9 +137,7 @@ class Task:
                     failures=[["", str(error)]] if error and state == "FAILED" else [],
                 )
             if state == "CANCELLED":
-                error = Cancelled(
-                    f"{now.verb} was cancelled", remedy="What was done is kept; the same line continues"
-                )
+                error = Cancelled(f"{now.verb} was cancelled", remedy=self._stopped_means)
             report.state = state
             now.seconds = report.seconds = time.monotonic() - self._began if self._began else 0.0
             for told in ("failures", "notes", "headline", "details", "tables"):
@@ -276,6 +274,12 @@ class Task:
             self._samples.clear()
             self._touch()
 
+    def look_again(self) -> None:
+        """Begin anew at once if it waits by itself, as `stand_by` does; a pause by somebody stays."""
+        with self._changed:
+            if self._stands_by:
+                self.resume()
+
     def resume(self) -> bool:
         """Go on after `pause`."""
         with self._changed:
@@ -320,7 +324,7 @@ class Task:
             if self._now.state not in FINISHED:
                 self._stopping = True
                 self._now.error = Cancelled(
-                    f"{self._now.verb} was interrupted: the agent ended", remedy="The same line continues"
+                    f"{self._now.verb} was interrupted: the agent ended", remedy=self._stopped_means
                 ).to_dict()
                 self._move("INTERRUPTED")
             aborts = list(self._aborts)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from nbdata.archives.decompress import open_decompressed
-from nbdata.archives.stream import JoinedStream, Readahead
-from nbdata.archives.tar import Member, read_members
+from nbdata.engine.archive_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
+from nbdata.engine.archive_stream import ArchiveStream
+from nbdata.engine.checkpoints import Checkpoints
 from nbdata.engine.extract import Extraction
 from nbdata.engine.run import BAD, Outcome, Run
-from nbdata.engine.volumes import VolumeList, find_volumes, rows_of, volumes_of
+from nbdata.engine.unpack_plan import plan_deletion, plan_space
+from nbdata.engine.volume_deletion import Deletion, may_delete_amid
+from nbdata.engine.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.written import Written
-from nbdata.errors import BadOption, MissingVolume, NotFound
+from nbdata.errors import BadOption, NbdataError
+from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
-from nbdata.space.limits import disk_of, round_up
-from nbdata.transfer.index import Index
+from nbdata.transfer.landing import Landing
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["perform", "plan"]
@@ -37,67 +37,31 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, UntarVolumes)
     out = Plan("untar_volumes", *op.places())
-    volumes, complete = _find(run, op)
+    found = find_archive(run, op)
+    volumes, checkpoint = found.volumes, found.checkpoint
+    start = checkpoint.restart.compressed if checkpoint is not None else 0
     rows = run.row_file("plan")
-    for row in rows_of(volumes):
+    for row in rows_of(volumes, start):
         rows.add(row)
+        if not found.complete:
+            out.count(row.action, row.size)
     rows.close()
     out.rows = rows.rows()
-    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": complete is not None}
-    if complete is not None:
-        sizes = [record.size for path, record in complete.records() if not path.endswith("/")]
+    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
+    out.details["recorded"] = bool(volumes.recorded)
+    if found.complete:
+        sizes = [record.size for path, record in found.written.records() if not path.endswith("/")]
         out.actions["unchanged"] = [len(sizes), sum(sizes)]
         return out
-    format_ = out.details["format"] = _format(op, volumes)
-    size = volumes.size
+    out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
+    out.bytes, out.present = (volumes.size or 0) - start, start
+    if op.delete_volumes:
+        plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
-        root = _root(op.target)
-        block = disk_of(root)[2]
-        sound = {} if op.overwrite == "always" else _written(run, op, volumes).sound(root)[0]
-        out.needed = max(
-            block, round_up(size or 0, block) - sum(round_up(r.size, block) for r in sound.values())
-        )
-        if format_ != "tar" or size is None:
-            out.notes.append(
-                "what it unpacks to is not known beforehand: space is reserved step by step while it grows"
-            )
-    for volume in volumes.volumes:
-        out.count("read", volume.info.size)
-    out.bytes = size or 0
+        again = op.overwrite == "always" and checkpoint is None
+        sound = {} if again else found.written.sound(root_of(op.target))[0]
+        plan_space(run, volumes, out, root_of(op.target), [record.size for record in sound.values()])
     return out
-
-
-def _find(run: Run, op: UntarVolumes) -> tuple[VolumeList, Written | None]:
-    """The volumes, and what they have written if that is all there: then they need not be read.
-
-    Where an earlier run of this line deleted the volumes, those that it left over, or none.
-    """
-    try:
-        volumes = find_volumes(run, op.source)
-    except (NotFound, MissingVolume):
-        before = _before_deletion(run, op)
-        if before is None:
-            raise
-        return VolumeList(op.places()[0], None, ()), before
-    if op.list or op.overwrite == "always":
-        return volumes, None
-    written = _written(run, op, volumes)
-    if written.is_complete() and written.sound(_root(op.target or ""))[1]:
-        return volumes, written
-    before = _before_deletion(run, op)
-    if before is not None and before.has_deleted(volumes):
-        return volumes, before
-    return volumes, None
-
-
-def _before_deletion(run: Run, op: UntarVolumes) -> Written | None:
-    """What the volumes that were deleted have written, if all of it is there still."""
-    if not op.delete_volumes or op.overwrite == "always":
-        return None
-    written = Written.before_deletion(_index(run, op), _options(op))
-    if written is not None and written.is_complete() and written.sound(_root(op.target or ""))[1]:
-        return written
-    return None
 
 
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
@@ -113,29 +77,6 @@ def _format(op: UntarVolumes, volumes: VolumeList) -> str:
     return found
 
 
-def _root(target: str) -> str:
-    return target.rstrip("/") or "/"
-
-
-def _index(run: Run, op: UntarVolumes) -> Index:
-    root = _root(op.target or "")
-    try:
-        found = os.stat(root)
-        identity = (found.st_dev, found.st_ino)
-    except OSError:
-        identity = None
-    source = op.source if isinstance(op.source, str) else "\0".join(op.source)
-    return Index(run.context.state_dir, source, root, identity)
-
-
-def _options(op: UntarVolumes) -> list[object]:
-    return [sorted(op.members), op.strip_components]
-
-
-def _written(run: Run, op: UntarVolumes, volumes: VolumeList) -> Written:
-    return Written(_index(run, op), volumes.fingerprints(), _options(op))
-
-
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says.
 
@@ -144,52 +85,83 @@ def perform(run: Run, planned: Plan) -> Report:
     """
     op = run.operation
     assert isinstance(op, UntarVolumes)
-    volumes = volumes_of(run, op.source, planned.rows, planned.details["title"])
+    recorded = recorded_set(run, op) if planned.details["recorded"] else None
+    fingerprints = recorded.fingerprints if recorded is not None else []
+    volumes = volumes_of(run, op.source, planned.rows, planned.details["title"], fingerprints)
     outcome = Outcome(run)
     details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
     if op.list:
         return _list(run, op, volumes, outcome, details)
-    whole = True
+    found = look_at(run, op, volumes, thorough=True)
+    deletion = Deletion(run, volumes, found.written, outcome) if op.delete_volumes else None
     if planned.details["complete"]:
-        written = _before_deletion(run, op) or _written(run, op, volumes)
-        for path, record in written.records():
+        for path, record in found.written.records():
             if not path.endswith("/"):
                 outcome.add(path, "unchanged", record.size)
+        whole = True
+        _tidy(run, op)
     else:
-        written = _written(run, op, volumes)
-        whole = _extract(run, op, volumes, outcome, written, planned, details)
-    if op.delete_volumes and volumes.volumes:
-        _delete(run, op, volumes, outcome, whole)
+        amid = deletion if may_delete_amid(run, volumes) else None
+        whole = _extract(run, op, found, outcome, planned, details, amid)
+    if deletion is not None:
+        _delete_rest(op, found.written, deletion, outcome, whole=whole)
     return outcome.report(**details)
 
 
+def _tidy(run: Run, op: UntarVolumes) -> None:
+    """Take away what a run has left in the target whose machine was lost when all was done."""
+    root = root_of(op.target or "")
+    if os.path.isdir(os.path.join(root, OWN_FOLDER)):
+        with Landing(root, run.control, umask=run.context.umask, landed=lambda _: None):
+            pass
+
+
 def _extract(
-    run: Run, op: UntarVolumes, volumes: VolumeList, outcome: Outcome, written: Written, planned: Plan,
-    details: dict[str, Any],
+    run: Run, op: UntarVolumes, found: ArchiveSet, outcome: Outcome, planned: Plan, details: dict[str, Any],
+    deletion: Deletion | None,
 ) -> bool:  # fmt: skip
     """Write all members; returns whether all that the archive holds is there now."""
-    root, stripped = _root(op.target or ""), list[str]()
+    written, checkpoint = found.written, found.checkpoint
+    stripped = list(checkpoint.stripped) if checkpoint is not None else []
 
     def left_out(name: str) -> None:
         stripped[:] = [*stripped[:3], name]
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(written.index.close)
-        extraction = stack.enter_context(
-            Extraction(
-                run, root, written, outcome, overwrite=op.overwrite, reserved=planned.needed,
-                volume=lambda: volumes.volume_at(details["compressed"]),
-            )
+    again_to = 0
+    with contextlib.closing(written.index):
+        stream = _stream(run, op, found, left_out)
+        extraction = Extraction(
+            run, root_of(op.target), written, outcome, overwrite=op.overwrite, reserved=planned.needed,
+            volume=stream.volume,
         )  # fmt: skip
-        with _members(run, op, volumes, details, left_out) as members:
-            for member in members:
-                run.control.checkpoint()
-                extraction.take(member)
-        run.control.checkpoint()  # a cancel may look like the end
-        extraction.finish()
+        extraction.careful = deletion is not None or bool(found.volumes.recorded)
+        with extraction:
+            if checkpoint is not None:
+                again_to = checkpoint.place.offset
+                _go_on(run, found, extraction, outcome)
+                if deletion is not None and not stripped:
+                    deletion.up_to(checkpoint.restart.compressed)
+            else:
+                written.start_again()
+                if planned.present:  # it looked as if it could go on, until files were read
+                    run.control.expect_more(files=0, bytes=planned.present)
+            with stream:
+                checkpoints = Checkpoints(
+                    written, extraction, stream, outcome,
+                    deletion=deletion, overwrite=op.overwrite, stripped=stripped,
+                )  # fmt: skip
+                for member in stream.members:
+                    run.control.checkpoint()
+                    if not extraction.take(member):
+                        again_to = stream.place.offset
+                    checkpoints.passed()
+            run.control.checkpoint()  # a cancel may look like the end
+            extraction.finish()
         done = not any(outcome.counts.get(name) for name in (*BAD, "skip"))
-        if done:
+        if done:  # and nothing of ours is left in the target, where no later run would look
             written.complete()
+    details.update(compressed=stream.read, format=stream.format)
+    _note_read_again(outcome, details, stream, again_to)
     if stripped:
         outcome.notes.append(
             f"files with no more components than were stripped are left out: {', '.join(stripped[:3])}"
@@ -198,12 +170,57 @@ def _extract(
     return done and not stripped
 
 
+def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, left_out: Callable[[str], None]) -> ArchiveStream:
+    if found.checkpoint is None or found.earlier is None:
+        return ArchiveStream(run, op, found.volumes, left_out)
+    place = found.checkpoint.place.copy()
+    place.earlier = found.earlier.entries()
+    return ArchiveStream(
+        run, op, found.volumes, left_out,
+        place=place, restart=found.checkpoint.restart, format=found.checkpoint.format,
+    )  # fmt: skip
+
+
+def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome) -> None:
+    """Count what lies before the checkpoint, and say what of it is lost with volumes that were deleted."""
+    checkpoint, earlier = found.checkpoint, found.earlier
+    assert checkpoint is not None
+    assert earlier is not None
+    found.written.index.put(earlier.refreshed)
+    extraction.go_on(checkpoint.place.offset, [names for names in earlier.names.values() if len(names) > 1])
+    there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
+    for path, size in there:
+        outcome.add(path, "unchanged", size)
+    run.control.advance(files=len(there))
+    for path in earlier.lost or [""] * (not earlier.whole):
+        what = "changed or removed" if path else "some of what was unpacked is not recorded any more"
+        error = NbdataError(
+            f"{what} since, and the volumes that hold it were deleted when it had been unpacked",
+            remedy="Put those volumes back to have it again",
+        )
+        outcome.fail(path, error)
+
+
+def _note_read_again(outcome: Outcome, details: dict[str, Any], stream: ArchiveStream, again_to: int) -> None:
+    """Say how far the stream had to be read again."""
+    began = stream.began
+    details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
+    if not again_to:
+        return
+    note = f"{format_size(details['read_again'])} of the tar stream were read again"
+    if began.compressed:
+        note = f"went on at byte {began.compressed:,} of the volumes; {note}"
+    elif stream.format != "tar" and not stream.restart(again_to).compressed:
+        note += ": what is compressed in one piece can only be read from its start"
+    outcome.notes.append(note)
+
+
 def _list(
     run: Run, op: UntarVolumes, volumes: VolumeList, outcome: Outcome, details: dict[str, Any]
 ) -> Report:
     size, named = 0, list[list[str]]()
-    with _members(run, op, volumes, details, lambda _: None) as members:
-        for member in members:
+    with ArchiveStream(run, op, volumes, lambda _: None) as stream:
+        for member in stream.members:
             run.control.checkpoint()
             size += member.size
             if len(named) < _NAMED:
@@ -216,6 +233,7 @@ def _list(
             )
             run.control.advance(files=1)
     run.control.checkpoint()
+    details.update(compressed=stream.read, format=stream.format)
     report = outcome.report(**details, size=size)
     count = report.counts.get("members", 0)
     if named:
@@ -228,68 +246,17 @@ def _list(
     return report
 
 
-@contextlib.contextmanager
-def _members(
-    run: Run,
-    op: UntarVolumes,
-    volumes: VolumeList,
-    details: dict[str, Any],
-    stripped: Callable[[str], None],
-) -> Iterator[Iterator[Member]]:
-    """The members of the archive, from a chain of streams that a cancel wakes at once."""
-
-    def progress(count: int) -> None:
-        details["compressed"] += count
-        run.control.advance(bytes=count)
-
-    with contextlib.ExitStack() as stack:
-        ahead = Readahead(JoinedStream(volumes.volumes, on_progress=progress))
-        top: io.RawIOBase = ahead
-        stack.callback(lambda: _close(run, top))
-        _wake_on_cancel(run, stack, ahead)
-        top, details["format"] = open_decompressed(ahead, format=op.format, name=volumes.title)
-        if details["format"] != "tar":
-            top = ahead = Readahead(top)
-            _wake_on_cancel(run, stack, ahead)
-        members = read_members(
-            top, members=op.members, strip_components=op.strip_components, max_expansion=op.max_expansion,
-            stripped=stripped, name=volumes.title,
-        )  # fmt: skip
-        with contextlib.closing(members):
-            yield members
-
-
-def _wake_on_cancel(run: Run, stack: contextlib.ExitStack, ahead: Readahead) -> None:
-    run.control.add(ahead.abandon)
-    stack.callback(run.control.remove, ahead.abandon)
-
-
-def _close(run: Run, stream: io.RawIOBase) -> None:
-    """Close the chain; when the run is cancelled, a store that hangs in a read is not waited for."""
-    if run.control.is_set():
-        closing = threading.Thread(target=stream.close, name="closing", daemon=True)
-        closing.start()
-        closing.join(0.3)
-    else:
-        stream.close()
-
-
-def _delete(run: Run, op: UntarVolumes, volumes: VolumeList, outcome: Outcome, whole: bool) -> None:
-    """Delete the volumes, if all that they hold was written; recorded first, so that the line goes on."""
+def _delete_rest(
+    op: UntarVolumes, written: Written, deletion: Deletion, outcome: Outcome, *, whole: bool
+) -> None:
+    """Delete what is left of the volumes, if all that they hold was written."""
     if not whole:
-        outcome.notes.append("the volumes were not deleted, because not everything was unpacked")
+        outcome.notes.append("not all volumes were deleted, because not everything was unpacked")
         return
-    if _before_deletion(run, op) is None:
-        written = _written(run, op, volumes)
-        found = os.stat(_root(op.target or ""))
-        written.index.open((found.st_dev, found.st_ino))
-        try:
-            written.deleting(volumes)
-        finally:
-            written.index.close()
-    for volume in volumes.volumes:
-        run.control.checkpoint()
-        if volume.delete():
-            outcome.add(volume.name, "deleted", volume.info.size)
-        else:
-            outcome.notes.append(f"{volume.name} changed since it was read, and was not deleted")
+    found = os.stat(root_of(op.target))
+    written.index.open((found.st_dev, found.st_ino))
+    try:
+        written.index.sync()
+        deletion.rest()
+    finally:
+        written.index.close()

@@ -21,11 +21,12 @@ from nbdata.errors import AccessDenied, BadOption, NotFound, StoreUnavailable
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, ObjectInfo, Store
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import Patience, listing, retrying
 
-__all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "volumes_of"]
+__all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
 
 # What may stand at the end of a name to number a volume; names that differ before that are no set.
 _NUMBER = re.compile(r"[0-9A-Za-z]*\Z")
@@ -44,11 +45,14 @@ class VolumeList:
     format : str or None
         What its name says about the content; None if it says nothing.
     volumes : tuple of StoredVolume
+    recorded : tuple of str
+        The fingerprints, where they are known from a record because volumes are gone.
     """
 
     title: str
     format: str | None
     volumes: tuple[StoredVolume, ...]
+    recorded: tuple[str, ...] = ()
 
     @property
     def size(self) -> int | None:
@@ -61,6 +65,8 @@ class VolumeList:
 
         Where the store vouches for no version, it is one that never comes again.
         """
+        if self.recorded:
+            return list(self.recorded)
         found, digest = [], hashlib.sha256()
         for volume in self.volumes:
             known = validator(volume.info) or secrets.token_hex(8)
@@ -78,6 +84,14 @@ class VolumeList:
             return [0] * len(self.volumes)
         return list(accumulate(v.size or 0 for v in self.volumes))
 
+    def is_steady(self) -> bool:
+        """Whether sizes are known, and the store vouches for a version of each."""
+        return self.size is not None and all(validator(volume.info) for volume in self.volumes)
+
+    def ends(self) -> list[int]:
+        """The offset behind each volume, of volumes of known sizes."""
+        return self._ends
+
     def detect(self) -> str:
         """The format by the first 512 bytes, and nothing but these is asked for; BadArchive if it is none."""
         head = b""
@@ -92,15 +106,25 @@ class StoredVolume:
     """One volume in a store; a VolumeSource of `nbdata.archives.stream`.
 
     A read that fails in a way that is worth it is tried again, and goes on at the offset that was reached.
-    The bytes are of the version that was listed, else SourceChanged.
+    The bytes are of the version that was listed, else SourceChanged. One that is `gone` was deleted after all
+    that it held had been unpacked; it only has its place in the set.
     """
 
-    def __init__(self, control: Control, store: Store, name: str, info: ObjectInfo) -> None:
+    def __init__(
+        self, control: Control, store: Store, name: str, info: ObjectInfo, *, gone: bool = False
+    ) -> None:
         self._control, self._store = control, store
-        self.name, self.info = name, info
+        self.name, self.info, self.gone = name, info, gone
         self.size = info.size if info.size >= 0 else None
 
+    @property
+    def local(self) -> str | None:
+        """Its path, if it lies on a disk of this machine."""
+        return f"/{self.info.key}" if isinstance(self._store, LocalStore) else None
+
     def open(self, offset: int, /) -> Readable:
+        if self.gone:
+            raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
         return _Reading(self._control, self._store, self.info, offset)
 
     def head(self, count: int) -> bytes:
@@ -209,7 +233,7 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
     if single is not None:
         folder = location.key[: location.key.rfind("/") + 1]
         first = location.key[len(folder) :]
-        entries = _siblings(run, location.store, folder, first)
+        entries = siblings(run, location.store, folder, first)
         entries.setdefault(first, single)
     else:
         first = None
@@ -240,7 +264,7 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
     return VolumeList(title, guess_format(title), tuple(volumes))
 
 
-def _siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
+def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
     """What lies in the folder and may be of one set with `name`."""
     prefix = folder + _NUMBER.sub("", name)
     found = {}
@@ -258,15 +282,17 @@ def _siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Objec
 # -- from a plan to its execution -----------------------------------------------------------------
 
 
-def rows_of(volumes: VolumeList) -> Iterator[Row]:
-    """The volumes as rows of a plan."""
-    for volume in volumes.volumes:
-        info = volume.info
+def rows_of(volumes: VolumeList, start: int = 0) -> Iterator[Row]:
+    """The volumes as rows of a plan; those that end at `start` or before are ``unpacked``, and not read."""
+    for volume, end in zip(volumes.volumes, volumes.ends(), strict=True):
+        info, action = volume.info, "read" if end > start or not start else "unpacked"
         detail = {"key": info.key, "etag": info.etag, "modified": info.modified, "version": info.version}
-        yield Row(volume.name, "read", info.size, detail)
+        yield Row(volume.name, action, info.size, {**detail, "gone": True} if volume.gone else detail)
 
 
-def volumes_of(run: Run, source: str | tuple[str, ...], rows: Iterable[Row], title: str) -> VolumeList:
+def volumes_of(
+    run: Run, source: str | tuple[str, ...], rows: Iterable[Row], title: str, recorded: Iterable[str] = ()
+) -> VolumeList:
     """The volumes that the rows of a plan name."""
     volumes = []
     one = (
@@ -276,5 +302,5 @@ def volumes_of(run: Run, source: str | tuple[str, ...], rows: Iterable[Row], tit
         d = row.detail
         store = one or run.open(source[number]).store
         info = ObjectInfo(d["key"], row.size, d["etag"], d["modified"], d["version"])
-        volumes.append(StoredVolume(run.control, store, row.path, info))
-    return VolumeList(title, None, tuple(volumes))
+        volumes.append(StoredVolume(run.control, store, row.path, info, gone=d.get("gone", False)))
+    return VolumeList(title, None, tuple(volumes), tuple(recorded))

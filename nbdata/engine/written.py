@@ -3,11 +3,12 @@
 Each file is recorded with the tag ``FINGERPRINT:OFFSET:CRC:OPTIONS``: of the volumes that were read so far,
 of the member in the archive, of its content, and of what decided where it went. So it holds as long as those
 volumes are the same, although a later one was damaged and is replaced. Links have no CRC, and a folder is
-recorded under its name and a slash.
+recorded under its name and a slash, with the time that it gets at the end.
 
 When an archive was read to its end and all is there, that is recorded too, with a digest of all its records:
-if they are the same later and all files look as recorded, the archive need not be read again. Before volumes
-are deleted, they are recorded, so that a line that finds only some of them or none knows why.
+if they are the same later and all files look as recorded, the archive need not be read again. Until then there
+may be a checkpoint (`nbdata.engine.checkpoints`). Before volumes are deleted, the whole set is recorded, so that
+a line that finds only some of them or none knows why.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from nbdata.archives.tar import Member
-from nbdata.engine.volumes import VolumeList
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.part_records import validator
 
-__all__ = ["Written"]
+__all__ = ["Written", "offset_of", "own_data", "own_record", "sum_of"]
 
 # No member can have such a name.
 _OWN = ".nbdata/"
-_VOLUME = _OWN + "volume/"
 
 
 class Written:
@@ -45,29 +43,37 @@ class Written:
 
     def __init__(self, index: Index, fingerprints: list[str], options: list[object]) -> None:
         self.index = index
-        self._fingerprints, self._known = fingerprints, set(fingerprints)
+        self.fingerprints, self._known = fingerprints, set(fingerprints)
         self._line = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:8]
-        self._complete, self._deleting = f"{_OWN}complete/{self._line}", f"{_OWN}deleting/{self._line}"
+        self._complete = self.own("complete")
 
-    @classmethod
-    def before_deletion(cls, index: Index, options: list[object]) -> Written | None:
-        """The archive whose volumes this line has begun to delete, or None."""
-        record = index.get(cls(index, [], options)._deleting)
-        return None if record is None else cls(index, record.tag.split(":"), options)
+    def own(self, name: str) -> str:
+        """The name in the index of something that is recorded of the line as a whole."""
+        return f"{_OWN}{name}/{self._line}"
 
     # -- members ------------------------------------------------------------------------------
 
     def tag(self, member: Member, volume: int, crc: int = 0) -> str:
         """What a record of a member remembers; its content ends in this volume or before."""
-        return f"{self._fingerprints[volume]}:{member.offset}:{crc:08x}:{self._line}"
+        return f"{self.fingerprints[volume]}:{member.offset}:{crc:08x}:{self._line}"
 
     def is_ours(self, record: Record) -> bool:
         """Whether a record is of this archive, as far as its volumes are still the same."""
         return record.tag.partition(":")[0] in self._known
 
+    def is_of_line(self, record: Record) -> bool:
+        """Whether a record is of this archive, and of a run with the same options."""
+        return self.is_ours(record) and record.tag.split(":")[3] == self._line
+
+    def adopt(self, path: str, record: Record) -> None:
+        """Count what a run with other options has written to this line."""
+        if not self.is_of_line(record):
+            tag = ":".join([*record.tag.split(":")[:3], self._line])
+            self.index.put({path: record._replace(tag=tag)})
+
     def is_of(self, record: Record, member: Member) -> bool:
         """Whether a record is of this very member."""
-        return self.is_ours(record) and record.tag.split(":")[1] == str(member.offset)
+        return self.is_ours(record) and offset_of(record) == member.offset
 
     def is_same(self, record: Record, crc: int) -> bool:
         """Whether the content that was recorded has this CRC."""
@@ -75,8 +81,7 @@ class Written:
 
     def is_older(self, record: Record, member: Member) -> bool:
         """Whether `member` comes before the one that a run with the same options has recorded last."""
-        fields = record.tag.split(":")
-        return self.is_ours(record) and fields[3] == self._line and member.offset < int(fields[1])
+        return self.is_of_line(record) and member.offset < offset_of(record)
 
     def records(self) -> Iterator[tuple[str, Record]]:
         """Paths and records of all that this archive wrote; those of folders end in a slash."""
@@ -84,6 +89,18 @@ class Written:
             record = self.index.get(path)
             if record is not None and self.is_ours(record) and not path.startswith(_OWN):
                 yield path, record
+
+    def replacing(self, record: Record, member: Member) -> None:
+        """Remember what was recorded of a path until now, before a later member is written there."""
+        self.index.put({f"{self.own('replaced')}/{member.name}": record._replace(size=member.offset)})
+
+    def replaced(self) -> Iterator[tuple[str, Record]]:
+        """What `replacing` was told: paths, and records whose size is the offset of the later member."""
+        prefix = self.own("replaced") + "/"
+        for name in self.index.paths():
+            record = self.index.get(name) if name.startswith(prefix) else None
+            if record is not None and self.is_of_line(record):
+                yield name[len(prefix) :], record
 
     def sound(self, root: str) -> tuple[dict[str, Record], bool]:
         """The files and links that are as this archive wrote them, and whether all that it wrote is so."""
@@ -102,35 +119,52 @@ class Written:
                 all_sound = False
         return sound, all_sound
 
+    def start_again(self) -> None:
+        """Forget what a line that is interrupted would go on from."""
+        name = self.own("checkpoint")
+        if self.index.get(name) is not None:
+            self.index.put({name: None})
+
     # -- the whole ----------------------------------------------------------------------------
 
     def complete(self) -> None:
-        """Record that all members of the archive are there."""
-        self.index.put({self._complete: Record(self._fingerprints[-1], *self._digest(), 0, 0)})
+        """Record that all members of the archive are there; what is needed to go on is forgotten."""
+        needless = (self.own("checkpoint"), self.own("replaced"))
+        forgotten = {name: None for name in self.index.paths() if name.startswith(needless)}
+        self.index.put({self._complete: Record(self.fingerprints[-1], *self._digest(), 0, 0), **forgotten})
 
     def is_complete(self) -> bool:
         """Whether `complete` was said, and the records are the same as then."""
         record = self.index.get(self._complete)
-        return record is not None and (*record[:3],) == (self._fingerprints[-1], *self._digest())
+        return record is not None and (*record[:3],) == (self.fingerprints[-1], *self._digest())
 
     def _digest(self) -> tuple[int, int]:
-        count = total = 0
-        for path, record in self.records():
-            text = f"{path}\0{record.tag}".encode("utf-8", "surrogatepass")
-            total += int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
-            count += 1
-        return count, total % (1 << 56)
+        return sum_of((path, record.tag) for path, record in self.records())
 
-    # -- deletion -----------------------------------------------------------------------------
 
-    def deleting(self, volumes: VolumeList) -> None:
-        """Record that these volumes are about to be deleted."""
-        records: dict[str, Record | None] = {
-            _VOLUME + v.name: Record(validator(v.info), v.info.size, 0, 0, 0) for v in volumes.volumes
-        }
-        self.index.put({**records, self._deleting: Record(":".join(self._fingerprints), 0, 0, 0, 0)})
+def offset_of(record: Record) -> int:
+    """Of the member in the archive."""
+    return int(record.tag.split(":")[1])
 
-    def has_deleted(self, volumes: VolumeList) -> bool:
-        """Whether all of these are what a deletion has left over."""
-        records = [(self.index.get(_VOLUME + v.name), v.info) for v in volumes.volumes]
-        return all(r is not None and r[:2] == (validator(info), info.size) for r, info in records)
+
+def sum_of(members: Iterable[tuple[str, str]]) -> tuple[int, int]:
+    """Number and digest of members, as (path, tag), in any order."""
+    count = total = 0
+    for path, tag in members:
+        text = f"{path}\0{tag}".encode("utf-8", "surrogatepass")
+        total += int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big")
+        count += 1
+    return count, total % (1 << 56)
+
+
+def own_record(data: object) -> Record:
+    """A record that holds data of our own."""
+    return Record(json.dumps(data), 0, 0, 0, 0)
+
+
+def own_data(record: Record | None) -> object:
+    """The data of an `own_record`; None if there is none, or it is of another version."""
+    try:
+        return None if record is None else json.loads(record.tag)
+    except ValueError:
+        return None

@@ -58,9 +58,7 @@ def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any
         try:
             return _run(cls, prog, line, shell)
         except KeyboardInterrupt:
-            raise _in_one_line(
-                Cancelled(f"{cls.verb} was interrupted", remedy="The same line continues")
-            ) from None
+            raise _in_one_line(Cancelled(f"{cls.verb} was interrupted", remedy=cls.stopped)) from None
         except NbdataError as error:
             raise _in_one_line(error) from None
 

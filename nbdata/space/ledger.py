@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbdata.errors import NotEnoughSpace
@@ -150,18 +150,21 @@ class Ledger:
                         scan["landed"] += added
                 self._save_if_room(data)
 
-    def _grow(self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]]) -> None:
+    def _grow(
+        self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]], *, fresh: bool
+    ) -> None:
         with file_lock(self._lock):
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=False)
-            if _too_tight(rooms, more, 0) and any(r.age > _REFUSED_AGE for r in rooms):
+            if _too_tight(rooms, more, 0) and (fresh or any(r.age > _REFUSED_AGE for r in rooms)):
                 rooms = self._rooms(
                     data, path, limited, fresh=True
                 )  # somebody may have made room since the scan
             tight = _too_tight(rooms, more, 0)
-            if tight is not None:
-                raise not_enough(path, more, 0, tight)
             entry = data["entries"].get(name)
+            if tight is not None:
+                own = 0 if entry is None else max(0, entry["planned"] - entry["landed"])
+                raise not_enough(path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)))
             if entry is not None:  # else somebody has removed the books
                 entry["planned"] += more
             self._save(data)
@@ -230,7 +233,10 @@ _given_back: set[tuple[str, str]] = set()
 
 
 class Reservation:
-    """Space that one job holds; a context manager that gives it back."""
+    """Space that one job holds; a context manager that gives it back.
+
+    `grown` says that it was claimed in steps: how much of it will be needed is not known then.
+    """
 
     def __init__(
         self,
@@ -244,6 +250,7 @@ class Reservation:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
         self._planned, self._inodes = planned, inodes
         self._landed = self._made = 0
+        self.grown = False
         self._noted = time.monotonic()
         self._lock = threading.Lock()
 
@@ -255,15 +262,25 @@ class Reservation:
             now = time.monotonic()
             if now - self._noted < _NOTE_EVERY:
                 return
-            self._noted = now
+        self._note()
+
+    def _note(self) -> None:
+        with self._lock:
+            self._noted = time.monotonic()
             landed, made = self._landed, self._made
         self._ledger._change(self._name, landed, made)
 
-    def grow(self, more: int) -> None:
-        """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had."""
-        self._ledger._grow(self._name, self._path, more, self._limited)
+    def grow(self, more: int, *, fresh: bool = False) -> None:
+        """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had.
+
+        `fresh` says that all it has written has landed, so that limited folders may be looked at without counting
+        any of it twice.
+        """
+        self._note()  # else what has landed since the last time counts twice: on the disk, and as reserved
+        self._ledger._grow(self._name, self._path, more, self._limited, fresh=fresh)
         with self._lock:
             self._planned += more
+            self.grown = True
 
     @property
     def outstanding(self) -> tuple[int, int]:

@@ -24,6 +24,15 @@ __all__ = ["EARLY", "ask"]
 EARLY = 300
 # The longest that an answer may take, and how long one is kept that does not expire, in seconds.
 _LONGEST, _KEPT = 60, 60
+# How long an error is kept, in seconds: many threads may ask for the same, and who has mended it tries at once.
+_ERROR_KEPT = 2
+# Files that decide answers, where no variable names others: once one of them was changed, all is asked again.
+_FILES = {
+    "AWS_CONFIG_FILE": "~/.aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "GOOGLE_APPLICATION_CREDENTIALS": "~/.config/gcloud/application_default_credentials.json",
+    "AZURE_CONFIG_DIR": "~/.azure",
+}
 
 # What the variables begin with that a module's package reads.
 _PREFIXES = {
@@ -38,7 +47,7 @@ _PREFIXES = {
     ),  # of AWS for workload identity federation
 }
 
-_answers: dict[str, tuple[float, dict[str, Any]]] = {}
+_answers: dict[str, tuple[float, list[int], dict[str, Any]]] = {}
 _lock = threading.Lock()
 
 
@@ -54,8 +63,9 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
     """
     name = hashlib.sha256(json.dumps([module, question, sorted(env.items())]).encode()).hexdigest()
     with _lock:
-        until, answer = _answers.get(name, (0.0, {}))
-        if time.time() < until and not (refused and answer.get("token") == refused):
+        until, then, answer = _answers.get(name, (0.0, [], {}))
+        times = _times(env)
+        if time.time() < until and then == times and not (refused and answer.get("token") == refused):
             return answer
         # By path: the import path may have another nbdata.
         code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
@@ -78,8 +88,23 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
             answer = {"error": f"{module} ended without an answer"}
         remember_options(answer)
         expires = answer.get("expires")
-        _answers[name] = (expires - EARLY if expires else time.time() + _KEPT, answer)
+        kept = _ERROR_KEPT if "error" in answer else _KEPT
+        _answers[name] = (expires - EARLY if expires else time.time() + kept, times, answer)
         return answer
+
+
+def _times(env: Mapping[str, str]) -> list[int]:
+    """When the files that decide answers were written last."""
+    found = []
+    for variable, usual in _FILES.items():
+        path = env.get(variable) or usual
+        if path.startswith("~/"):
+            path = os.path.join(env.get("HOME") or os.path.expanduser("~"), path[2:])
+        try:
+            found.append(os.stat(path).st_mtime_ns)
+        except OSError:
+            found.append(0)
+    return found
 
 
 def _concerns(module: str, variable: str) -> bool:

@@ -22,19 +22,28 @@ from nbdata.stores.base import ObjectInfo, Source, Store, fill
 
 __all__ = [
     "MAY_HOLD",
+    "NO_INODES",
     "PARTIAL",
+    "QUOTA",
     "LocalStore",
     "Noticed",
     "disk_error",
+    "full_disk_told",
     "is_full",
+    "make_folders",
     "special_kind",
     "stat_tag",
+    "sync_folder",
 ]
 
 #: Is told of what a listing comes by that is no file: its key, its kind (`special_kind`, "link to a folder",
 #: "broken link", "loop of links", "empty folder" or "unreadable"), and the error if it could not be looked at.
 Noticed = Callable[[str, str, "NbdataError | None"], None]
 
+#: What is said of a disk that has bytes left, and can hold no more files.
+NO_INODES = "the disk has no inodes left for more files"
+#: Who limits, where the file system says that its quota is used up.
+QUOTA = "the quota of the file system"
 #: Kinds below which there may be files.
 MAY_HOLD = ("link to a folder", "unreadable")
 #: How the names of files end that are being written by a store; never listed.
@@ -59,12 +68,40 @@ def disk_error(error: OSError, path: str) -> NbdataError:
         reason = "the file system is read-only" if error.errno == errno.EROFS else "the disk refuses"
         return AccessDenied(reason, path=path, remedy="Choose another folder, or mend its permissions")
     if is_full(error):
+        quota = error.errno == errno.EDQUOT
+        full = NO_INODES if _lacks_inodes(path) else "the disk became full"
         return NotEnoughSpace(
-            "the disk became full" if error.errno == errno.ENOSPC else "the disk quota is used up",
+            "the disk quota is used up" if quota else full,
             path=path,
             remedy="Make room and run the same line again: it continues; %quota shows the disks",
+            # How much a quota of the file system's leaves can not be asked for everywhere; what the disk has is more.
+            details={"free": 0, "source": QUOTA} if quota else {},
         )
     return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
+
+
+@contextlib.contextmanager
+def full_disk_told(where: str | None) -> Iterator[None]:
+    """NotEnoughSpace for what a full disk or quota refuses where nobody expects it; None: no disk of ours.
+
+    Not only a write may meet that: copy-on-write file systems need room to cut a file, and those that allocate late
+    tell it at a sync.
+    """
+    try:
+        yield
+    except OSError as error:
+        if where is None or isinstance(error, NbdataError) or not is_full(error):
+            raise
+        raise disk_error(error, str(error.filename or where)) from error
+
+
+def _lacks_inodes(path: str) -> bool:
+    """Whether the disk of a path has bytes left and no inodes."""
+    try:
+        found = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:  # its path is not known, or goes through what could not be made
+        return False
+    return found.f_files > 0 and found.f_favail == 0 and found.f_bavail > 0
 
 
 def special_kind(mode: int) -> str:
@@ -74,6 +111,27 @@ def special_kind(mode: int) -> str:
     if stat.S_ISSOCK(mode):
         return "socket"
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folders(path: str, mode: int) -> None:
+    """Make a folder and those above it, durably where the disk can do that."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_folders(above, mode)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+    with contextlib.suppress(OSError):
+        sync_folder(above)
 
 
 class LocalStore(Store):

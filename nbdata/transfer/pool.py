@@ -28,8 +28,9 @@ _LOOK = 0.25
 _SETTLED, _PUSHED_BACK = 10.0, 5.0
 # Growth is worth it if it makes the whole faster by this factor.
 _WORTH_IT = 1.25
-# Bytes a second that are worth a thread, where the rate is limited: a connection must not be silent for long.
-_FED = 64 << 10
+# Bytes a second that are worth a thread, where the rate is limited: few parts at a time are done sooner, each, and so
+# less is lost when they are broken off. And such a share of the rate is as good as all of it.
+_FED, _ENOUGH = 4 << 20, 0.8
 # A unit is worth so many bytes, beside those that it moves: small ones take as long for other reasons.
 _UNIT = 64 << 10
 
@@ -45,13 +46,12 @@ def run_units(control: Control, units: Iterable[Unit], *, workers: int | None = 
     Parameters
     ----------
     workers : int, optional
-        Threads; None lets their number adapt itself between a few and `MOST`, or be what a limited rate feeds.
+        Threads; None lets their number adapt itself between a few and `MOST`.
     """
-    if workers is None and control.rate is not None:
-        workers = max(1, min(FIRST, control.rate // _FED))
+    first = FIRST if control.rate is None else max(1, min(FIRST, control.rate // _FED))
     crew = _Crew(control, units)
     try:
-        crew.hire(workers or FIRST)
+        crew.hire(workers or first)
         if workers is None:
             _Pace(crew, control).keep()
     except BaseException as error:
@@ -150,16 +150,18 @@ class _Pace:
         then, pulse, done = time.monotonic(), self._control.pulse(), self._crew.done
         while not self._crew.over.wait(_LOOK):
             now, beat, count = time.monotonic(), self._control.pulse(), self._crew.done
-            speed = (beat.moved - pulse.moved + (count - done) * _UNIT) / (now - then)
-            self._change(now, speed, pushed_back=beat.pushed_back > pulse.pushed_back)
+            moved, span = beat.moved - pulse.moved, now - then
+            speed = (moved + (count - done) * _UNIT) / span
+            enough = self._control.rate is not None and moved / span > _ENOUGH * self._control.rate
+            self._change(now, speed, enough=enough, pushed_back=beat.pushed_back > pulse.pushed_back)
             then, pulse, done = now, beat, count
 
-    def _change(self, now: float, speed: float, *, pushed_back: bool) -> None:
+    def _change(self, now: float, speed: float, *, enough: bool, pushed_back: bool) -> None:
         wanted = self._crew.wanted
         if pushed_back:
             self._before, self._until = None, now + _PUSHED_BACK
-            self._crew.hire(max(_FEWEST, wanted // 2))
-        elif speed <= 0 or now < self._until:
+            self._crew.hire(min(wanted, max(_FEWEST, wanted // 2)))
+        elif speed <= 0 or now < self._until or enough:
             pass  # it is paused, or has only begun; or is well as it is
         elif self._before is not None and speed < self._before * _WORTH_IT:
             self._before, self._until = None, now + _SETTLED

@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from nbdata.errors import NbdataError
+from nbdata.errors import BadOption, NbdataError, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Store, pushed_back, retry_after, worth_retrying
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
-__all__ = ["BUDGET", "TRIES", "listing", "retrying"]
+__all__ = ["BUDGET", "TRIES", "listing", "retrying", "told_part_size"]
 
 # Tries in all; with the delays below that is about a minute of a store that does not answer.
 TRIES = 8
@@ -76,12 +76,35 @@ def retrying(control: Control, attempt: Callable[[], _T]) -> _T:
             patience.after(error)
 
 
+def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | None:
+    """`Store.part_size`, asked again while that is worth it.
+
+    Not told because the line broke is another thing than not told: without it a wrong byte may prove nothing. But a
+    store that knows the question only as an error, each time, does not tell.
+    """
+    try:
+        return retrying(control, lambda: store.part_size(info))
+    except StoreUnavailable as error:
+        if "status" not in error.details:
+            raise
+        return None
+
+
 def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
-    """`Store.list`, which goes on behind the last key when it broke off."""
+    """`Store.list`, which goes on behind the last key when it broke off.
+
+    BadOption if the store gives keys that do not begin with the prefix, as SeaweedFS does for ``a//b``.
+    """
     patience, after = Patience(control), ""
     while True:
         try:
             for info in store.list(prefix, after=after):
+                # Its name below the prefix would be cut off anywhere.
+                if not info.key.startswith(prefix):
+                    raise BadOption(
+                        f"the store lists {info.key!r} when it is asked for {prefix!r}",
+                        remedy="Write the place as it lists it: it may take two slashes for one",
+                    )
                 yield info
                 after = info.key
                 patience.succeeded()

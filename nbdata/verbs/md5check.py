@@ -30,6 +30,7 @@ class Md5check(Selecting, Storing):
     """
 
     verb: ClassVar[str] = "md5check"
+    stopped: ClassVar[str] = "The same line starts again"
     summary: ClassVar[str] = "Check files against their checksums."
     examples: ClassVar[tuple[str, ...]] = (
         "md5check data",

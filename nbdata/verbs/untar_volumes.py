@@ -18,6 +18,9 @@ __all__ = ["UntarVolumes", "untar_volumes"]
 class UntarVolumes(Storing):
     """The volumes are joined while they are read: there is never a merged file. Members are written
     below TARGET only, under the rules of Python's ``data`` filter (PEP 706).
+
+    A line that was interrupted goes on behind what it had unpacked; what is compressed in one piece (as gzip
+    does) is read again from its start, and files that are there are compared as they stream past.
     """
 
     verb: ClassVar[str] = "untar_volumes"
@@ -43,7 +46,11 @@ class UntarVolumes(Storing):
         "changed: skip members that are there as this archive wrote them; always; never.",
         choices=("changed", "always", "never"),
     )
-    delete_volumes: bool = option(False, "Delete the volumes when everything is unpacked.", kind="flag")
+    delete_volumes: bool = option(
+        False,
+        "Delete each volume when everything in it is unpacked and nothing needs it to go on from; the plan says when.",
+        kind="flag",
+    )
     list: bool = option(False, "List the members, write nothing.", kind="flag")
     format: str = option(
         "auto", "Compression of the archive.", choices=("auto", "tar", "gz", "bz2", "xz", "zst")

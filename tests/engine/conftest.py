@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nbdata.engine import checkpoints
+from tests.engine.checkpointing import STEP, cut, entries, packed
 from tests.engine.sides import Side, Sides
+from tests.engine.unpacking import look, untar
 
 # Nanoseconds since 1970, with digits that a float has not.
 _LONG_AGO = 1_500_000_000_123_456_789
@@ -63,3 +66,17 @@ def side(request: pytest.FixtureRequest) -> Iterator[Sides]:
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state folder of its own: of the tests' common one others know uploads that they left unfinished."""
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints of untar_volumes every 100 KB, however long they take."""
+    monkeypatch.setattr(checkpoints, "EVERY", STEP)
+    monkeypatch.setattr(checkpoints, "_SHARE", 1)
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> dict[str, tuple[object, ...]]:
+    """What an undisturbed untar_volumes gives of the archive of `checkpointing`."""
+    untar(cut(packed(entries())[0], tmp_path / "whole"), tmp_path / "expected")
+    return look(tmp_path / "expected")

@@ -69,6 +69,14 @@ def test_a_limit_is_kept_while_it_grows_and_the_same_line_continues(
     assert untar(bulky, out).counts == {"unchanged": count, "extracted": 60 - count}
 
 
+def test_what_it_has_written_itself_is_not_counted_twice(
+    bulky: Path, tmp_path: Path, small_disk: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=25m", small_disk], check=True)
+    assert untar(bulky, small_disk / "out").counts == {"extracted": 60}
+    assert whole(small_disk / "out", tmp_path / "bulky") == 60
+
+
 def test_what_is_there_already_is_not_reserved_again(
     content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

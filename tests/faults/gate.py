@@ -37,6 +37,12 @@ class Gate(SlowProxy):
             self._limit = -1
             self._passing.notify_all()
 
+    @property
+    def holds(self) -> bool:
+        """Whether somebody waits at the gate."""
+        with self._passing:
+            return self._waiting > 0
+
     def wait_until_it_holds(self, timeout: float = 30.0) -> None:
         """Until somebody waits at the gate."""
         end = time.monotonic() + timeout

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tests.faults.campaign import RIGHT, SAID, STALL, Result
+from tests.faults.disks import LINES, NOT_RUN, WAYS
+from tests.faults.disks import Result as OnDisk
 from tests.faults.kills import Killed
 from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD
 from tests.faults.scene import BIG, BIG_SIZE, SMALL_SIZE
+from tests.faults.small_disks import KINDS
 
-__all__ = ["body_share", "campaign_tables", "kill_tables", "page"]
+__all__ = ["body_share", "campaign_tables", "disk_tables", "kill_tables", "page"]
 
 VERBS = ("pull", "push")
 _QUARTERS = [f"{BODY}, {at}–{at + 25} %" for at in range(0, 100, 25)]
@@ -113,13 +116,53 @@ def kill_tables(killed: Sequence[Killed]) -> str:
     return table(["", *VERBS], rows)
 
 
+def disk_tables(results: Sequence[OnDisk]) -> str:
+    """How lines ended on each kind of disk, and how near to a limit they came."""
+    rows: list[list[object]] = []
+    for kind in KINDS:
+        of = [result for result in results if result.kind == kind]
+        done = [result for result in of if not result.end.startswith(NOT_RUN)]
+        if of and not done:
+            rows.append([kind, *["–"] * (len(WAYS) + 4), of[0].end])
+            continue
+        ways = Counter(way for result in done for way in result.ways)
+        over = [result.over for result in done if result.over is not None]
+        bad = sum(not result.good for result in done)
+        rows.append(
+            [
+                *(kind, len(done), sum(result.filled for result in done), *(ways[way] for way in WAYS)),
+                f"{max(over) / 1024:+,.0f} KiB" if over else "the kernel's",
+                f"{sum(result.samples for result in done):,}",
+                bad or "–",
+            ]
+        )
+    head = ["", "runs", "filled by others", *WAYS, "most beyond the limit", "looks", "**bad**"]
+    lines = [
+        [
+            said,
+            *(sum(r.ways.count(way) for r in results if r.said == said) for way in WAYS),
+        ]
+        for said in LINES
+    ]
+    return f"{table(head, rows)}\n{table(['', *WAYS], lines)}"
+
+
 def page(
-    results: Sequence[Result], killed: Sequence[Killed], *, seed: int, commit: str, date: str, machine: str
+    results: Sequence[Result],
+    killed: Sequence[Killed],
+    disks: Sequence[OnDisk],
+    *,
+    seed: int,
+    agent: str,
+    commit: str,
+    date: str,
+    machine: str,
 ) -> str:
     """All of ``docs/reliability.md``."""
     return f"""# What nbdata does when the line breaks
 
-Made by `make faults ARGS="--seed {seed} --runs {len(results)} --kills {len(killed)} --write"` on {date}, at commit
+Made by `make faults ARGS="--seed {seed} --runs {len(results)} --kills {len(killed)} --disks {len(disks)} --write"`
+on {date}, at commit
 {commit}, on {machine}. A short part of it runs with the tests.
 
 ## Faults on the way
@@ -137,7 +180,8 @@ way, *stall* silence for ever on an open connection (nbdata was told to give up 
 Retry-After or 429, *drop* a connection that is closed in place of an answer, *swallow* one that is closed when the
 store has done what was asked, *replace* an object that is overwritten between two of its parts, which a pull must not
 mix. A tenth of the small objects are such that the store vouches for no checksum of them, as with keys of KMS: a byte
-that is flipped there can be noticed by nobody.
+that is flipped there can be noticed by nobody. An upload is left unfinished where the answer to its beginning was
+lost: nobody but the store knows its name. Afterwards the agent had {agent}.
 
 ## Kills
 
@@ -145,4 +189,22 @@ that is flipped there can be noticed by nobody.
 between 5 and 95 %, held by the proxy until the process is dead; then the same line again. What is moved again is
 counted by the proxy.
 
-{kill_tables(killed)}"""
+{kill_tables(killed)}
+## Disks with too little room
+
+{len(disks)} runs on a disk, or in a limited folder, that has 0.3 to 1.5 times the room that is needed, in a third of
+them nearly exactly that; in half of them somebody else fills it in the middle, at a byte that the proxy holds. The
+lines are a pull of a tree, `untar_volumes` of a set of gz, whose content nobody knows beforehand, `cache_stream
+--max-size`, and two pulls by two processes at once; some of them run in the background. Another process looks at
+what is on the disk all the time.
+
+{disk_tables(disks)}
+*right* is done at once, *refused* before anything moved, with the numbers of the plan and of the disk, *filled* ended
+by NotEnoughSpace in the middle with nothing wrong under a final name, *waited* paused in the background. After that
+room was made: what waited went on by itself, of all others the same line was said again. *bad* are those of which then
+a byte was wrong or missing, anything was left in `.nbdata` or in the books of space, a number was not true, or a limit
+was passed: a cache never passes its `--max-size`; a folder with a limit may hold, beyond it, a block for each folder
+that is made, and three of nbdata's own. What others write in a folder with a limit is not counted there: no one holds
+them. The limit of a qgroup nobody is told before it is met, so that nothing can be refused for it. Quotas of users and
+projects on ext4 and XFS are not run: this needs a kernel that has them (`CONFIG_QFMT_V2`, `CONFIG_XFS_QUOTA`).
+"""

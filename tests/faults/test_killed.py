@@ -251,3 +251,40 @@ def test_a_killed_untar(limit: int, written: int, put: Any, gate: Any, tmp_path:
     assert not (target / ".nbdata").exists()
     # What was written is not written again, but for the batch that had not been recorded.
     assert report.counts.get("unchanged", 0) >= written // 2
+
+
+def test_a_killed_untar_that_deletes_its_volumes_while_it_goes(
+    put: Any, gate: Any, bucket: str, s3: EmbeddedServer, tmp_path: Path
+) -> None:
+    source = random.Random(9).randbytes(2 * MIB)
+    members = {f"d{n % 3}/{n:03}.bin": source[n * 1000 : n * 1000 + MIB] for n in range(120)}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    cut = [archive.getvalue()[at : at + 10 * MIB] for at in range(0, archive.tell(), 10 * MIB)]
+    url = put({f"v/x.tar.{number:03}": data for number, data in enumerate(cut)})
+    target, client = tmp_path / "out", client_of(s3)
+
+    def volumes() -> int:
+        return int(client.list_objects_v2(Bucket=bucket, Prefix="v/")["KeyCount"])
+
+    at = gate(limit=90 * MIB)
+    line = nbdata.UntarVolumes(f"{url}v/", str(target), delete_volumes=True)
+    at_work = line.start()
+    until(lambda: volumes() < len(cut))
+    kill_at(at, at_work, 70 * MIB)
+    assert 4 <= volumes() <= len(cut) - 6, "six volumes lie before the checkpoint at 64 MiB"
+    assert_part_of(files_of(target), members)
+    assert len(files_of(target)) >= 60
+
+    rest = gate()
+    report = line.run(quiet=True)
+    assert report.details["resumed_at"] >= 64 * MIB
+    assert rest.passed < archive.tell() - report.details["resumed_at"] + MIB
+    assert hashes(files_of(target)) == hashes(members)
+    assert volumes() == 0
+    assert not (target / ".nbdata").exists()
+    client.close()

@@ -163,6 +163,71 @@ def test_a_limit_that_others_use_up_meanwhile_holds_what_unpacks_without_a_known
     assert {path.name for path in (disk / "out").iterdir()} >= {f"{number}" for number in range(8)}
 
 
+def bulky(folder: Path) -> Path:
+    """An archive of 16 MB that are almost nothing when they are packed."""
+    import tarfile
+
+    with tarfile.open(folder / "bulky.tar.gz", "w:gz") as archive:
+        for number in range(16):
+            entry = tarfile.TarInfo(f"{number}")
+            entry.size = MB
+            with open("/dev/zero", "rb") as zeros:
+                archive.addfile(entry, zeros)
+    return folder / "bulky.tar.gz"
+
+
+def test_a_limit_that_is_said_with_the_line_again_holds_for_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = tmp_path / "room"
+    monkeypatch.setenv("NBDATA_QUOTA", f"6MB:{room}")
+    job = nbdata.UntarVolumes(str(bulky(tmp_path)), room / "out").start()
+    wait_until(lambda: job.snapshot().state == "PAUSED")
+    assert job.snapshot().reason.startswith("no space: it needs ")
+    monkeypatch.setenv("NBDATA_QUOTA", f"60MB:{room}")
+    again = nbdata.UntarVolumes(str(tmp_path / "bulky.tar.gz"), room / "out").start()
+    assert again.id == job.id
+    assert again.wait(60).state == "DONE"
+    assert {path.name: path.stat().st_size for path in (room / "out").iterdir()} == {
+        f"{number}": MB for number in range(16)
+    }
+
+
+def test_a_disk_without_inodes_says_so_and_what_unpacks_names_no_more_than_it_can_need(
+    tmp_path: Path,
+) -> None:
+    archive = bulky(tmp_path)
+    disks = tmpfs(tmp_path / "few", size="60m,nr_inodes=12")
+    with disks as disk:
+        with pytest.raises(nbdata.NotEnoughSpace, match="no inodes left for more files") as caught:
+            nbdata.untar_volumes(str(archive), disk / "out", quiet=True)
+        assert caught.value.details["needed"] <= 16 * MB, "a step of 32 MB or more was reserved"
+        job = nbdata.UntarVolumes(str(archive), disk / "out").start()
+        wait_until(lambda: job.snapshot().state == "PAUSED")
+        assert "no inodes left for more files; it goes on" in job.snapshot().reason
+        job.cancel()
+
+
+def test_a_stream_whose_disk_is_filled_by_others_ends_with_the_numbers(
+    put: Put, gate: Gate, disk: Path
+) -> None:
+    url = put({f"d/{number:02}": os.urandom(MB) for number in range(12)}) + "d/"
+    stream = nbdata.cache_stream(url, by="file", cache_dir=disk, max_size="11MB")
+
+    def read() -> None:
+        for number, _ in enumerate(stream):
+            if not number:
+                gate.wait_until_it_holds()
+                fill(disk)
+                gate.open()
+
+    with pytest.raises(nbdata.NotEnoughSpace, match="became full") as caught:
+        read()
+    assert caught.value.details["needed"] == 11 * MB
+    assert caught.value.details["free"] < 11 * MB
+    assert not (disk / ".nbdata").exists()
+
+
 def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     put: Put, disk: Path, s3: object
 ) -> None:

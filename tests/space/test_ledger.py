@@ -215,6 +215,28 @@ def test_a_reservation_can_grow_until_it_is_refused(books: Books) -> None:
         assert books.free() == before - 5 * MB
 
 
+def test_what_has_landed_is_not_counted_twice_when_more_is_claimed(books: Books) -> None:
+    with books.reserve(4 * MB) as held:
+        with open(f"{books.root}/x", "wb") as file:
+            file.write(os.urandom(4 * MB))
+        held.landed(4 * MB)  # too soon to be written down
+        assert books.free(fresh=True) < 3 * MB, "it counts on the disk, and as reserved"
+        held.grow(5 * MB, fresh=True)
+        assert books.free() < 1 * MB
+
+
+def test_what_it_holds_itself_is_not_told_as_that_of_others(books: Books) -> None:
+    with books.reserve(3 * MB) as held:
+        with pytest.raises(NotEnoughSpace) as caught:
+            held.grow(900 * MB)
+        assert "reserved by other jobs" not in str(caught.value)
+        with (
+            books.reserve(1 * MB),
+            pytest.raises(NotEnoughSpace, match=r"1\.0 MB are reserved by other jobs"),
+        ):
+            held.grow(900 * MB)
+
+
 def test_of_nested_limits_the_tightest_decides_and_is_named(books: Books) -> None:
     inner = f"{books.root}/inner"
     os.mkdir(inner)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from pathlib import Path
 
 import pytest
 
-from nbdata.errors import NotFound
-from nbdata.stores.local import LocalStore
+from nbdata.errors import NotEnoughSpace, NotFound
+from nbdata.stores.local import QUOTA, LocalStore, disk_error, full_disk_told
+from tests.agent.rig import fill, tmpfs
 
 
 def test_a_named_pipe_is_no_object_and_is_not_waited_for(tmp_path: Path) -> None:
@@ -34,3 +36,25 @@ def test_what_lies_in_our_own_folder_is_not_listed(tmp_path: Path) -> None:
         (tmp_path / name / "x").write_bytes(b"x")
     (tmp_path / "deep/.0123.nbdata-partial").write_bytes(b"x")
     assert list(LocalStore().list(str(tmp_path).lstrip("/") + "/")) == []
+
+
+def test_a_full_disk_is_told_wherever_it_is_met(tmp_path: Path) -> None:
+    def too_much(disk: Path) -> None:
+        with open(disk / "somebody-elses", "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, 2 << 20)
+
+    with tmpfs(tmp_path / "disk", size="1m") as disk:
+        fill(disk)
+        with pytest.raises(NotEnoughSpace, match="became full") as caught, full_disk_told(str(disk)):
+            too_much(disk)
+        assert caught.value.path == str(disk)
+        with pytest.raises(OSError, match="No space left") as raw, full_disk_told(None):
+            too_much(disk)
+        assert not isinstance(raw.value, NotEnoughSpace)
+
+
+def test_a_quota_of_the_file_system_is_named_and_nothing_is_said_to_be_free() -> None:
+    told = disk_error(OSError(errno.EDQUOT, "Disk quota exceeded"), "/x/y")
+    assert isinstance(told, NotEnoughSpace)
+    assert str(told).startswith("the disk quota is used up: /x/y")
+    assert (told.details["free"], told.details["source"]) == (0, QUOTA)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+import nbdata
 from nbdata.engine.runner import Planning
 from nbdata.errors import NotFound, StoreUnavailable
 from nbdata.transfer import retry
@@ -74,3 +78,13 @@ def test_a_store_that_has_too_much_to_do_is_told_apart(details: dict[str, object
     retrying(control, Failing(2, **details))
     retrying(control, Failing(2, status=500))
     assert control.pulse().pushed_back == 2
+
+
+def test_a_key_that_is_not_below_the_place_is_refused(
+    put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    """SeaweedFS takes two slashes for one; names below the place would be cut off anywhere."""
+    url = put({"set/take-0": b"0", "set/take-1": b"1"})
+    with pytest.raises(nbdata.BadOption, match="the store lists 'set/take-0' when it is asked for '/set/'"):
+        nbdata.pull(f"{url}/set/", tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,141 @@
+"""An archive in volumes as a stream of members: joined, decompressed, parsed, each ahead of the next.
+
+A cancel wakes whoever waits for bytes at once, also those of a file system that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from nbdata.archives.decompress import open_decompressed
+from nbdata.archives.place import Place, Restart
+from nbdata.archives.stream import JoinedStream, Readahead
+from nbdata.archives.tar import Member, read_members
+from nbdata.engine.run import Run
+from nbdata.engine.volumes import VolumeList
+from nbdata.errors import BadArchive
+from nbdata.verbs.untar_volumes import UntarVolumes
+
+__all__ = ["ArchiveStream"]
+
+_SKIPPED = 1 << 20
+
+
+class ArchiveStream:
+    """The members of an archive; a context manager around reading them.
+
+    Parameters
+    ----------
+    run : Run
+    op : UntarVolumes
+    volumes : VolumeList
+    stripped : callable
+        As of `read_members`.
+    place : Place, optional
+        Where to begin, with the `restart` point before it and the `format` of the volumes.
+
+    Attributes
+    ----------
+    members : iterator of Member
+    place : Place
+        Behind the member that was handed over last.
+    format : str
+        Compression of the volumes.
+    began : Restart
+        Where reading began.
+    read : int
+        Bytes of the volumes that were read so far.
+    """
+
+    members: Iterator[Member]
+
+    def __init__(
+        self, run: Run, op: UntarVolumes, volumes: VolumeList, stripped: Callable[[str], None], *,
+        place: Place | None = None, restart: Restart | None = None, format: str = "",  # noqa: A002
+    ) -> None:  # fmt: skip
+        self._run, self._op, self._volumes, self._stripped = run, op, volumes, stripped
+        self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
+        self.read = 0
+        self._stack = contextlib.ExitStack()
+        self._top: io.RawIOBase | None = None
+
+    def volume(self) -> int:
+        """The number of the volume up to which was read."""
+        return self._volumes.volume_at(self.began.compressed + self.read)
+
+    @property
+    def verified(self) -> int:
+        """Up to where the tar stream is known to be right, as far as its compression has checksums."""
+        return self._decompressed.verified
+
+    def restart(self, offset: int) -> Restart:
+        """Where reading may begin to reach an offset of the tar stream."""
+        return self._decompressed.restart(offset)
+
+    def __enter__(self) -> ArchiveStream:
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _open(self) -> None:
+        op, title = self._op, self._volumes.title
+        joined = JoinedStream(self._volumes.volumes, on_progress=self._progress)
+        if self.began.compressed:
+            joined.seek(self.began.compressed)
+        self._top = ahead = Readahead(joined)
+        self._stack.callback(self._close)
+        self._wake_on_cancel(ahead)
+        self._decompressed, self.format = open_decompressed(
+            ahead, format=self.format, name=title, start=self.began
+        )
+        top: io.RawIOBase = self._decompressed
+        self._top = top
+        if self.format != "tar":
+            self._top = top = ahead = Readahead(top)
+            self._wake_on_cancel(ahead)
+        self._pass_over(top, self.place.offset - self.began.expanded)
+        members = read_members(
+            top, members=op.members, strip_components=op.strip_components, max_expansion=op.max_expansion,
+            stripped=self._stripped, name=title, place=self.place,
+        )  # fmt: skip
+        self.members = self._stack.enter_context(contextlib.closing(members))
+
+    def _progress(self, count: int) -> None:
+        self.read += count
+        self._run.control.advance(bytes=count)
+
+    def _pass_over(self, stream: io.RawIOBase, count: int) -> None:
+        scratch = memoryview(bytearray(min(count, _SKIPPED)))
+        while count:
+            done = stream.readinto(scratch[:count])
+            self._run.control.checkpoint()  # a cancel may look like the end
+            if not done:
+                raise BadArchive("the archive ends before the place to go on", path=self._volumes.title)
+            count -= done
+
+    def _wake_on_cancel(self, ahead: Readahead) -> None:
+        self._run.control.add(ahead.abandon)
+        self._stack.callback(self._run.control.remove, ahead.abandon)
+
+    def _close(self) -> None:
+        """Close the chain; when the run is cancelled, a store that hangs in a read is not waited for."""
+        stream = self._top
+        assert stream is not None
+        if self._run.control.is_set():
+            closing = threading.Thread(target=stream.close, name="closing", daemon=True)
+            closing.start()
+            closing.join(0.3)
+        else:
+            stream.close()

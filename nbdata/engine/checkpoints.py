@@ -1,0 +1,296 @@
+"""How far an archive was unpacked, so that the same line goes on there.
+
+A checkpoint says: all members before this place of the tar stream are on the disk under final names and are
+recorded; reading begins again at this offset of the volumes. It is recorded in the index once that is so, and
+replaces the one before.
+
+Where the place is: behind a member, and where everything before it is verified. Plain tar has no checksums, so
+any member will do, and reading begins again right there. Of compressed data, what a decoder gives is known to be
+right when a gzip member, bzip2 block, xz stream or Zstandard frame has ended, so the place lies before such an end, and
+reading begins again at the last beginning of one before the place; what is in between is decompressed again and
+passed over. An archive that is compressed in one piece is verified at its end only: it never has a checkpoint, and
+its members are compared by CRC while they stream past.
+
+When it holds: if every member before it is recorded still, as its digest tells (`cleanup --all` forgets them), and
+every file looks as recorded. A hard link changes the ctime of the file under its other names, so where only that
+differs, the content decides. A member that is replaced by a later one of the same name is remembered, and excused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from isal.isal_zlib import crc32
+
+from nbdata.archives.place import Place, Restart
+from nbdata.engine.archive_stream import ArchiveStream
+from nbdata.engine.extract import Extraction
+from nbdata.engine.run import BAD, Outcome
+from nbdata.engine.volume_deletion import Deletion
+from nbdata.engine.written import Written, offset_of, own_data, own_record, sum_of
+from nbdata.transfer.index import Record
+
+__all__ = ["Checkpoint", "Checkpoints", "Earlier"]
+
+# Bytes of the volumes between two checkpoints.
+EVERY = 64 << 20
+# A checkpoint waits for the disk: at most one second in so many goes into them.
+_SHARE = 20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A place to go on, with the restart point of the volumes from which it can be reached.
+
+    Attributes
+    ----------
+    place : Place
+    restart : Restart
+    format : str
+        Compression of the volumes.
+    fingerprint : str
+        Of the volumes that were read until then.
+    overwrite : str
+        The option of the line, which decides what its members before the place are.
+    stripped : list of str
+        Some of the names that were left out so far, because of them nothing was left.
+    digest : tuple
+        `sum_of` the members before the place.
+    """
+
+    place: Place
+    restart: Restart
+    format: str
+    fingerprint: str
+    overwrite: str
+    stripped: list[str]
+    digest: tuple[int, int]
+
+    @classmethod
+    def of(cls, written: Written) -> Checkpoint | None:
+        """The one that is recorded, if it is of these volumes."""
+        data: Any = own_data(written.index.get(written.own("checkpoint")))
+        try:
+            place, restart, digest = Place(**data["place"]), Restart(*data["restart"]), tuple(data["digest"])
+            found = cls(**{**data, "place": place, "restart": restart, "digest": digest})
+        except (KeyError, TypeError):  # there is none, or it is of another version
+            return None
+        return found if found.fingerprint in written.fingerprints else None
+
+    def fits(self, overwrite: str, format: str) -> bool:  # noqa: A002
+        """Whether it is of a line with these options."""
+        return overwrite == self.overwrite and format in ("auto", self.format)
+
+    def record(self, written: Written) -> None:
+        """Have it in the index, on the disk."""
+        place = {name: getattr(self.place, name) for name in ("offset", "pax_headers", "holes", "unmatched")}
+        data = {**vars(self), "place": place}
+        written.index.put({written.own("checkpoint"): own_record(data)})
+        written.index.sync()
+
+
+@dataclass
+class Earlier:
+    """What has become of the members before a place.
+
+    Attributes
+    ----------
+    members : list of (offset, path, kind, linkname, size)
+        Those that are as they were written, in the archive's order; size is -1 of what counts elsewhere.
+    lost : list of str
+        Paths of those that are not.
+    whole : bool
+        Whether all of them are recorded still.
+    names : dict
+        Of files with several names: device and inode, and the names.
+    refreshed : dict
+        New records of files whose ctime has changed, and nothing else.
+    """
+
+    members: list[tuple[int, str, str, str, int]] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    whole: bool = True
+    names: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    refreshed: dict[str, Record | None] = field(default_factory=dict)
+
+    @property
+    def sound(self) -> bool:
+        """Whether all is there that was."""
+        return self.whole and not self.lost
+
+    def entries(self) -> Iterator[tuple[str, str, str]]:
+        """Path, kind and linkname of each, in the archive's order, as `Place.earlier` wants them."""
+        for _, path, kind, linkname, _ in self.members:
+            yield path, kind, linkname
+
+    @classmethod
+    def look(cls, written: Written, checkpoint: Checkpoint, root: str, *, thorough: bool) -> Earlier:
+        """Look at each file; where only the ctime differs, `thorough` reads it, else it passes."""
+        found, end = cls(), checkpoint.place.offset
+        doubtful: list[tuple[str, Record, os.stat_result]] = []
+        tags = []
+        for path, record, replaced in _before(written, end):
+            tags.append((path, record.tag))
+            if replaced:
+                found.members.append((offset_of(record), path, "file", "", -1))
+            else:
+                found._judge(root, path, record, doubtful)
+        found._settle(written, root, doubtful, thorough=thorough)
+        found.whole = sum_of(tags) == checkpoint.digest
+        found.members.sort()
+        return found
+
+    def _judge(
+        self, root: str, path: str, record: Record, doubtful: list[tuple[str, Record, os.stat_result]]
+    ) -> None:
+        name = path.rstrip("/")
+        try:
+            found = os.lstat(os.path.join(root, name))
+        except OSError:
+            self.lost.append(name)
+            return
+        if name != path:
+            if stat.S_ISDIR(found.st_mode):
+                self.members.append((offset_of(record), name, "folder", "", -1))
+            else:
+                self.lost.append(name)
+            return
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            self.names.setdefault((found.st_dev, found.st_ino), []).append(path)
+        if record.local_same(found):
+            self._is_there(root, path, record, found)
+        elif stat.S_ISREG(found.st_mode) and record[2:4] == (found.st_size, found.st_mtime_ns):
+            doubtful.append((path, record, found))
+        else:
+            self.lost.append(path)
+
+    def _is_there(self, root: str, path: str, record: Record, found: os.stat_result) -> None:
+        link = stat.S_ISLNK(found.st_mode)
+        linkname = os.readlink(os.path.join(root, path)) if link else ""
+        self.members.append((offset_of(record), path, "symlink" if link else "file", linkname, record.size))
+
+    def _settle(
+        self,
+        written: Written,
+        root: str,
+        doubtful: list[tuple[str, Record, os.stat_result]],
+        *,
+        thorough: bool,
+    ) -> None:
+        """Of files whose ctime has changed, those are there that have the content that is recorded."""
+        inodes: dict[tuple[int, int], list[tuple[str, Record, os.stat_result]]] = {}
+        for path, record, found in doubtful:
+            inodes.setdefault((found.st_dev, found.st_ino), []).append((path, record, found))
+        for group in inodes.values():
+            same = True
+            if thorough:
+                crc = _crc32_of(os.path.join(root, group[0][0]))
+                known = [written.is_same(record, crc) for _, record, _ in group]
+                # A hard link has no CRC of its own, and so counts as the one that it is linked to.
+                same = any(known) and all(
+                    one or written.is_same(record, 0)
+                    for one, (_, record, _) in zip(known, group, strict=True)
+                )
+            for path, record, found in group:
+                if same:
+                    self.refreshed[path] = Record.of(record.tag, record.size, found)
+                    self._is_there(root, path, record, found)
+                else:
+                    self.lost.append(path)
+
+
+def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
+    """The members before a place: path, record, and whether one behind it has replaced it, or was about to."""
+    replaced = {path: record for path, record in written.replaced() if record.size >= end > offset_of(record)}
+    for path, record in replaced.items():
+        yield path, record, True
+    for path, record in written.records():
+        if written.is_of_line(record) and offset_of(record) < end and path not in replaced:
+            yield path, record, False
+
+
+def _crc32_of(path: str) -> int:
+    """Of a file; -1 if it cannot be read."""
+    crc = 0
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                crc = crc32(block, crc)
+    except OSError:
+        return -1
+    return crc
+
+
+class Checkpoints:
+    """Makes checkpoints while an archive is unpacked, and has volumes deleted that are not needed behind them.
+
+    Parameters
+    ----------
+    written, extraction, stream, outcome
+        What is recorded, written, read, and what became of it so far.
+    deletion : Deletion or None
+        None: no volume is deleted before the end.
+    overwrite : str
+        The option.
+    stripped : list of str
+        Names that were left out so far; a volume that may hold one of them is not deleted.
+    """
+
+    def __init__(
+        self, written: Written, extraction: Extraction, stream: ArchiveStream, outcome: Outcome, *,
+        deletion: Deletion | None, overwrite: str, stripped: list[str],
+    ) -> None:  # fmt: skip
+        self._written, self._extraction, self._stream = written, extraction, stream
+        self._outcome, self._deletion = outcome, deletion
+        self._overwrite, self._stripped = overwrite, stripped
+        if deletion is not None:
+            extraction.room_from(self._make_room)
+        self._last, self._at = stream.began, stream.place.offset
+        self._not_before = 0.0
+        self._behind = stream.place.copy()  # the last member that was taken
+
+    def passed(self) -> None:
+        """A member was taken: make a checkpoint behind it, if it is time and this is a place for one."""
+        place, stream = self._stream.place, self._stream
+        if self._deletion is not None:
+            self._behind = place.copy()
+        if place.offset - self._at < EVERY or place.offset > stream.verified:
+            return
+        restart = stream.restart(place.offset)
+        if restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before:
+            self._make(place.copy(), restart)
+
+    def _make_room(self) -> bool:
+        """Have volumes deleted that are not needed behind the last member; whether any went."""
+        if self._deletion is None or self._behind.offset > self._stream.verified:
+            return False
+        before = self._deletion.count
+        restart = self._stream.restart(self._behind.offset)
+        if restart.compressed > self._last.compressed:
+            self._make(self._behind, restart)
+        return self._deletion.count > before
+
+    def _make(self, place: Place, restart: Restart) -> None:
+        began = time.monotonic()
+        self._last, self._at = restart, place.offset
+        self._extraction.settle()
+        if any(self._outcome.counts.get(name) for name in (*BAD, "skip")):
+            self._not_before = math.inf  # not all that is before this place is there
+            return
+        written = self._written
+        digest = sum_of((path, record.tag) for path, record, _ in _before(written, place.offset))
+        fingerprint = written.fingerprints[self._stream.volume()]
+        Checkpoint(
+            place, restart, self._stream.format, fingerprint, self._overwrite, list(self._stripped), digest
+        ).record(written)
+        self._extraction.behind = place.offset
+        if self._deletion is not None and not self._stripped:
+            self._deletion.up_to(restart.compressed)
+        now = time.monotonic()
+        self._not_before = now + (now - began) * (_SHARE - 1)

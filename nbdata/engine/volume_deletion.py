@@ -1,0 +1,190 @@
+"""Deleting the volumes of an archive, and finding the set again when some of them are gone.
+
+A volume is deleted when nothing needs it any more: all that it holds is on the disk under final names, and that
+is recorded. So, in this order: what was unpacked is durable; a checkpoint, or that all is complete, is durable;
+the whole set is recorded durably; then the volumes go. Whatever interrupts that, the same line finds the set in
+the record, takes what is gone as unpacked, and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from nbdata.engine.run import Outcome, Run
+from nbdata.engine.sources import find, head_of
+from nbdata.engine.volumes import StoredVolume, VolumeList, siblings
+from nbdata.engine.written import Written, own_data, own_record
+from nbdata.errors import Cancelled, NbdataError, NotFound
+from nbdata.paths import as_folder, glob_base, has_glob, is_inside
+from nbdata.runtime import runtime_folder
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.part_records import validator
+
+__all__ = ["Deletion", "RecordedSet", "may_delete_amid"]
+
+
+def may_delete_amid(run: Run, volumes: VolumeList) -> bool:
+    """Whether volumes may be deleted before the last one was read.
+
+    Not where a store vouches for no version, and not where records are lost when the machine is.
+    """
+    kept = not is_inside(os.path.realpath(run.context.state_dir), os.path.realpath(runtime_folder()))
+    return kept and volumes.is_steady()
+
+
+@dataclass(frozen=True)
+class RecordedSet:
+    """A set of volumes as it was before the first was deleted.
+
+    Attributes
+    ----------
+    title : str
+    format : str or None
+    named : bool
+        Whether the source is one volume, which means the set that lies beside it.
+    volumes : tuple of (name, size, validator, fingerprint)
+    """
+
+    title: str
+    format: str | None
+    named: bool
+    volumes: tuple[tuple[str, int, str, str], ...]
+
+    @classmethod
+    def of(cls, written: Written) -> RecordedSet | None:
+        """What was recorded of a line, or None."""
+        data: Any = own_data(written.index.get(written.own("volumes")))
+        try:
+            return cls(data["title"], data["format"], data["named"], tuple(tuple(v) for v in data["volumes"]))
+        except (KeyError, TypeError):  # there is none, or it is of another version
+            return None
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """As of `VolumeList.fingerprints`."""
+        return [fingerprint for *_, fingerprint in self.volumes]
+
+    def found(self, run: Run, source: str | tuple[str, ...]) -> VolumeList | None:
+        """The set with what is there of it, if some is gone and nothing is there in its place; else None."""
+        store, there = _there(run, source, [name for name, *_ in self.volumes], named=self.named)
+        volumes = []
+        for number, (name, size, known, _) in enumerate(self.volumes):
+            info = there[number]
+            if info is not None and (info.size, validator(info)) != (size, known):
+                return None
+            gone = info is None
+            volumes.append(StoredVolume(run.control, store, name, info or ObjectInfo(name, size), gone=gone))
+        if None not in there:
+            return None
+        return VolumeList(self.title, self.format, tuple(volumes), tuple(self.fingerprints))
+
+
+def _there(
+    run: Run, source: str | tuple[str, ...], names: list[str], *, named: bool
+) -> tuple[Store, list[ObjectInfo | None]]:
+    """A store of the volumes, and what it says of each; None of those that are not there."""
+    if not isinstance(source, str):
+        places = [run.open(place) for place in source]
+        return places[0].store, [head_of(run, at) for at in places]
+    if named:
+        location = run.open(source)
+        folder = location.key[: location.key.rfind("/") + 1]
+        found = siblings(run, location.store, folder, location.key[len(folder) :])
+        return location.store, [found.get(name) for name in names]
+    store = run.open(glob_base(source) if has_glob(source) else source).store
+    wanted: dict[str, ObjectInfo | None] = dict.fromkeys(names)
+    try:
+        for entry in find(run, source if has_glob(source) else as_folder(source)).entries:
+            if entry.path in wanted:
+                wanted[entry.path] = entry.info
+    except NotFound as error:
+        if error.details.get("bucket"):
+            raise
+    return store, list(wanted.values())
+
+
+class Deletion:
+    """Deletes volumes as soon as it is told that nothing needs them.
+
+    Parameters
+    ----------
+    run : Run
+    volumes : VolumeList
+    written : Written
+        Its index has to be open when something is to be deleted.
+    outcome : Outcome
+        Is told of each.
+
+    Attributes
+    ----------
+    count : int
+        Of the volumes that were deleted.
+    """
+
+    def __init__(self, run: Run, volumes: VolumeList, written: Written, outcome: Outcome) -> None:
+        self._run, self._volumes, self._written, self._outcome = run, volumes, written, outcome
+        self._next = self.count = 0
+        self._refused = False
+        self._durable = False  # what was recorded when this began, and the set
+
+    def up_to(self, offset: int) -> None:
+        """Delete the volumes that end at this offset or before: a durable record says that they may go.
+
+        If the store refuses, that waits until `rest`: the archive is unpacked all the same.
+        """
+        ends = self._volumes.ends()
+        try:
+            while self._next < len(ends) and ends[self._next] <= offset and not self._refused:
+                self._delete_next()
+        except Cancelled:
+            raise
+        except NbdataError:
+            self._refused = True
+
+    def rest(self) -> None:
+        """Delete all that is left; it is recorded durably that all is complete."""
+        while self._next < len(self._volumes.volumes):
+            self._delete_next()
+
+    def _delete_next(self) -> None:
+        self._run.control.checkpoint()
+        volume = self._volumes.volumes[self._next]
+        if not volume.gone:
+            self._record()
+            if volume.delete():
+                self.count += 1
+                self._outcome.add(volume.name, "deleted", volume.info.size)
+            else:
+                self._outcome.notes.append(f"{volume.name} changed since it was read, and was not deleted")
+        self._next += 1
+
+    def _record(self) -> None:
+        if self._durable:
+            return
+        if not self._volumes.recorded:
+            self._written.index.put({self._written.own("volumes"): own_record(self._set())})
+        self._written.index.sync()
+        self._durable = True
+
+    def _set(self) -> dict[str, object]:
+        """For `RecordedSet.of`."""
+        volumes = self._volumes
+        fingerprints = self._written.fingerprints
+        return {
+            "title": volumes.title,
+            "format": volumes.format,
+            "named": self._is_named(),
+            "volumes": [
+                [v.name, v.info.size, validator(v.info), fingerprint]
+                for v, fingerprint in zip(volumes.volumes, fingerprints, strict=True)
+            ],
+        }
+
+    def _is_named(self) -> bool:
+        source = getattr(self._run.operation, "source", None)
+        if not isinstance(source, str) or has_glob(source):
+            return False
+        key = self._run.open(source).key
+        return any(volume.info.key == key for volume in self._volumes.volumes)

@@ -1,0 +1,126 @@
+"""bzip2 streams, decoded block by block and begun at any block."""
+
+from __future__ import annotations
+
+import bz2
+import random
+
+import pytest
+
+from nbdata.archives import bzip2
+from nbdata.archives.bzip2 import Bzip2Point, Bzip2Stream, DamagedBlock
+
+REST = b"what follows"
+
+
+def decoded(
+    data: bytes, state: str = "", chunk: int = 100_000, most: int = 1 << 20
+) -> tuple[bytes, list[Bzip2Point]]:
+    """What comes out of a stream with REST behind it, and the points that were passed."""
+    decoder, out, points, at = Bzip2Stream(state), [], [], 0
+    while not decoder.eof:
+        piece = b""
+        if decoder.needs_input:
+            piece, at = data[at : at + chunk], at + chunk
+            if not piece:
+                decoder.at_end()
+                raise EOFError
+        out.append(decoder.decompress(piece, most))
+        assert len(out[-1]) <= most
+        points += decoder.points
+        decoder.points.clear()
+    assert decoder.unused_data + data[at:] == REST
+    return b"".join(out), points
+
+
+def content(kind: str, size: int) -> bytes:
+    source = random.Random(size)
+    if kind == "random":
+        return source.randbytes(size)
+    piece = b"the same again, " if kind == "text" else bytes(1000) + source.randbytes(30)
+    return (piece * (size // len(piece) + 1))[:size]
+
+
+@pytest.mark.parametrize("kind", ["random", "text", "zeros"])
+@pytest.mark.parametrize("size", [0, 1, 1000, 99_981, 950_000])
+@pytest.mark.parametrize("level", [1, 9])
+def test_it_gives_what_bz2_gives_from_the_start_and_from_each_block(kind: str, size: int, level: int) -> None:
+    data = content(kind, size)
+    packed = bz2.compress(data, level)
+    found, points = decoded(packed + REST)
+    assert found == data
+    assert len(points) >= size // 1_000_000
+    for point in points:
+        assert decoded(packed[point.offset :] + REST, point.state)[0] == data[point.expanded :]
+
+
+@pytest.mark.parametrize("chunk", [1, 13, 4096])
+def test_input_may_come_in_pieces_of_any_size_and_output_is_bounded(chunk: int) -> None:
+    data = content("random", 5000) + bytes(3_000_000)
+    assert decoded(bz2.compress(data, 1) + REST, chunk=chunk, most=10_000)[0] == data
+
+
+def test_each_bit_of_a_byte_is_a_place_where_blocks_begin() -> None:
+    begun = set()
+    for size in range(150_000, 150_040):
+        data = content("random", size)
+        packed = bz2.compress(data, 1)
+        point = decoded(packed + REST)[1][0]
+        assert decoded(packed[point.offset :] + REST, point.state)[0] == data[point.expanded :]
+        begun.add(point.state[0])
+    assert begun == set("01234567")
+
+
+def exhaust(decoder: Bzip2Stream) -> None:
+    """Nothing more is given."""
+    while not decoder.needs_input:
+        decoder.decompress(b"", 1 << 20)
+    decoder.at_end()
+
+
+def test_points_are_given_only_behind_what_was_verified() -> None:
+    packed = bytearray(bz2.compress(content("random", 450_000), 1))
+    packed[len(packed) // 2] ^= 1
+    decoder = Bzip2Stream()
+    decoder.decompress(bytes(packed), 1 << 20)
+    with pytest.raises(DamagedBlock) as caught:
+        exhaust(decoder)
+    assert len(decoder.points) == 2
+    begins = len(packed) - caught.value.behind
+    assert decoder.points[-1].offset <= begins <= len(packed) // 2
+
+
+def test_a_wrong_crc_over_all_blocks_is_found_from_any_of_them() -> None:
+    packed = bytearray(bz2.compress(content("random", 250_000), 1))
+    points = decoded(bytes(packed) + REST)[1]
+    packed[-3] ^= 4
+    for point in [Bzip2Point(0, 0, ""), *points]:
+        with pytest.raises(DamagedBlock, match="CRC over all"):
+            decoded(bytes(packed[point.offset :]) + REST, point.state)
+
+
+def test_bits_that_look_like_the_beginning_of_a_block_by_chance_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find = bzip2._find
+
+    def finds_too_much(data: bytearray, magic: int, begin: int) -> int:
+        found = find(data, magic, begin)
+        wrong = -(-begin // 100_000) * 100_000  # a bit here and there
+        return wrong if 0 <= wrong + 48 < 8 * len(data) and (found < 0 or wrong < found) else found
+
+    monkeypatch.setattr(bzip2, "_find", finds_too_much)
+    data = content("random", 450_000)
+    found, points = decoded(bz2.compress(data, 1) + REST)
+    assert found == data
+    assert len(points) == 5
+
+
+def test_what_has_no_end_is_not_gathered_without_bound() -> None:
+    with pytest.raises(DamagedBlock):
+        decoded(bz2.compress(b"x")[:14] + bytes(2_000_000))
+
+
+def test_an_end_that_is_missing_is_no_damage() -> None:
+    with pytest.raises(EOFError):
+        decoded(bz2.compress(content("random", 450_000), 1)[:200_000])

@@ -1,0 +1,219 @@
+"""untar_volumes that was interrupted goes on where it was."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import random
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.report import Plan
+from tests.conftest import client_of
+from tests.engine.checkpointing import (
+    COMPRESS,
+    COUNT,
+    SIZE,
+    VOLUME,
+    cut,
+    entries,
+    in_pieces,
+    interrupted,
+    packed,
+    size_of,
+)
+from tests.engine.unpacking import look, untar
+from tests.slow import SlowProxy
+
+pytestmark = pytest.mark.usefixtures("inline", "small_steps")
+
+
+@pytest.mark.parametrize("name", COMPRESS)
+def test_an_interrupted_line_goes_on_behind_what_was_verified(
+    name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    volumes = cut(COMPRESS[name](packed(entries())[0]), tmp_path / "v", f"a.{name}")
+    whole = size_of(volumes)
+    interrupted(volumes, tmp_path / "out", 50)
+    plan: Plan = untar(volumes, tmp_path / "out", dry_run=True)
+    assert plan.present > whole / 2
+    assert plan.bytes == whole - plan.present
+    report = untar(volumes, tmp_path / "out")
+    assert report.details["resumed_at"] == plan.present
+    assert report.details["compressed"] == whole - plan.present
+    assert 0 < report.details["read_again"] < whole / 4
+    assert report.counts["unchanged"] + report.counts["extracted"] + report.counts["links"] == COUNT + 2
+    assert report.bytes == SIZE * report.counts["extracted"] < SIZE * COUNT / 2
+    assert "went on at byte" in report.notes[0]
+    assert look(tmp_path / "out") == expected
+    assert untar(volumes, tmp_path / "out").counts == {"unchanged": COUNT + 2}
+
+
+@pytest.mark.parametrize("name", ["tar.gz", "tar.xz", "tar.zst"])
+def test_what_is_compressed_in_one_piece_is_read_from_its_start_and_says_so(
+    name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    compress = {"tar.gz": gzip.compress, "tar.xz": lzma.compress, "tar.zst": zstandard.compress}[name]
+    volumes = cut(compress(packed(entries())[0]), tmp_path / "v", f"a.{name}")  # type: ignore[operator]
+    interrupted(volumes, tmp_path / "out", 50, delete_volumes=True)
+    count = len(list(volumes.iterdir()))
+    assert count == -(-size_of(volumes) // VOLUME), "nothing was deleted before the end"
+    report = untar(volumes, tmp_path / "out", delete_volumes=True)
+    assert report.details["resumed_at"] == 0
+    assert report.details["read_again"] > SIZE * 40
+    assert "in one piece" in report.notes[0]
+    assert report.counts["deleted"] == count
+    assert look(tmp_path / "out") == expected
+
+
+def test_volumes_in_a_store_are_not_fetched_again(
+    tmp_path: Path, s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch,
+    expected: dict[str, tuple[object, ...]],
+) -> None:  # fmt: skip
+    data = packed(entries())[0]
+    client = client_of(s3)
+    for number in range(-(-len(data) // VOLUME)):
+        body = data[number * VOLUME : (number + 1) * VOLUME]
+        client.put_object(Bucket=bucket, Key=f"v/a.tar.{number:03}", Body=body)
+    interrupted(f"s3://{bucket}/v/", tmp_path / "out", 50, delete_volumes=True)
+    left = [found["Key"] for found in client.list_objects_v2(Bucket=bucket)["Contents"]]
+    assert 1 < len(left) < 6
+    with SlowProxy(s3.url, rate=10**10) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        report = untar(f"s3://{bucket}/v/", tmp_path / "out", delete_volumes=True)
+        assert proxy.answered < len(data) - report.details["resumed_at"] + 30_000
+    assert report.details["resumed_at"] > len(data) / 2
+    assert client.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+    assert look(tmp_path / "out") == expected
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "changed", "changed in secret", "replaced by a link"])
+def test_what_was_changed_since_makes_it_read_everything_again(
+    how: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    victim = out / "d1/f01"
+    found = victim.stat()
+    if how != "changed in secret":
+        victim.unlink()
+    if how == "changed":
+        victim.write_bytes(b"mine")
+    elif how == "changed in secret":
+        victim.write_bytes(bytes(SIZE))
+        os.utime(victim, ns=(found.st_mtime_ns, found.st_mtime_ns))
+    elif how == "replaced by a link":
+        victim.symlink_to("f04")
+    report = untar(volumes, out)
+    assert report.details["resumed_at"] == 0
+    assert look(out) == expected
+
+
+def test_a_file_that_only_got_another_name_is_as_it_was(
+    tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    os.link(out / "d1/f01", tmp_path / "another")
+    assert untar(volumes, out).details["resumed_at"] > 0
+    assert look(out) == expected
+    assert untar(volumes, out).counts == {"unchanged": COUNT + 2}
+
+
+@pytest.mark.parametrize("part", ["", "d1"])
+def test_what_cleanup_has_removed_is_unpacked_again(
+    part: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    nbdata.cleanup(out / part, all=True, quiet=True)
+    assert not [path for path in (out / part).rglob("*") if path.is_file()]
+    assert untar(volumes, out).details["resumed_at"] == 0
+    assert look(out) == expected
+
+
+def test_another_line_does_not_take_a_checkpoint_for_its_own(
+    tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    assert untar(volumes, out, members="d1", strip_components=1).counts["extracted"] == COUNT // 3
+    moved = list(out.glob("f*"))
+    assert len(moved) == COUNT // 3
+    for path in moved:
+        path.unlink()
+    untar(volumes, out)
+    found = look(out)
+    assert found == expected
+    interrupted(volumes, tmp_path / "out2", 50)
+    assert untar(volumes, tmp_path / "out2", overwrite="always").counts["extracted"] == COUNT
+
+
+def test_other_volumes_under_the_same_names_are_read_from_the_start(
+    tmp_path: Path, expected: dict[str, tuple[object, ...]]
+) -> None:
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    made = entries()
+    made[5] = (made[5][0], "file", random.Random(9).randbytes(SIZE))
+    cut(packed(made)[0], volumes)
+    assert untar(volumes, out).details["resumed_at"] == 0
+    assert (out / made[5][0]).read_bytes() == made[5][2]
+    assert look(out).keys() == expected.keys()
+
+
+def test_what_was_damaged_on_its_way_is_no_place_to_go_on(tmp_path: Path) -> None:
+    """Bytes that nothing has verified yet are written, but never taken for good."""
+    data = packed(entries())[0]
+    wrong = bytearray(data)
+    wrong[data.index(entries()[30][2]) + 5] ^= 1
+    # Stored, not compressed: only the CRC at the end of the member can tell.
+    good, bad = (
+        in_pieces(bytes(one), lambda piece: gzip.compress(piece, 0), 800_000) for one in (data, wrong)
+    )
+    crcs = [at for at in range(1, len(good)) if good[at : at + 3] == b"\x1f\x8b\x08"]
+    broken = bytearray(bad)
+    for at in [*crcs, len(good)]:  # the checksums of what was packed
+        broken[at - 8 : at] = good[at - 8 : at]
+    volumes, out = cut(bytes(broken), tmp_path / "v", "a.tar.gz"), tmp_path / "out"
+    with pytest.raises(nbdata.BadArchive):
+        untar(volumes, out, delete_volumes=True)
+    left = sorted(path.name for path in volumes.iterdir())
+    assert "a.tar.gz.005" in left, "volumes that are not verified stay"
+    for name in left:
+        number = int(name[-3:])
+        (volumes / name).write_bytes(good[number * VOLUME : (number + 1) * VOLUME])
+    untar(volumes, out)
+    for name, kind, value in entries():
+        assert kind != "file" or (out / name).read_bytes() == value
+
+
+def test_global_headers_hold_for_what_comes_behind_the_place(tmp_path: Path) -> None:
+    data = packed(entries(), pax_headers={"mtime": "1234567890.123456789"})[0]
+    volumes, out = cut(data, tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    assert untar(volumes, out).details["resumed_at"] > 0
+    assert {path.lstat().st_mtime_ns for path in out.rglob("*")} == {1234567890123456789}
+
+
+def test_patterns_that_matched_before_the_place_have_matched(tmp_path: Path) -> None:
+    volumes, out = cut(packed(entries())[0], tmp_path / "v"), tmp_path / "out"
+    options = {"members": ["d0/f00", "d?/f*"]}
+    interrupted(volumes, out, 45, **options)
+    report = untar(volumes, out, **options)
+    assert report.details["resumed_at"] > 0
+    assert report.counts["unchanged"] + report.counts["extracted"] == COUNT
+
+
+def test_links_of_the_archive_are_known_behind_the_place(tmp_path: Path) -> None:
+    made = [*entries()[:60], ("link/evil", "file", b"x")]
+    volumes, out = cut(packed(made)[0], tmp_path / "v"), tmp_path / "out"
+    interrupted(volumes, out, 50)
+    with pytest.raises(nbdata.UnsafeMember, match="through the symbolic link link"):
+        untar(volumes, out)

@@ -1,0 +1,85 @@
+"""A short part of the campaign of disks, the same each time; `make faults` does all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbdata.client.agents import stop_all
+from nbdata.demo.server import EmbeddedServer
+from tests.faults.disks import run_all
+from tests.faults.goods import Goods
+from tests.faults.small_disks import KINDS, Order, small_disk, why_not
+from tests.faults.tables import disk_tables
+
+SEED = 1
+# Of each kind that CI has, and of each line, one; some of them filled by others.
+NUMBERS = (2, 4, 6, 7, 11, 16, 19)
+
+
+@pytest.fixture
+def goods(seaweedfs: EmbeddedServer, tmp_path: Path) -> Iterator[Goods]:
+    stop_all(now=True)
+    made = Goods(seaweedfs, tmp_path / "goods", seed=SEED)
+    yield made
+    made.close()
+    stop_all(now=True)
+
+
+def test_a_disk_with_too_little_room_is_never_overfilled_and_the_same_line_completes(goods: Goods) -> None:
+    results = list(run_all(goods, seed=SEED, numbers=NUMBERS))
+    print(disk_tables(results))
+    assert [result.line for result in results if not result.good] == []
+    assert {way for result in results for way in result.ways} == {"right", "refused", "filled", "waited"}
+
+
+def test_what_is_not_run_is_in_the_table_with_the_reason(
+    goods: Goods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    why_not.cache_clear()
+    try:
+        results = list(run_all(goods, seed=SEED, numbers=range(3)))
+    finally:
+        why_not.cache_clear()
+    assert [result.end for result in results] == [
+        f"not run: there is no {name}" for name in ("mount", "mount", "mkfs.ext4")
+    ]
+    assert all(result.end in disk_tables(results) for result in results)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_disk_is_gone_whatever_happens_on_it(kind: str, tmp_path: Path) -> None:
+    before = Path("/proc/self/mounts").read_text()
+    if not why_not(kind):
+        disk = small_disk(tmp_path, Order(kind, 8 << 20, 100))
+        (disk.__enter__().folder / "x").touch()
+        assert not disk.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert Path("/proc/self/mounts").read_text() == before
+    assert not list(tmp_path.iterdir())
+    assert "NBDATA_QUOTA" not in os.environ
+
+
+def test_who_is_not_root_has_small_disks_in_a_name_space_of_its_own(tmp_path: Path) -> None:
+    """Or it is said why there are none: some systems do not allow it."""
+    assert shutil.which("unshare")
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "from tests.faults.small_disks import KINDS, why_not\n"
+        "import json; print(json.dumps([why_not(kind) for kind in KINDS]))"
+    )
+    command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+    if told.returncode:
+        assert "unshare" in told.stderr
+        return
+    found = dict(zip(KINDS, json.loads(told.stdout), strict=True))
+    assert found["tmpfs"] == found["tmpfs, inodes"] == found["%quota"] == ""
+    assert found["ext4"]
