@@ -59,6 +59,7 @@ class AgentJob:
         self._where, self._id = where, job_id
         self._lifeline, self._session = lifeline, session
         self.attached = attached
+        self._known_at = time.time()
 
     @property
     def id(self) -> str:
@@ -75,10 +76,20 @@ class AgentJob:
         with _reach(self._where) as connection:
             return connection.ask({"do": do, "job": self._id, **message}, timeout=timeout or _ANSWER)
 
+    def _over(self) -> PastJob | None:
+        """It as it ended, when its agent did not take it along; ids come again, but this one was known before."""
+        found = [p for p in _past() if p.snapshot.id == self._id and p.snapshot.created <= self._known_at]
+        return PastJob(found[-1]) if found and found[-1].snapshot.state != "INTERRUPTED" else None
+
     def snapshot(self) -> Snapshot:
-        with _reach(self._where) as connection:
-            connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
-            return Snapshot.from_dict(connection.receive(timeout=_ANSWER)["snapshot"])
+        try:
+            with _reach(self._where) as connection:
+                connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
+                return Snapshot.from_dict(connection.receive(timeout=_ANSWER)["snapshot"])
+        except (AgentUnavailable, NotFound):
+            if (over := self._over()) is None:
+                raise
+            return over.snapshot()
 
     def watch(self) -> Iterator[Snapshot]:
         with _reach(self._where) as connection:
@@ -91,12 +102,17 @@ class AgentJob:
                     return
 
     def wait(self, timeout: float | None = None) -> Report:
-        if timeout is None:
-            for _ in self.watch():
-                pass
-        elif not self._ended_within(timeout):
-            raise TimeoutError(f"job {self._id} still runs")
-        answer = self._ask("report")
+        try:
+            if timeout is None:
+                for _ in self.watch():
+                    pass
+            elif not self._ended_within(timeout):
+                raise TimeoutError(f"job {self._id} still runs")
+            answer = self._ask("report")
+        except (AgentUnavailable, NotFound):
+            if (over := self._over()) is None:
+                raise
+            return over.wait()
         error = error_from_dict(answer["failure"]) if answer["failure"] else None
         return conclude(self._report(answer), error, answer["on_error"])
 
@@ -113,7 +129,12 @@ class AgentJob:
         return True
 
     def report(self) -> Report:
-        return self._report(self._ask("report"))
+        try:
+            return self._report(self._ask("report"))
+        except (AgentUnavailable, NotFound):
+            if (over := self._over()) is None:
+                raise
+            return over.report()
 
     def _report(self, answer: dict[str, Any]) -> Report:
         report = Report.from_dict(answer["report"])

@@ -71,6 +71,8 @@ def test_a_job_that_went_well_is_shown_with_its_end_when_its_agent_has_ended(
 
     assert [(s.id, s.state, s.files) for s in AgentHost().jobs()] == [(job.id, "DONE", 5)]
     assert AgentHost().job(job.id).wait().counts == {"fetched": 5}
+    assert job.wait().counts == job.report().counts == {"fetched": 5}, "who kept the job is told too"
+    assert "done" in repr(job)
     listed = terminal("transfers")
     assert job.id in listed.stdout
     assert "done" in listed.stdout
