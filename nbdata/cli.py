@@ -18,7 +18,7 @@ from nbdata.display import TextDisplay
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation
 from nbdata.option import Option, suggest
-from nbdata.protocols import slots
+from nbdata.protocols import Job, slots
 from nbdata.rendering import printable
 from nbdata.report import Report
 from nbdata.verbs import VERBS
@@ -43,6 +43,9 @@ _EXAMPLES = {
         "cache_stream s3://bucket/images --by sample --dry-run",
     )
 }
+_CARRIED = (
+    "The agent carries it, also after this terminal closes; the end of this container or batch job ends it."
+)
 _MORE = {
     "agent": "Look at or stop the process that does the work: status, stop, log.",
     "demo": "Run the whole job once on an embedded S3 server.",
@@ -131,23 +134,27 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     if face.get("dry_run"):
         _print(operation.plan(), as_json=as_json, quiet=quiet)
         return 0
+    begun: Job | None = None
     if face.get("background"):
         if os.environ.get("NBDATA_HOST") == "inline":  # this process ends now, and the job with it
             raise BadOption(
                 "-b needs the agent, and NBDATA_HOST=inline does without it", remedy="Leave one of them out"
             )
-        job = operation.start()
-        if as_json:
-            print(json.dumps(job.snapshot().to_dict()))
-        elif not quiet:
-            print(f"{job!r}")
-            print(
-                "The agent carries it, also after this terminal closes; the end of this container or batch job ends it."
-            )
-        return 0
+        from nbdata.client.remote import AgentJob
+
+        begun = operation.start()
+        if isinstance(begun, AgentJob):
+            if as_json:
+                print(json.dumps(begun.snapshot().to_dict()))
+            elif not quiet:
+                print(f"{begun!r}")
+                print(_CARRIED)
+            return 0
     try:
         if cls is CacheStream:
             result = _each(operation, face["run"], quiet, as_json=as_json)
+        elif begun is not None:  # no agent can carry it, and it would end with this process
+            result = display.follow(begun, quiet=quiet)
         else:
             result = operation.run(quiet=quiet)
     except TransferFailed as error:

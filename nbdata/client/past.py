@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nbdata.client.inline import conclude
-from nbdata.errors import error_from_dict
+from nbdata.errors import NotFound, error_from_dict
 from nbdata.history import Past
 from nbdata.protocols import Item, Waiting
 from nbdata.report import Report, Snapshot
@@ -15,7 +15,7 @@ __all__ = ["PastJob"]
 
 
 class PastJob:
-    """A job that is over; the Job protocol of nbdata.protocols. There is nothing to pause or to end."""
+    """A job that is over; the Job protocol of nbdata.protocols."""
 
     attached = False
 
@@ -46,11 +46,20 @@ class PastJob:
             return Report(now.verb, now.source, now.target, state=now.state)
         return Report.from_dict(self._past.report)
 
-    def pause(self) -> None: ...
+    def pause(self) -> None:
+        raise self._nothing("pause")
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        raise self._nothing("resume")
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        raise self._nothing("cancel")
+
+    def _nothing(self, action: str) -> NotFound:
+        return NotFound(
+            f"job {self.id} ended, and its agent too: there is nothing to {action}",
+            remedy="Run its line again: it continues with what was done",
+        )
 
     def interrupt(self) -> bool:
         return True

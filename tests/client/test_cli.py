@@ -120,6 +120,13 @@ def test_background_returns_at_once_and_transfers_waits_for_it(
     assert len(list((tmp_path / "out").iterdir())) == 10
 
 
+def test_a_job_that_no_agent_can_carry_is_waited_for_and_its_end_is_told(tmp_path: Path) -> None:
+    run = nbdata("pull", "memory://none/", tmp_path / "out", "-b")
+    assert run.returncode == 1
+    assert "memory://none" in run.stderr
+    assert "The agent carries it" not in run.stdout
+
+
 def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) -> None:
     url = put({"d/a": b"1"})
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]

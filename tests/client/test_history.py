@@ -111,6 +111,8 @@ def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> 
         AgentHost().job(job.id).wait()
     assert "interrupted" in terminal("transfers").stdout
     assert terminal("transfers", job.id, "--wait").returncode == 1
+    with pytest.raises(nbdata.NotFound, match=r"nothing to pause\. Run its line again"):
+        AgentHost().job(job.id).pause()
     refused = terminal("transfers", job.id, "--cancel")
     assert "is interrupted, so there is nothing to cancel" in refused.stderr
     if end == "killed":

@@ -209,7 +209,7 @@ def test_the_jobs_of_a_killed_agent_are_shown_as_interrupted(lab: Lab) -> None:
         os.kill(pid, 9)
         wait_until(lambda: any(shown["state"] == "INTERRUPTED" for shown in message()["jobs"]))
     shown = lab.jobs()[job.id]
-    assert "the agent that carried it ended" in shown["error"]
+    assert "interrupted: its agent ended" in shown["error"]
     assert lab.ask(f"nbdata/api/jobs/{job.id}/cancel", "POST").status in (404, 503)
 
 
