@@ -6,6 +6,7 @@
 #   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make mutants  take away one guard after the other, and see that its test notices (minutes)
 #   make faults  pull and push behind a proxy that spoils them, kill -9 of the agent, disks that are too small (half an hour)
+#   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 PYTHON  ?= python3
@@ -19,7 +20,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test check check-lab labextension mutants faults bench bench-stream clean
+.PHONY: demo test check check-lab labextension mutants faults machine-loss bench bench-stream clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -93,6 +94,9 @@ mutants: $(VENV)/.nbdata
 
 faults: $(VENV)/.nbdata
 	$(BIN)/python tests/faults/run.py $(ARGS)
+
+machine-loss: $(VENV)/.nbdata
+	$(BIN)/python tests/faults/machine_loss.py $(ARGS)
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/transfers.py $(ARGS)

@@ -21,6 +21,12 @@ from nbdata.sizes import format_size
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+# Wrong bytes are often noticed long after they were read.
+_DAMAGED = (
+    "This volume or one before it is damaged: md5check finds which, and --repair fetches it again; what was unpacked "
+    "last may be wrong, and the same line then replaces it"
+)
+
 __all__ = ["Decompressed", "ExpansionLimit", "detect", "open_decompressed"]
 
 _INPUT = 256 << 10
@@ -279,9 +285,7 @@ class _Decoded(Decompressed):
                 block = b"" if ended else decoder.decompress(data, _OUTPUT)
             except self._codec.errors as error:
                 offset = max(self._source.taken - getattr(error, "behind", len(data)), 0)
-                raise self._bad(
-                    f"is damaged ({error})", offset, "Fetch it again and compare digests"
-                ) from error
+                raise self._bad(f"is damaged ({error})", offset, _DAMAGED) from error
             if ended:
                 raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
             self._expanded += len(block)

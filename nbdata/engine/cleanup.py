@@ -20,7 +20,7 @@ from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.holders import dead_holders
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Index
 from nbdata.transfer.locks import TargetLock, dead_locks
 from nbdata.transfer.retry import retrying
@@ -114,6 +114,7 @@ class _Cleaning:
                 else:
                     self._remove(row, gone)
             for (path, root), names in gone.items():
+                _sync(root, names)
                 _forget(path, root, names)
             if held is None:
                 self._remove_empty(target, rows)
@@ -174,6 +175,13 @@ def _still(path: str, detail: dict[str, Any]) -> bool:
         return stat.S_ISDIR(found.st_mode)
     same = [found.st_size, found.st_mtime_ns, found.st_ctime_ns] == detail["stat"]
     return same and really_inside(path, str(detail["written"]))
+
+
+def _sync(root: str, names: list[str]) -> None:
+    """Make it durable that files are gone: what stood there again would be in no index."""
+    for folder in {os.path.dirname(os.path.join(root, name.rstrip("/"))) for name in names}:
+        with contextlib.suppress(OSError):  # gone itself, or it cannot be synced
+            sync_folder(folder)
 
 
 def _forget(path: str, root: str, names: list[str]) -> None:

@@ -18,7 +18,7 @@ from nbdata.integrity.etags import combine, parse_etag, part_size_candidates
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.fetch import RangesIgnored
 from nbdata.transfer.relay import Relay
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.send import (
     BIG,
     Hasher,
@@ -128,7 +128,7 @@ class Copier:
         info, verify = job.info, self._op.verify
         part_size = None
         if verify == "auto" and "-" in info.etag:
-            part_size = self._source.part_size(info)
+            part_size = told_part_size(self._control, self._source, info)
         source_proven = False
 
         def read(start: int, size: int, hasher: Hasher) -> Relay:
@@ -158,7 +158,7 @@ class Copier:
         info, etag = job.info, parse_etag(told.etag)
         size = None
         if prove and self._parts_prove and etag.kind == "multipart" and not told.encrypted:
-            size = self._ends.fitting(self._source.part_size(info), info.size)
+            size = self._ends.fitting(told_part_size(self._control, self._source, info), info.size)
         prove = size is not None
         if size is None:
             if info.size <= WHOLE:
@@ -225,7 +225,7 @@ class Copier:
         parts: list[int] = []
         known: int | None = None
         if verify == "auto" and expected is None and etag.kind == "multipart" and not told.encrypted:
-            known = self._source.part_size(info)
+            known = told_part_size(self._control, self._source, info)
             parts = [known] if known else part_size_candidates(info.size, etag.parts)[:1]
         like = self._ends.fitting(parts[0], info.size) if parts else None
         size = like or upload_part_size(info.size, self._op.part_size, self._target)

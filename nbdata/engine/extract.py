@@ -31,9 +31,9 @@ from nbdata.engine.writers import Writers
 from nbdata.engine.written import Written, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.space.limits import disk_of
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Record
-from nbdata.transfer.landing import Landed, Landing, sync_folder
+from nbdata.transfer.landing import Landed, Landing
 
 __all__ = ["Extraction"]
 
@@ -76,7 +76,10 @@ class Extraction:
         self._run, self._root, self._written, self._outcome = run, root, written, outcome
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
-        self._landing = Landing(root, run.control, umask=run.context.umask, landed=self._landed)
+        self._landing = Landing(
+            root, run.control, umask=run.context.umask, landed=self._landed,
+            landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
+        )  # fmt: skip
         self._umask = run.context.umask
         self._real_root = ""
         self._staging: dict[str, str] = {}  # parent -> folder for temporaries

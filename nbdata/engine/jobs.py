@@ -127,6 +127,7 @@ class Jobs:
                     if state.reason == "interrupt":
                         job.task.resume()  # said again before the interrupt had become a cancel
                     job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
+                    job.task.limit(getattr(operation, "max_rate", None))
                     job.said_again(context)
                     return job, True
             if sum(not job.task.finished for job in self._jobs.values()) >= _UNFINISHED:

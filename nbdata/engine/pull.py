@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from nbdata.engine.datasets import detail_of, info_of
@@ -22,7 +23,7 @@ from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.landing import Landed, Landing
@@ -186,7 +187,11 @@ class _Pulling:
     def run_all(self) -> Report:
         try:
             with Landing(
-                self.root, self.run.control, umask=self.run.context.umask, landed=self._landed
+                self.root,
+                self.run.control,
+                umask=self.run.context.umask,
+                landed=self._landed,
+                landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
@@ -319,6 +324,7 @@ class _Pulling:
                 ours=self.landing.check,
                 marked=partial(self._part_landed, row.path),
             )
+            self.landing.sync_folders()
         except NbdataError as error:
             self.outcome.fail(row.path, error)
             return
@@ -367,7 +373,7 @@ class _Pulling:
         return self.promised(info) if self.promised is not None else self._judge(info).check()
 
     def _judge(self, info: ObjectInfo) -> Judge:
-        return retrying(self.run.control, lambda: Judge(self.store, info, self.op.verify))
+        return Judge(self.run.control, self.store, info, self.op.verify)
 
     # -- afterwards ---------------------------------------------------------------------------
 
@@ -418,15 +424,23 @@ class _Pulling:
         if self.outcome.failures:
             self.outcome.notes.append("nothing was deleted, because not everything was fetched")
             return
-        for row in self.plan.rows:
-            if row.action == "delete":
-                self.run.control.checkpoint()
-                try:
-                    os.unlink(os.path.join(self.root, row.path))
-                except FileNotFoundError:
-                    pass
-                except OSError as error:
-                    self.outcome.fail(row.path, disk_error(error, row.path))
-                    continue
-                self.index.put({row.path: None})
-                self.outcome.add(row.path, "deleted", row.size)
+        gone: list[str] = []
+        try:
+            for row in self.plan.rows:
+                if row.action == "delete":
+                    self.run.control.checkpoint()
+                    try:
+                        os.unlink(os.path.join(self.root, row.path))
+                    except FileNotFoundError:
+                        pass
+                    except OSError as error:
+                        self.outcome.fail(row.path, disk_error(error, row.path))
+                        continue
+                    gone.append(row.path)
+                    self.outcome.add(row.path, "deleted", row.size)
+        finally:
+            # Durably first: what stood there again without a record would be nobody's, and not be deleted any more.
+            for folder in {os.path.dirname(os.path.join(self.root, path)) for path in gone}:
+                with suppress(OSError):  # gone itself
+                    sync_folder(folder)
+            self.index.put(dict.fromkeys(gone))

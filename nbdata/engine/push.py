@@ -20,7 +20,7 @@ from nbdata.errors import ChecksumMismatch, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.base import ObjectInfo
+from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.index import Index, Record
@@ -254,6 +254,7 @@ class _Pushing:
                         unit()
                     return
                 key = row.detail["key"]
+                self._announce(row, before)
 
                 def unchanged() -> None:
                     self._unchanged(fd, before, row.detail["file"])
@@ -273,6 +274,12 @@ class _Pushing:
         except Exception as error:
             self.outcome.fail(row.path, error)
 
+    def _announce(self, row: Row, before: os.stat_result) -> None:
+        """Note that an object is about to be another: else a file that was sent just before the end would look as if
+        somebody had changed the object.
+        """
+        self.index.announce({row.path: ""}, {row.path: before})
+
     def _same_bytes(self, fd: int, row: Row) -> bool:
         """Whether the object's ETag is the MD5 of the file."""
         digest = new_digest("md5")
@@ -287,6 +294,10 @@ class _Pushing:
             self.outcome.fail(row.path, error)
             return
         store, key = self.target.store, row.detail["key"]
+
+        def begin() -> Upload:
+            self._announce(row, before)
+            return self.uploads.begin(store, key, row.size)
 
         def done(info: ObjectInfo, verified: bool) -> None:
             del self.uploads.unfinished[row.path]
@@ -306,7 +317,7 @@ class _Pushing:
             row.size,
             upload_part_size(row.size, self.op.part_size, store),
             hashed_parts(control, partial(FileSource, control, fd), hashers),
-            begin=lambda: self.uploads.begin(store, key, row.size),
+            begin=begin,
             abandon=partial(self.uploads.abandon, key),
             before=lambda _: self._unchanged(fd, before, row.detail["file"]),
             whole=MultipartJudge(key, self.op.verify),

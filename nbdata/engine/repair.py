@@ -23,7 +23,7 @@ from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.transfer.fetch import Check
 from nbdata.transfer.pool import run_units
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull
@@ -162,7 +162,7 @@ class Repair:
         told = retrying(self._check.control, lambda: self._other.head(promised.key))
         part_size = None
         if vouched(told, self._op.algorithm) is None and of_parts(told, self._op.algorithm) is not None:
-            part_size = self._other.part_size(told)
+            part_size = told_part_size(self._check.control, self._other, told)
         return check_for(told, self._op.algorithm, part_size)
 
 

@@ -252,7 +252,7 @@ class Streaming:
                 expected=f"{listed.size} bytes",
                 got=f"{info.size} bytes",
             )
-        return Judge(self.store, info, self.op.verify)
+        return Judge(self.run.control, self.store, info, self.op.verify)
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:

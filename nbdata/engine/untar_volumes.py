@@ -17,8 +17,10 @@ from nbdata.engine.volume_deletion import Deletion, may_delete_amid
 from nbdata.engine.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.written import Written
 from nbdata.errors import BadOption, NbdataError
+from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
+from nbdata.transfer.landing import Landing
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["perform", "plan"]
@@ -97,12 +99,21 @@ def perform(run: Run, planned: Plan) -> Report:
             if not path.endswith("/"):
                 outcome.add(path, "unchanged", record.size)
         whole = True
+        _tidy(run, op)
     else:
         amid = deletion if may_delete_amid(run, volumes) else None
         whole = _extract(run, op, found, outcome, planned, details, amid)
     if deletion is not None:
         _delete_rest(op, found.written, deletion, outcome, whole=whole)
     return outcome.report(**details)
+
+
+def _tidy(run: Run, op: UntarVolumes) -> None:
+    """Take away what a run has left in the target whose machine was lost when all was done."""
+    root = root_of(op.target or "")
+    if os.path.isdir(os.path.join(root, OWN_FOLDER)):
+        with Landing(root, run.control, umask=run.context.umask, landed=lambda _: None):
+            pass
 
 
 def _extract(

@@ -11,7 +11,9 @@ from nbdata.integrity.digests import ALGORITHMS, OrderedDigest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.control import Control
 from nbdata.transfer.fetch import Check
+from nbdata.transfer.retry import told_part_size
 
 __all__ = ["Judge", "PartsPromise", "check_for", "digest_check", "of_parts", "plain_md5", "vouched"]
 
@@ -222,10 +224,10 @@ class Judge:
         Bytes of parts that can be hashed each by itself, side by side; None where there is nothing to gain.
     """
 
-    def __init__(self, store: Store, info: ObjectInfo, verify: str) -> None:
+    def __init__(self, control: Control, store: Store, info: ObjectInfo, verify: str) -> None:
         self._info, self._verify = info, verify
         promise = of_parts(info, verify) if verify != "none" and vouched(info, verify) is None else None
-        self._part_size = store.part_size(info) if promise is not None else None
+        self._part_size = told_part_size(control, store, info) if promise is not None else None
         sizes = promise.sizes(info.size, self._part_size) if promise is not None else []
         self.layout = sizes[0] if sizes else None
 

@@ -17,7 +17,7 @@ from nbdata.integrity.digests import Digest, new_digest
 from nbdata.integrity.verdicts import Verdict
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import retrying, told_part_size
 
 __all__ = ["Answer", "compare"]
 
@@ -92,7 +92,7 @@ def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -
     promise = of_parts(info, algorithm)
     if promise is None:
         return None
-    part_size = retrying(control, lambda: store.part_size(info))
+    part_size = told_part_size(control, store, info)
     # Where the store does not tell: each size that is tried costs one more digest of the bytes.
     makers: list[Callable[[], Digest]] = [
         partial(promise.digest, size) for size in promise.sizes(info.size, part_size)

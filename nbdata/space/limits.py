@@ -168,6 +168,8 @@ def set_limit(state_dir: str, path: str, limit: int | None) -> None:
             fd, fresh = tempfile.mkstemp(dir=state_dir, prefix="limits")
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 json.dump(limits, file, indent=1)
+                file.flush()
+                os.fsync(fd)
             os.replace(fresh, os.path.join(state_dir, "limits.json"))
         except OSError as error:
             raise disk_error(error, state_dir) from error

@@ -271,7 +271,7 @@ class Store(abc.ABC):
     def part_size(self, info: ObjectInfo) -> int | None:
         """Bytes of the parts that an object was uploaded in, the last one aside.
 
-        None if the store does not tell, or if they differ.
+        None if the store does not tell, or if they differ; what is worth another try is raised.
         """
         return None
 

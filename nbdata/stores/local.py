@@ -30,8 +30,10 @@ __all__ = [
     "disk_error",
     "full_disk_told",
     "is_full",
+    "make_folders",
     "special_kind",
     "stat_tag",
+    "sync_folder",
 ]
 
 #: Is told of what a listing comes by that is no file: its key, its kind (`special_kind`, "link to a folder",
@@ -109,6 +111,27 @@ def special_kind(mode: int) -> str:
     if stat.S_ISSOCK(mode):
         return "socket"
     return "device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else ""
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folders(path: str, mode: int) -> None:
+    """Make a folder and those above it, durably where the disk can do that."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_folders(above, mode)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode)
+    with contextlib.suppress(OSError):
+        sync_folder(above)
 
 
 class LocalStore(Store):

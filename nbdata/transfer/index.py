@@ -9,6 +9,10 @@ Format: append-only lines ``CRC32 of the rest in hex, space, JSON array``. The f
 folder and its device and inode: an index of another folder that had the same name is not used, and
 `written_below` finds what was written where. A torn tail (a kill in mid-write) ends reading, and is cut off
 before the next append. The last line of a path wins.
+
+What was moved is recorded afterwards, and the file is synced at the end. Where a record stands that will not be true
+any more, that is announced before, and synced: else a file that was replaced just before the end of the machine would
+look as if somebody had changed it, and its source too.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from nbdata.errors import NbdataError
 from nbdata.paths import is_inside, is_url
-from nbdata.stores.local import disk_error, is_full
+from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -85,7 +90,9 @@ class Index:
         self._good = 0  # bytes up to which the file is sound
         self._fd = -1
         self._named = False  # whether the file's name is known to be on the disk
-        self._lock = threading.Lock()
+        self._lock, self._syncing = threading.Lock(), threading.Lock()
+        self._synced = 0  # bytes up to which the file is on the disk
+        self._announced: set[str] = set()
         self._needed = True
         self.problem = ""  # why nothing is recorded any more
         self._load()
@@ -131,12 +138,14 @@ class Index:
         if self._identity != identity:
             self._identity, self._records, self._lines, self._good = identity, {}, 0, 0
         try:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            make_folders(os.path.dirname(self.path), 0o700)
             if self._lines > 1000 and self._lines > 3 * len(self._records):
                 self._compact()
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.ftruncate(self._fd, self._good)
             os.lseek(self._fd, 0, os.SEEK_END)
+            with contextlib.suppress(OSError):  # as where folders cannot be synced
+                sync_folder(os.path.dirname(self.path))
             if not self._good:
                 header = _format(self._header(*identity))
                 _write(self._fd, header)
@@ -156,15 +165,15 @@ class Index:
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._good)
-            os.close(self._fd)
-            self._fd = -1
 
     def _forget(self, paths: Iterable[str]) -> None:
         """An old record of what has a new one that is lost would be a lie; none of all is only a comparison."""
         if not self._records.keys().isdisjoint(paths):
             self._records.clear()
+            self._announced.clear()
             with contextlib.suppress(OSError):
                 os.truncate(self.path, 0)
+                os.fdatasync(self._fd)
 
     def _header(self, device: int, inode: int) -> list[object]:
         return ["nbdata-index", _VERSION, device, inode, self.target]
@@ -182,20 +191,63 @@ class Index:
         self._good, self._lines = sum(map(len, lines)), len(lines)
 
     def put(self, records: dict[str, Record | None]) -> None:
-        """Append records (None: forget the path); in the file when it returns, on disk after `sync`."""
-        data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
+        """Append records (None: forget the path); in the file when it returns, on disk after `close`."""
         with self._lock:
-            if not self.problem:
-                try:
-                    _write(self._fd, data)
-                except OSError as error:
-                    self._lose(error)
-            if self.problem:
-                self._forget(records)
+            if self._append(records):
+                self._records.update(records)
+                self._announced.difference_update(records)
+
+    def _append(self, records: Mapping[str, Record | None]) -> bool:
+        """Whether they are in the file."""
+        data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
+        if not self.problem:
+            try:
+                _write(self._fd, data)
+            except OSError as error:
+                self._lose(error)
+        if self.problem:
+            self._forget(records)
+            return False
+        self._good += len(data)
+        self._lines += len(records)
+        return True
+
+    def announce(self, tags: Mapping[str, str], looks: Mapping[str, os.stat_result] | None = None) -> None:
+        """Say on the disk that what was recorded of some paths is about to be otherwise; nothing where none was.
+
+        What is not `put` until `close` did not come to be, and the record is what it was.
+
+        Parameters
+        ----------
+        tags : dict of str to str
+            What the store will say of the new bytes, or '' if nobody knows.
+        looks : dict of str to os.stat_result, optional
+            How the local files look, where they are what stays.
+        """
+        with self._lock:
+            known = {path: tag for path, tag in tags.items() if self._records.get(path) is not None}
+            if not known:
                 return
-            self._good += len(data)
-            self._lines += len(records)
-            self._records.update(records)
+            announced: dict[str, Record | None] = {
+                path: Record(tag, 0, -1, 0, 0) for path, tag in known.items()
+            }
+            for path, found in (looks or {}).items():
+                announced[path] = Record.of(known[path], found.st_size, found)
+            if not self._append(announced):
+                return
+            self._announced.update(known)
+            end = self._good
+        with self._syncing:  # one serves all that wait for it
+            if self._synced < end:
+                with self._lock:
+                    end = self._good
+                try:
+                    os.fdatasync(self._fd)
+                except OSError as error:
+                    with self._lock:
+                        self._lose(error)
+                        self._forget(known)
+                self._synced = end
 
     def sync(self) -> None:
         """Have all that was put, and the file's name, on the disk.
@@ -207,17 +259,17 @@ class Index:
             if not self._named:
                 folder = os.path.dirname(self.path)
                 for path in (folder, os.path.dirname(folder)):
-                    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    try:
-                        os.fsync(fd)
-                    finally:
-                        os.close(fd)
+                    sync_folder(path)
                 self._named = True
         except OSError as error:
             raise disk_error(error, self.path) from error
 
     def close(self) -> None:
         """Write through to the disk, and close."""
+        if self._fd >= 0 and not self.problem:
+            with self._lock, contextlib.suppress(NbdataError):
+                self._append({path: self._records[path] for path in sorted(self._announced)})
+                self._announced.clear()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):

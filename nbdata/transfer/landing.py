@@ -2,8 +2,9 @@
 
 Temporaries live in ``TARGET/.nbdata/`` (beside the file where a mount point lies between), which is there
 only while something is unfinished. One thread commits: it takes whatever files are ready, makes their bytes
-durable with one ``syncfs``, renames them all, fsyncs the folders they stand in, and only then reports them
-(so that they are recorded). While it syncs, the next batch gathers: group commit, as in databases.
+durable with one ``syncfs``, announces what it is about to do, renames them all, fsyncs the folders they stand in and
+those that folders were made in, and only then reports them (so that they are recorded). While it syncs, the next batch
+gathers: group commit, as in databases.
 
 A kill at any point leaves final names untouched or whole, and at worst temporaries that the next run or
 ``cleanup`` removes.
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, UnsafeMember
 from nbdata.paths import OWN_FOLDER
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
 
@@ -90,22 +91,31 @@ class Landing:
         The user's, for files and folders.
     landed : callable
         Called from the committing thread with each batch after it is durable.
+    landing : callable
+        The same before its files get their names.
     """
 
     def __init__(
-        self, root: str, control: Control, *, umask: int, landed: Callable[[list[Landed]], None]
+        self,
+        root: str,
+        control: Control,
+        *,
+        umask: int,
+        landed: Callable[[list[Landed]], None],
+        landing: Callable[[list[Landed]], None] = lambda _: None,
     ) -> None:
         self._control = control
         self.root = root.rstrip("/") or "/"
         self.file_mode = 0o666 & ~umask
         self._folder_mode = 0o777 & ~umask
-        self._report = landed
+        self._announce, self._report = landing, landed
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
         self._marks: list[Mark] = []  # one in each of them
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
         self._made: set[str] = set()
-        self._lock = threading.Lock()
+        self._unsynced: set[str] = set()  # folders with a new folder in them
+        self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
         self._ready: queue.Queue[Landed | None] = queue.Queue(_WAITING)
         self._broken: BaseException | None = None
@@ -157,7 +167,7 @@ class Landing:
             at = os.path.dirname(at)
         for folder in reversed(missing):
             try:
-                os.mkdir(folder)
+                self._make(folder, 0o777)
                 os.chmod(folder, self._folder_mode)
             except FileExistsError as error:
                 if not os.path.isdir(folder):
@@ -182,7 +192,7 @@ class Landing:
         False if that happened just now, or if another machine works there: then after a while.
         """
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder, 0o700)
+            self._make(folder, 0o700)
         try:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
                 raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
@@ -228,6 +238,23 @@ class Landing:
                 raise _as_target_error(error, parent) from error
         return final, staging
 
+    def _make(self, folder: str, mode: int) -> None:
+        with self._making:  # or somebody might record a file in it before it is known as new
+            os.mkdir(folder, mode)
+            self._unsynced.add(os.path.dirname(folder))
+
+    def sync_folders(self) -> None:
+        """Make the folders durable that were made so far."""
+        with self._syncing:  # nobody goes on while another still syncs what he needs
+            with self._making:
+                folders, self._unsynced = self._unsynced, set()
+            for folder in folders:
+                try:
+                    with contextlib.suppress(PermissionError):  # one may write there, and not look
+                        sync_folder(folder)
+                except OSError as error:
+                    raise disk_error(error, folder) from error
+
     def _refuse_outside(self, parent: str, path: str) -> None:
         real = os.path.realpath(parent)
         if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
@@ -266,6 +293,7 @@ class Landing:
         self._thread.join()
         if self._broken is not None:
             raise self._broken
+        self.sync_folders()
         self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
         self._thread.start()
 
@@ -297,6 +325,7 @@ class Landing:
         except OSError as error:
             for file in batch:
                 file.error = disk_error(error, file.final)
+        self._announce([file for file in batch if file.error is None])
         parents: dict[str, list[Landed]] = {}
         self.check()  # again: to sync may take as long as another machine needs to take us for dead
         for file in batch:
@@ -319,6 +348,7 @@ class Landing:
             except OSError as error:
                 for file in files:
                     file.error = disk_error(error, file.final)
+        self.sync_folders()
         self._report(batch)
 
 
@@ -334,15 +364,6 @@ def _as_target_error(error: OSError, path: str) -> NbdataError:
             "a file stands where a folder is to be", path=path, remedy="Remove it, or use another target"
         )
     return disk_error(error, path)
-
-
-def sync_folder(path: str) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 _syncfs: Callable[[int], int] | None

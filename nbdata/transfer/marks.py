@@ -29,7 +29,8 @@ from nbdata.transfer.part_records import boot
 
 __all__ = ["Mark", "worker_elsewhere"]
 
-_MARK = re.compile("[0-9a-f]{12}0")
+# A mark, and any temporary.
+_NAMES = re.compile("[0-9a-f]{13,24}")
 # Seconds between two touches, and after which a mark of another machine is that of a dead job.
 _BEAT, _DEAD = 10.0, 60.0
 
@@ -108,27 +109,38 @@ def worker_elsewhere(folder: str) -> str | None:
 
 def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) -> str | None:
     living = None
-    for name in filter(_MARK.fullmatch, names):
-        path = os.path.join(folder, name)
+    jobs: dict[str, list[str]] = {}
+    for name in sorted(filter(_NAMES.fullmatch, names), reverse=True):
+        jobs.setdefault(name[:12] + "0", []).append(os.path.join(folder, name))
+    for mark, paths in jobs.items():
+        path = os.path.join(folder, mark)
         if path == own:
             continue
         with contextlib.suppress(OSError):
-            try:
-                with open(path, encoding="ascii") as file:
-                    *where, process = json.load(file)
-            except ValueError:  # a kill, or the loss of the machine, before it was written
-                where, process = ["another machine"], ""
-            if where == _here():
+            where, process = _said(path)
+            if where and where == _here():
                 if is_alive(process):
                     continue
-            elif now - os.stat(path).st_mtime < _DEAD:
-                living = str(where[0])
+            elif now - max(os.lstat(each).st_mtime for each in ([path] if where else paths)) < _DEAD:
+                living = str(where[0]) if where else living
                 continue
             # The mark last, so that a kill amid this leaves it to the next.
-            for each in sorted((n for n in names if n.startswith(name[:-1])), key=lambda n: n == name):
+            for each in paths:
                 if remove:
-                    os.unlink(os.path.join(folder, each))
+                    os.unlink(each)
     return living
+
+
+def _said(path: str) -> tuple[list[object], str]:
+    """Where a mark says that its job runs, and its process; nothing if the mark was lost with its machine."""
+    try:
+        with open(path, encoding="ascii") as file:
+            *where, process = json.load(file)
+    except FileNotFoundError:
+        return [], ""
+    except ValueError:  # a kill, or the loss of the machine, before it was written
+        return ["another machine"], ""
+    return where, process
 
 
 def _here() -> list[object]:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.part_records import PartRecord, boot, header_of, line, names, part_size_for, validator
 
 __all__ = ["Partial", "Parts", "UnrecordedParts"]
@@ -124,6 +124,7 @@ class Partial(Parts):
             os.ftruncate(self._log, self._good)
             if not usable:
                 self._append(header, synced=True)
+                sync_folder(staging)  # a record is of no use under no name
         except OSError as error:
             self.close()
             raise disk_error(error, self.data) from error

@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadOption, NbdataError, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Store, pushed_back, retry_after, worth_retrying
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
-__all__ = ["BUDGET", "TRIES", "listing", "retrying"]
+__all__ = ["BUDGET", "TRIES", "listing", "retrying", "told_part_size"]
 
 # Tries in all; with the delays below that is about a minute of a store that does not answer.
 TRIES = 8
@@ -74,6 +74,20 @@ def retrying(control: Control, attempt: Callable[[], _T]) -> _T:
             return attempt()
         except Exception as error:
             patience.after(error)
+
+
+def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | None:
+    """`Store.part_size`, asked again while that is worth it.
+
+    Not told because the line broke is another thing than not told: without it a wrong byte may prove nothing. But a
+    store that knows the question only as an error, each time, does not tell.
+    """
+    try:
+        return retrying(control, lambda: store.part_size(info))
+    except StoreUnavailable as error:
+        if "status" not in error.details:
+            raise
+        return None
 
 
 def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:

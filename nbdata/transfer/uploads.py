@@ -9,6 +9,7 @@ file that has grown is written anew with what is unfinished.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.space.holders import is_alive, this_process
-from nbdata.stores.local import disk_error
+from nbdata.stores.local import disk_error, make_folders, sync_folder
 
 __all__ = ["Begun", "claim", "forget", "leave", "remember", "remembered"]
 
@@ -50,8 +51,9 @@ class Begun(NamedTuple):
 
 
 def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
-    """Note an upload before its first part is sent."""
-    _append(state_dir, [1, _hash(place), key, upload_id, time.time(), platform.node(), this_process()])
+    """Note an upload before its first part is sent, durably: nobody else knows whose it is."""
+    entry = [1, _hash(place), key, upload_id, time.time(), platform.node(), this_process()]
+    _append(state_dir, entry, synced=True)
 
 
 def leave(state_dir: str, upload_id: str) -> None:
@@ -113,15 +115,15 @@ def _parse(line: bytes) -> list[Any]:
     return values if isinstance(values, list) else [None]
 
 
-def _append(state_dir: str, entry: list[object]) -> None:
+def _append(state_dir: str, entry: list[object], *, synced: bool = False) -> None:
     try:
-        _append_locked(state_dir, entry)
+        _append_locked(state_dir, entry, synced)
     except OSError as error:
         raise disk_error(error, _path(state_dir)) from error
 
 
-def _append_locked(state_dir: str, entry: list[object]) -> None:
-    os.makedirs(state_dir, mode=0o700, exist_ok=True)
+def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
+    make_folders(state_dir, 0o700)
     path = _path(state_dir)
     with file_lock(os.path.join(runtime_folder(), "uploads.lock")):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -129,9 +131,18 @@ def _append_locked(state_dir: str, entry: list[object]) -> None:
             size = os.fstat(fd).st_size
             torn = size and os.pread(fd, 1, size - 1) != b"\n"
             os.write(fd, b"\n" * bool(torn) + _format(entry))
+            if synced:
+                os.fdatasync(fd)
+                if not size:
+                    with contextlib.suppress(OSError):  # as where folders cannot be synced
+                        sync_folder(state_dir)
         finally:
             os.close(fd)
         if size > _LARGE:
             with open(path + ".new", "wb") as file:
                 file.writelines(_format([1, *begun]) for begun in remembered(state_dir).values())
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(path + ".new", path)
+            with contextlib.suppress(OSError):
+                sync_folder(state_dir)

@@ -178,8 +178,8 @@ class FaultProxy:
     upstream : str
         URL of the store.
     opaque : str
-        Answers for keys that begin so say that a key of KMS encrypts the object, as S3 does: then its ETag proves
-        nothing of its bytes, and a client cannot tell what came wrong.
+        Answers for keys that begin so say that a key of KMS encrypts the object, as S3 does, and no checksum: then its
+        ETag proves nothing of its bytes, and a client cannot tell what came wrong.
     replace : callable
         Overwrites an object at the store, given its key.
     """
@@ -278,8 +278,8 @@ class FaultProxy:
         else:
             theirs.send(head + b"".join(ours.pieces(request.size)))
         answer, length = _whole(theirs, head)
-        if self._opaque and request.key.startswith(self._opaque):
-            answer = answer[:-2] + b"x-amz-server-side-encryption: aws:kms\r\n\r\n"
+        if request.key.startswith(self._opaque):
+            answer = _opaque(answer)
         spoil.after()
         spoil.head(answer)
         if request.upload or not length:
@@ -450,6 +450,13 @@ def _parsed(head: bytes) -> tuple[str, dict[str, str]]:
     """First line, and headers by their names in lower case."""
     line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     return line, {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
+
+
+def _opaque(answer: bytes) -> bytes:
+    """The head of an answer as for an object that nobody vouches for."""
+    lines = answer.rstrip(b"\r\n").split(b"\r\n")
+    kept = [line for line in lines if not line.lower().startswith(b"x-amz-checksum-")]
+    return b"\r\n".join([*kept, b"x-amz-server-side-encryption: aws:kms", b"", b""])
 
 
 def _whole(store: _Wire, request: bytes) -> tuple[bytes, int]:

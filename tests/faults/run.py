@@ -61,8 +61,8 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
         several = {"seed": options.seed, "told": _told, "switch": os.environ.update}
         numbers = range(options.runs) if options.only is None else [options.only]
         results = list(run_all(scene, numbers=numbers, **several))
-        if results:
-            print(f"the agent afterwards: {_state_of(agent())}")
+        state = _state_of(agent()) if results else "not been looked at"
+        print(f"the agent afterwards: {state}", flush=True)
         killed = list(kill_all(scene, kills=options.kills, **several))
         scene.close()
         disks = []
@@ -77,6 +77,7 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             killed,
             disks,
             seed=options.seed,
+            agent=state,
             commit=_commit(),
             date=time.strftime("%Y-%m-%d"),
             machine=_machine(),

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 
-__all__ = ["BIG", "OPAQUE", "Scene", "differences", "files_of", "objects_of"]
+__all__ = ["BIG", "OPAQUE", "Scene", "differences", "files_of", "objects_of", "put_parts"]
 
 MIB = 1 << 20
 #: The objects that go in parts: three of them, the last one short.
@@ -69,14 +69,8 @@ class Scene:
         part = _PARTS.get(key)
         if part is None:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
-            return
-        place = {"Bucket": self.bucket, "Key": key}
-        place["UploadId"] = self.client.create_multipart_upload(**place)["UploadId"]
-        parts = []
-        for number, at in enumerate(range(0, len(data), part), 1):
-            sent = self.client.upload_part(**place, PartNumber=number, Body=data[at : at + part])
-            parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-        self.client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
+        else:
+            put_parts(self.client, self.bucket, key, data, part)
 
     def replace(self, key: str) -> None:
         """Overwrite a big object by another of the same size."""
@@ -100,6 +94,17 @@ class Scene:
         self.client.delete_bucket(Bucket=self.bucket)
         self.client.close()
         shutil.rmtree(self.work, ignore_errors=True)
+
+
+def put_parts(client: Any, bucket: str, key: str, data: bytes, part: int) -> None:
+    """Make an object by an upload in parts of so many bytes."""
+    place = {"Bucket": bucket, "Key": key}
+    place["UploadId"] = client.create_multipart_upload(**place)["UploadId"]
+    parts = []
+    for number, at in enumerate(range(0, len(data), part), 1):
+        sent = client.upload_part(**place, PartNumber=number, Body=data[at : at + part])
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+    client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

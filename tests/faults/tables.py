@@ -153,6 +153,7 @@ def page(
     disks: Sequence[OnDisk],
     *,
     seed: int,
+    agent: str,
     commit: str,
     date: str,
     machine: str,
@@ -179,7 +180,8 @@ way, *stall* silence for ever on an open connection (nbdata was told to give up 
 Retry-After or 429, *drop* a connection that is closed in place of an answer, *swallow* one that is closed when the
 store has done what was asked, *replace* an object that is overwritten between two of its parts, which a pull must not
 mix. A tenth of the small objects are such that the store vouches for no checksum of them, as with keys of KMS: a byte
-that is flipped there can be noticed by nobody.
+that is flipped there can be noticed by nobody. An upload is left unfinished where the answer to its beginning was
+lost: nobody but the store knows its name. Afterwards the agent had {agent}.
 
 ## Kills
 

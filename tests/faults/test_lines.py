@@ -14,7 +14,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import TransferFailed
 from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, Exchange, Fault, FaultProxy, Plan
-from tests.faults.scene import objects_of
+from tests.faults.scene import objects_of, put_parts
 
 PART = 16 << 20
 BIG = random.Random(5).randbytes(40_000_000)
@@ -114,6 +114,25 @@ def test_a_part_that_broke_off_goes_on_where_it_stopped(
     assert len(tally.faults) == 1
     assert tally.down == {"x": len(BIG)}
     assert (tmp_path / "out" / "x").read_bytes() == BIG
+
+
+@pytest.mark.parametrize("number", ["1", "3"])
+@pytest.mark.parametrize(
+    "fault", [Fault("drop", BEFORE), Fault("refuse", BEFORE, status=500)], ids=["lost", "refused"]
+)
+def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
+    number: str, fault: Fault, proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
+) -> None:
+    client = client_of(s3)
+    put_parts(client, bucket, "x", BIG, PART)
+    client.close()
+    asked = once(fault, action="head", part=number)
+    wrong = once(Fault("flip", BODY, 0.5), action="get", part=str(2 * PART - 1))
+    tally = proxy.begin(lambda request, before: asked(request, before) or wrong(request, before))
+    report = nbdata.pull(f"s3://{bucket}/", tmp_path / "out", quiet=True)
+    assert len(tally.faults) == 2
+    assert (tmp_path / "out" / "x").read_bytes() == BIG
+    assert report.notes == []
 
 
 def test_silence_is_given_up_after_the_time_that_is_said(

@@ -47,7 +47,7 @@ class Store:
                     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
                 )
             else:
-                connection.sendall(ok(DATA))
+                connection.sendall(ok(DATA, "X-Amz-Checksum-CRC32: AAAAAA=="))
 
 
 class Client:
@@ -217,9 +217,11 @@ def test_an_object_is_replaced_before_it_is_read_on(store: Store) -> None:
 def test_what_nobody_vouches_for_says_so(client: Client) -> None:
     assert client.ask(target="/bucket/secret/key") == 200
     assert client.headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert "x-amz-checksum-crc32" not in client.headers
     assert client.body == DATA
     assert client.ask() == 200
     assert "x-amz-server-side-encryption" not in client.headers
+    assert "x-amz-checksum-crc32" in client.headers
 
 
 def test_at_the_chosen_byte_nothing_goes_on_until_it_was_used(proxy: FaultProxy) -> None:

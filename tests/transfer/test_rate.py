@@ -53,6 +53,15 @@ def test_pull_and_push_move_no_faster_than_they_may(put: Put, bucket: str, tmp_p
     assert pulled.bytes == pushed.bytes == 4_000_000
 
 
+def test_the_same_line_with_another_rate_changes_that_of_the_job(put: Put, tmp_path: Path) -> None:
+    url = put({f"d/{n}": os.urandom(500_000) for n in range(20)}) + "d/"
+    slow = nbdata.Pull(url, tmp_path / "out", max_rate="100KB").start()
+    assert not slow.snapshot().finished
+    job = nbdata.Pull(url, tmp_path / "out").start()
+    assert job.id == slow.id
+    assert job.wait().seconds < 30, "at the first rate it would take a minute and a half"
+
+
 def test_a_rate_that_is_a_slip_is_refused() -> None:
     with pytest.raises(nbdata.BadOption, match="at least 10000 bytes a second"):
         nbdata.Pull("s3://bucket/x", "x", max_rate=5)
