@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import StoreUnavailable
 from tests.kernel import Kernel
 from tests.slow import SlowProxy
 
@@ -86,8 +87,12 @@ def _processes() -> dict[int, str]:
 
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A SeaweedFS server for the whole session."""
-    with EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs") as server:
+    """A SeaweedFS server for the whole session; all hangs on it, so it has two tries to come up."""
+    try:
+        server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs")
+    except StoreUnavailable:
+        server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs")
+    with server:
         yield server
 
 

@@ -208,26 +208,6 @@ def test_a_disk_without_inodes_says_so_and_what_unpacks_names_no_more_than_it_ca
         job.cancel()
 
 
-def test_a_stream_whose_disk_is_filled_by_others_ends_with_the_numbers(
-    put: Put, gate: Gate, disk: Path
-) -> None:
-    url = put({f"d/{number:02}": os.urandom(MB) for number in range(12)}) + "d/"
-    stream = nbdata.cache_stream(url, by="file", cache_dir=disk, max_size="11MB")
-
-    def read() -> None:
-        for number, _ in enumerate(stream):
-            if not number:
-                gate.wait_until_it_holds()
-                fill(disk)
-                gate.open()
-
-    with pytest.raises(nbdata.NotEnoughSpace, match="became full") as caught:
-        read()
-    assert caught.value.details["needed"] == 11 * MB
-    assert caught.value.details["free"] < 11 * MB
-    assert not (disk / ".nbdata").exists()
-
-
 def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     put: Put, disk: Path, s3: object
 ) -> None:
