@@ -85,6 +85,12 @@ def _processes() -> dict[int, str]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def no_history() -> None:
+    """What the agents of other tests did is none of this test's business."""
+    Path(os.environ["NBDATA_STATE_DIR"], "jobs.log").unlink(missing_ok=True)
+
+
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A SeaweedFS server for the whole session; all hangs on it, so it has two tries to come up."""
