@@ -7,7 +7,6 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 
 from nbdata.engine.datasets import detail_of, info_of
@@ -441,6 +440,6 @@ class _Pulling:
         finally:
             # Durably first: what stood there again without a record would be nobody's, and not be deleted any more.
             for folder in {os.path.dirname(os.path.join(self.root, path)) for path in gone}:
-                with suppress(OSError):  # gone itself
+                with contextlib.suppress(OSError):  # gone itself
                     sync_folder(folder)
             self.index.put(dict.fromkeys(gone))

@@ -425,13 +425,12 @@ class Task:
                 self._samples.append((clock, moved))
                 while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
                     self._samples.popleft()
-                (then, before), span = self._samples[0], clock - self._samples[0][0]
+                (_, before), span = self._samples[0], clock - self._samples[0][0]
                 now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
                 left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
                 now.eta = (
                     left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None
                 )
-                del then
             return Snapshot(**vars(now))
 
     def wait_change(self, version: int, timeout: float | None) -> Snapshot:

@@ -37,8 +37,10 @@ def test_a_disk_with_too_little_room_is_never_overfilled_and_the_same_line_compl
     results = list(run_all(goods, seed=SEED, numbers=NUMBERS))
     print(disk_tables(results))
     assert [result.line for result in results if not result.good] == []
-    # Which others come to pass depends on how fast this machine is.
-    assert {way for result in results for way in result.ways} > {"right"}
+    ways = {way for result in results for way in result.ways}
+    assert ways >= {"right", "refused"}
+    # Who is filled by others pauses or ends, by how far it was.
+    assert ways & {"filled", "waited"}
 
 
 def test_what_is_not_run_is_in_the_table_with_the_reason(
