@@ -269,6 +269,7 @@ class _Pulling:
         try:
             verified = right(told, self.op.verify, body)
             if verified is None:
+                self.run.control.advance(retries=1)
                 self.gathering.missed(small, None)
                 return
             final, staging = self.landing.prepare(row.path)

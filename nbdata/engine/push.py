@@ -310,6 +310,7 @@ class _Pushing:
             self.run.control.advance(bytes=row.size)
             self._sent(row, loaded.before, info, verified)
         except ChecksumMismatch:
+            self.run.control.advance(retries=1)
             self.gathering.missed(row, None)
         except Exception as error:
             self.outcome.fail(row.path, error)
