@@ -46,12 +46,12 @@ def plan(run: Run) -> Plan:
     index = Index(run.context.state_dir, op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
-    kept = set[str]()
     for entry in Selection.of(op).apply(apart.entries()):
         key = name or key_at(target, entry.path)
-        kept.add(key)
         action, reason = "unrepresentable", _unfit(target, entry.path)
         there = remote.get(key)
+        if op.delete:
+            remote.keep(key)
         if reason is None:
             action, reason = decide_copy(
                 entry.info, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
@@ -65,7 +65,7 @@ def plan(run: Run) -> Plan:
             detail["reason"] = reason
         rows.add(Row(entry.path, action, entry.info.size, detail))
     if op.delete:
-        plan_deletions(run, target, remote, kept, index, out, rows.add)
+        plan_deletions(run, target, remote, index, out, rows.add)
     if apart.left_out:
         out.notes.append(f"{apart.left_out:,} objects lie in the target itself and are left out")
     if not out.actions and (why := Selection.of(op).none_left()):

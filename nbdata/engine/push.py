@@ -60,17 +60,21 @@ def plan(run: Run) -> Plan:
     root = _root(op, single)
     index = Index(run.context.state_dir, op.source, op.target, _identity(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
-    kept = set[str]()
+    taken = set[str]() if op.encode_names else None  # else no two names give the same key
     detail: dict[str, object]
     for entry in Selection.of(op).apply(found.entries):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
         why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
-        if why or key in kept:
+        if why or (taken is not None and key in taken):
             detail = {"reason": why or f"another file has the same key, {key}"}
             out.count("unrepresentable", entry.info.size)
             rows.add(Row(entry.path, "unrepresentable", entry.info.size, detail))
             continue
-        kept.add(key)
+        if taken is not None:
+            taken.add(key)
+        there = remote.get(key)
+        if op.delete:
+            remote.keep(key)
         path = "/" + entry.info.key
         try:
             local = os.stat(path)
@@ -79,7 +83,6 @@ def plan(run: Run) -> Plan:
         except OSError as error:
             left_out(entry.path, "unreadable", disk_error(error, path))
             continue
-        there = remote.get(key)
         decision = decide_push(
             local, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
         )
@@ -101,7 +104,7 @@ def plan(run: Run) -> Plan:
         rows.add(row)
     out.notes += (told := left_out.notes())
     if op.delete:
-        plan_deletions(run, target, remote, kept, index, out, rows.add, spared=left_out.covers)
+        plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers)
     if not out.actions and (why := Selection.of(op).none_left()):
         out.notes.append(why)
     rows.close()

@@ -32,8 +32,11 @@ class RowFile:
     def add(self, row: Row) -> None:
         """Append one row."""
         line = _encode(row) + "\n"
-        with self._lock, self._disk():
-            self._file.write(line)
+        with self._lock:
+            try:
+                self._file.write(line)
+            except OSError as error:
+                raise disk_error(error, self.path) from error
             self.count += 1
 
     def close(self) -> None:
