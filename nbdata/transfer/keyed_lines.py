@@ -112,7 +112,7 @@ class KeyedLines:
     def add(self, key: bytes, offset: int) -> None:
         """The line of a key is there now."""
         number = hash(key)
-        if number in self._at and not self._has(self._at[number], key):
+        if key in self._others or (number in self._at and not self._has(self._at[number], key)):
             self._others[key] = offset
         else:
             self._at[number] = offset
