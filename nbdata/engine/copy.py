@@ -19,7 +19,6 @@ from nbdata.errors import BadOption
 from nbdata.paths import glob_base
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location
-from nbdata.transfer.index import Index
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Entry, Selection
@@ -43,7 +42,7 @@ def plan(run: Run) -> Plan:
     name = name_at(target, only, mirror=op.delete)
     apart = _Apart(found, target, name, mirror=op.delete)
     remote = standing(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
-    index = Index(run.context.state_dir, op.source, op.target, _NOWHERE)
+    index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
     for entry in Selection.of(op).apply(apart.entries()):
@@ -170,7 +169,7 @@ class _Copying:
         self.run, self.op, self.plan = run, run.operation, planned
         self.outcome = Outcome(run)
         self.outcome.notes.extend(planned.notes)
-        self.index = Index(run.context.state_dir, self.op.source, self.op.target, _NOWHERE)
+        self.index = run.index(self.op.source, self.op.target, _NOWHERE)
         at_source, at_target = _ends(run)
         self.target = at_target.open(self.op.target)
         self.uploads = BegunUploads(at_target, self.op.target)

@@ -24,7 +24,7 @@ from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
-from nbdata.transfer.index import Index, Record
+from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun, part_size_for, validator
@@ -59,7 +59,7 @@ def plan_of(run: Run, found: Found) -> Plan:
         )
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
-    index = Index(run.context.state_dir, op.source, root, _identity(root))
+    index = run.index(op.source, root, _identity(root))
     block = disk_of(root)[2]
     begun = Begun(os.path.join(root, OWN_FOLDER))
     names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
@@ -177,7 +177,7 @@ class _Pulling:
         self.outcome = Outcome(run)
         if not planned.actions:
             self.outcome.notes.extend(planned.notes)
-        self.index = Index(run.context.state_dir, self.op.source, self.root, _identity(self.root))
+        self.index = run.index(self.op.source, self.root, _identity(self.root))
         self.store = run.open(folder_part(self.op.source)).store
         self.verified: dict[str, bool] = {}  # of files that have not landed yet
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
@@ -273,6 +273,8 @@ class _Pulling:
             self.verified[row.path] = verified
             self.landing.land(Landed(row.path, temporary, final, size, tag=validator(info)))
         except Exception as error:
+            self.claimed.pop(row.path, None)
+            self.verified.pop(row.path, None)
             self.outcome.fail(row.path, error)
 
     def _resumes(self, row: Row, info: ObjectInfo) -> bool:

@@ -23,7 +23,7 @@ from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
-from nbdata.transfer.index import Index, Record
+from nbdata.transfer.index import Record
 from nbdata.transfer.names import decoded
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.pool import run_units
@@ -58,7 +58,7 @@ def plan(run: Run) -> Plan:
     name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
     remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
-    index = Index(run.context.state_dir, op.source, op.target, _identity(root))
+    index = run.index(op.source, op.target, _identity(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
     detail: dict[str, object]
@@ -162,7 +162,7 @@ class _Pushing:
         self.outcome = Outcome(run)
         self.outcome.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self.identity = _identity(planned.details["root"])
-        self.index = Index(run.context.state_dir, self.op.source, self.op.target, self.identity)
+        self.index = run.index(self.op.source, self.op.target, self.identity)
         self.target = run.open(self.op.target)
         self.unverified = 0
         self.lock = threading.Lock()

@@ -31,10 +31,10 @@ class RowFile:
 
     def add(self, row: Row) -> None:
         """Append one row."""
-        line = _encode(row) + "\n"
+        line = _encode(row) if row.detail else f'[{_encode(row.path)},"{row.action}",{row.size},{{}}]'
         with self._lock:
             try:
-                self._file.write(line)
+                self._file.write(line + "\n")
             except OSError as error:
                 raise disk_error(error, self.path) from error
             self.count += 1
@@ -69,9 +69,10 @@ def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
     try:
         with open(path, "rb") as lines:
             lines.seek(offset)
-            while lines.tell() - offset < _PAGE_BYTES and (line := lines.readline()):
-                rows.append(Row(*json.loads(line.decode("utf-8", "surrogatepass"))))
-            after = lines.tell()
+            after = offset
+            while after - offset < _PAGE_BYTES and (line := lines.readline()):
+                rows.append(Row(*_decode(line.decode("utf-8", "surrogatepass"))))
+                after += len(line)
             end = os.fstat(lines.fileno()).st_size
     except FileNotFoundError:  # the job was dropped from the agent's list
         return rows, None

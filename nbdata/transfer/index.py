@@ -68,12 +68,9 @@ class Index:
     """
 
     def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
-        name = hashlib.sha256(
-            f"{source.rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
-        ).hexdigest()
         # Where files were written; nothing of a URL is kept, which may hold a secret.
         written = "" if is_url(target) else target.rstrip("/") or "/"
-        self._begin(os.path.join(folder, "index", name[:32] + ".log"), written, identity)
+        self._begin(os.path.join(folder, "index", _name(source, target)), written, identity)
 
     @classmethod
     def at(cls, path: str, target: str, identity: tuple[int, int]) -> Index:
@@ -112,6 +109,11 @@ class Index:
         except (OSError, TypeError, ValueError):
             self._records.clear()
             self._lines = self._good = 0
+
+    def is_of(self, source: str, target: str, identity: tuple[int, int] | None) -> bool:
+        """Whether it is that of this source and target, and nothing was written to it."""
+        mine = os.path.basename(self.path) == _name(source, target)
+        return mine and self._identity == identity and self._fd < 0
 
     def get(self, path: str) -> Record | None:
         """The record of a relative path, or None."""
@@ -285,6 +287,11 @@ class Index:
             with contextlib.suppress(OSError):
                 os.fdatasync(fd)
             os.close(fd)
+
+
+def _name(source: str, target: str) -> str:
+    text = f"{source.rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:32] + ".log"
 
 
 def written_below(folder: str, path: str) -> Iterator[Index]:

@@ -184,8 +184,9 @@ class LocalNames:
 
         Listings come in key order, so only keys that begin the current one need be kept.
         """
-        while self._files and not key.startswith(self._files[-1]):
-            self._files.pop()
-        above = [name for name in self._files if key.startswith(name + "/")]
-        self._files.append(key)
+        files = self._files
+        while files and not key.startswith(files[-1]):
+            files.pop()
+        above = [name for name in files if key.startswith(name + "/")] if files else []
+        files.append(key)
         return above
