@@ -37,7 +37,7 @@ COMMANDS: dict[str, dict[str, Command]] = {
         "pull": lambda url, folder: [str(BIN / "s5cmd"), "cp", f"{url}/*", f"{folder}/"],
         "push": lambda folder, url: [str(BIN / "s5cmd"), "cp", f"{folder}/", f"{url}/"],
         "nothing": lambda url, folder: [str(BIN / "s5cmd"), "sync", f"{url}/*", f"{folder}/"],
-        "plan": lambda url, folder: [str(BIN / "s5cmd"), "--dry-run", "sync", f"{url}/*", f"{folder}/"],
+        "plan": lambda url, folder: [str(BIN / "s5cmd"), "--dry-run", "cp", f"{url}/*", f"{folder}/"],
     },
     "rclone": {
         "pull": lambda url, folder: [*_RCLONE, "copy", _rclone(url), folder],

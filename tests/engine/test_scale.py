@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from benchmarks.listing import Bucket
+from benchmarks.listing import Bucket, write_files
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.runner import Planning
 from nbdata.engine.standing import Standing
 from nbdata.errors import AccessDenied
 from nbdata.operation import Context
+from nbdata.report import Plan, Row, Rows
 from nbdata.stores.base import ObjectInfo
 from nbdata.verbs.pull import Pull
 from tests.stores.servers import serving
@@ -53,6 +54,37 @@ def test_a_plan_of_eight_times_as_many_objects_takes_no_more_memory(
     assert peaks[8_000] < peaks[1_000] + 700_000
 
 
+class Counting(Bucket):
+    """Remembers what it was asked."""
+
+    def __init__(self, objects: int) -> None:
+        super().__init__(objects, 0, 0.0)
+        self.asked: list[str] = []
+
+    def answer(self, method: str, target: str) -> tuple[int, str, bytes]:
+        self.asked.append(f"{method} {target.partition('?')[0]}")
+        return super().answer(method, target)
+
+
+@pytest.mark.usefixtures("inline", "state")
+def test_what_is_unchanged_is_asked_for_by_the_page_and_not_by_the_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2_500
+    bucket, folder = Counting(count), tmp_path / "many"
+    write_files(folder, count)
+    with serving(bucket.serve) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        for delete in (False, True):  # first they are compared by their MD5, and then by their records
+            lines: list[Callable[..., nbdata.Report]] = [nbdata.pull, nbdata.push]
+            for line, places in zip(lines, [("s3://b/many/", folder), (folder, "s3://b/many/")], strict=True):
+                options = {"anon": True}
+                report = line(*places, delete=delete, storage_options=options, quiet=True)
+                assert report.counts == {"unchanged": count}
+                assert bucket.asked == ["GET /b/"] * 3
+                bucket.asked.clear()
+
+
 def test_of_what_stands_at_a_target_only_places_are_held(tmp_path: Path) -> None:
     count = 30_000
     objects = (ObjectInfo(f"prefix/folder/object-{n:07d}", n, f'"{n:032x}"', 1.7e9 + n) for n in range(count))
@@ -70,6 +102,21 @@ def test_of_what_stands_at_a_target_only_places_are_held(tmp_path: Path) -> None
     )
     assert sum(1 for _ in there.others()) == count - 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_text_of_a_plan_reads_its_rows_only_where_it_names_some() -> None:
+    read: list[int] = []
+
+    def page(offset: int) -> tuple[list[Row], int | None]:
+        read.append(offset)
+        return [Row("gone", "delete", 1, {})] * 30, None
+
+    plan = Plan("pull", actions={"fetch": [1_000_000, 1]})
+    plan.rows = Rows(1_000_000, page)
+    assert "fetch 1,000,000" in plan.text()
+    assert not read
+    plan.actions["delete"] = [30, 30]
+    assert "delete gone" in plan.text()
 
 
 def test_a_report_of_many_failures_is_as_small_as_one_of_a_hundred(tmp_path: Path) -> None:
