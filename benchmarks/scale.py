@@ -20,14 +20,14 @@ _DAY = 24 * _HOUR
 class Cost:
     """Of one object, page or byte, in seconds of one core, seconds, or bytes."""
 
-    plan: float = 22e-6  # listed, decided, written down: seconds of a core
+    plan: float = 19e-6  # listed, decided, written down: seconds of a core
     fetch: float = 1.0e-3  # moved, verified, named, recorded: seconds of a core, whatever its size
     byte: float = 2.5e-9  # received, hashed, written: seconds of a core
     page: float = 0.075  # 1,000 objects of a listing from a store that is not near: seconds
     inventory: float = 3e-6  # a row of an inventory file read: seconds of a core (an estimate)
     held: float = 107.0  # of an object that was moved before: bytes of memory
     record: float = 139.0  # the same on the disk, in the index
-    rows: float = 330.0  # of an object while a job lasts: bytes in the runtime folder, plan and report
+    rows: float = 298.0  # of an object while a job lasts: bytes in the runtime folder, plan and report
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,11 @@ class Case:
 def stages(case: Case, cost: Cost) -> dict[str, float]:
     """Seconds that each part of the work takes if it had the machines for itself."""
     share = case.objects / case.agents
-    # Python runs one thread of an agent at a time; hashing and system calls, most of what a byte costs, run beside it.
-    single = share * (cost.fetch + (cost.inventory if case.inventory else 0.0))
     return {
         "listing": 0.0 if case.inventory else case.objects / 1000 * cost.page,
-        "planning": share * cost.plan,
-        "small work": single,
+        "planning": share * (cost.plan + (cost.inventory if case.inventory else 0.0)),
+        # Python runs one thread of an agent at a time; hashing and system calls, most of what a byte costs, run beside.
+        "small work": share * cost.fetch,
         "bytes": share * case.size * cost.byte / case.cores,
         "line": case.objects * case.size * 8 / case.line,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from nbdata.errors import NbdataError
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
 from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line
@@ -38,6 +39,8 @@ class Standing:
                     self._lines.take(self._end, line)
                     self._end += len(line)
         except OSError as error:
+            if isinstance(error, NbdataError):  # of the store
+                raise
             raise disk_error(error, path) from error
         finally:
             if os.path.exists(path):
