@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 __all__ = ["Page", "ahead"]
 
 _T = TypeVar("_T")
 
 
-class Page(NamedTuple, Generic[_T]):
+@dataclass(frozen=True)
+class Page(Generic[_T]):
     """What one answer lists, and whether there is more."""
 
     items: Sequence[_T]
