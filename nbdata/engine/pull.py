@@ -300,7 +300,7 @@ class _Pulling:
         What changes it later, or while it is read, makes it another than was recorded.
         """
         digest = new_digest("md5")
-        view = memoryview(bytearray(1 << 20))
+        view = memoryview(bytearray(min(1 << 20, info.size + 1)))
         try:
             with open(path, "rb", buffering=0) as file:
                 before = os.fstat(file.fileno())

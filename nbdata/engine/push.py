@@ -135,7 +135,7 @@ def _identity(root: str) -> tuple[int, int]:
 
 def _blocks(control: Control, fd: int, start: int, size: int) -> Iterator[memoryview]:
     """What a file holds from an offset on, up to `size` bytes."""
-    view, end = memoryview(bytearray(1 << 20)), start + size
+    view, end = memoryview(bytearray(min(1 << 20, size))), start + size
     while start < end:
         try:
             count = os.preadv(fd, [view[: end - start]], start)
