@@ -12,12 +12,14 @@ import os
 import zlib
 from collections.abc import Iterator
 
-__all__ = ["KeyedLines", "format_line", "key_of", "parse_line", "sound"]
+__all__ = ["KeyedLines", "format_line", "key_of", "parse_line"]
 
 # Bytes that are read at a time, and how much of that lies before the line that is wanted.
 _BLOCK, _BEFORE = 64 << 10, 8 << 10
 # The same for who reads all.
 _SCANNED = 1 << 20
+# No line is longer; what has no line end for so long was not written here.
+_LONGEST = 64 << 20
 # Where the array of a line begins, and its key: CRC and space, bracket.
 _ARRAY, _KEY = 9, 10
 
@@ -32,14 +34,14 @@ def format_line(values: list[object]) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def sound(line: bytes) -> bool:
+def _sound(line: bytes) -> bool:
     """Whether a line is whole, and as it was written."""
     return line[-1:] == b"\n" and line[:_ARRAY] == b"%08x " % zlib.crc32(line[_ARRAY:-1])
 
 
 def parse_line(line: bytes) -> list[object] | None:
     """The values of a line; None if it is none."""
-    if not sound(line):
+    if not _sound(line):
         return None
     values, _ = _decode(line.decode(), _ARRAY)
     return values if isinstance(values, list) else None
@@ -93,7 +95,7 @@ class KeyedLines:
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """All sound lines from an offset on, each with its offset, up to the first that is not."""
         rest, at = b"", start
-        while self._fd >= 0 and (data := os.pread(self._fd, _SCANNED, at + len(rest))):
+        while len(rest) < _LONGEST and (data := self._read(_SCANNED, at + len(rest))):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if line[:_ARRAY] != b"%08x " % zlib.crc32(line[_ARRAY:]):
@@ -145,6 +147,9 @@ class KeyedLines:
             if offset in (self._at.get(hash(key)), self._others.get(key)):
                 yield line
 
+    def _read(self, size: int, offset: int) -> bytes:
+        return os.pread(self._fd, size, offset) if self._fd >= 0 else b""
+
     def _has(self, offset: int, key: bytes) -> bool:
         return self._line(offset).startswith(key, _KEY)
 
@@ -159,7 +164,7 @@ class KeyedLines:
         size = _BLOCK
         while True:
             start = max(0, offset - _BEFORE)
-            block = os.pread(self._fd, size, start) if self._fd >= 0 else b""
+            block = self._read(size, start)
             end = block.find(b"\n", offset - start) + 1
             if end or len(block) < size:
                 break
