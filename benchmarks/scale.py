@@ -21,13 +21,13 @@ class Cost:
     """Of one object, page or byte, in seconds of one core, seconds, or bytes."""
 
     plan: float = 19e-6  # listed, decided, written down: seconds of a core
-    fetch: float = 1.0e-3  # moved, verified, named, recorded: seconds of a core, whatever its size
+    fetch: float = 0.6e-3  # moved, verified, named, recorded: seconds of a core, whatever its size
     byte: float = 2.5e-9  # received, hashed, written: seconds of a core
     page: float = 0.075  # 1,000 objects of a listing from a store that is not near: seconds
     inventory: float = 3e-6  # a row of an inventory file read: seconds of a core (an estimate)
     held: float = 107.0  # of an object that was moved before: bytes of memory
     record: float = 139.0  # the same on the disk, in the index
-    rows: float = 298.0  # of an object while a job lasts: bytes in the runtime folder, plan and report
+    rows: float = 210.0  # of an object while a job lasts: bytes in the runtime folder, plan and report
 
 
 @dataclass(frozen=True)
