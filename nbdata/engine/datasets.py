@@ -227,10 +227,12 @@ class ChecksumReader:
 def detail_of(info: ObjectInfo) -> dict[str, object]:
     """What a row remembers of an object, beside its path and size."""
     detail: dict[str, object] = {"key": info.key}
-    for name in ("etag", "modified", "version"):
-        value = getattr(info, name)
-        if value not in ("", None):
-            detail[name] = value
+    if info.etag:
+        detail["etag"] = info.etag
+    if info.modified is not None:
+        detail["modified"] = info.modified
+    if info.version:
+        detail["version"] = info.version
     return detail
 
 

@@ -31,9 +31,12 @@ class RowFile:
 
     def add(self, row: Row) -> None:
         """Append one row."""
-        line = _encode(row) + "\n"
-        with self._lock, self._disk():
-            self._file.write(line)
+        line = _encode(row) if row.detail else f'[{_encode(row.path)},"{row.action}",{row.size},{{}}]'
+        with self._lock:
+            try:
+                self._file.write(line + "\n")
+            except OSError as error:
+                raise disk_error(error, self.path) from error
             self.count += 1
 
     def close(self) -> None:
@@ -68,7 +71,7 @@ def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
             lines.seek(offset)
             after = offset
             while after - offset < _PAGE_BYTES and (line := lines.readline()):
-                rows.append(Row(*json.loads(line.decode("utf-8", "surrogatepass"))))
+                rows.append(Row(*_decode(line.decode("utf-8", "surrogatepass"))))
                 after += len(line)
             end = os.fstat(lines.fileno()).st_size
     except FileNotFoundError:  # the job was dropped from the agent's list

@@ -35,6 +35,8 @@ __all__ = ["Landed", "Landing"]
 _WAITING = 512
 # Files of a batch: bounds what a kill makes us fetch again.
 _BATCH = 256
+# Folders that are remembered as made and looked at; one that is not is looked at again.
+_KNOWN = 50_000
 # How long a batch gathers, in seconds: each costs the disk a few milliseconds, however small it is.
 _GATHER = 0.1
 
@@ -231,6 +233,9 @@ class Landing:
                 self._refuse_outside(parent, path)
                 self.make_folder(parent)
                 self._refuse_outside(parent, path)
+                if len(self._checked) >= _KNOWN:  # else a million folders would be held
+                    self._checked.clear()
+                    self._made.clear()
                 staging = self._checked[parent] = self.staging(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):
