@@ -232,6 +232,15 @@ class Readahead(io.RawIOBase):
         self._used += len(piece)
         return len(piece)
 
+    def block(self) -> memoryview:
+        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        if self.closed:
+            raise ValueError("read from a closed Readahead")
+        if self._used == len(self._block):
+            self._block, self._used = self._pump.swap(self._block), 0
+        piece, self._used = self._block[self._used :], len(self._block)
+        return piece
+
     def abandon(self) -> None:
         """Let a reader that waits for bytes wait no more; from any thread, and at once.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import tarfile
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -19,7 +20,8 @@ from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.place import Place
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
-from nbdata.archives.tar_headers import Headers, Tape
+from nbdata.archives.tape import Tape
+from nbdata.archives.tar_headers import Headers
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ __all__ = ["Member", "MemberReader", "read_members"]
 
 _VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
 _MAX_SECONDS = 1 << 40
+# Of nanoseconds in a second.
+_DIGITS = 9
+_TIME = re.compile(r"(\d{1,11})\.(\d+)")
 
 
 class MemberReader(io.RawIOBase):
@@ -41,7 +46,9 @@ class MemberReader(io.RawIOBase):
         super().__init__()
         self._tape = tape
         self._size = size
-        self._data = deque([*data, (size, 0)])  # (offset, length) of what is stored; between them are zeros
+        # (offset, length) of what is stored; between them are zeros
+        self._data = deque(data)
+        self._data.append((size, 0))
         self._position = 0
 
     def readable(self) -> bool:
@@ -49,6 +56,13 @@ class MemberReader(io.RawIOBase):
 
     def tell(self) -> int:
         return self._position
+
+    def content(self) -> bytes:
+        """All of it at once, if nothing was read yet and it is no sparse file."""
+        if self._position or self._data[0] != (0, self._size) or self.closed:
+            return self.readall() or b""
+        self._position = self._size
+        return self._tape.content(self._size)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         if self.closed:
@@ -69,7 +83,7 @@ class MemberReader(io.RawIOBase):
         return count
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Member:
     """One member, checked and ready to be written.
 
@@ -178,7 +192,9 @@ def _read(
     try:
         headers = Headers(tape, place.pax_headers)
         while (info := headers.following()) is not None:
-            if not selection.takes("/".join(components(info.name))) or info.type == _VOLUME_LABEL:
+            if selection.chooses and not selection.takes("/".join(components(info.name))):
+                continue
+            if info.type == _VOLUME_LABEL:
                 continue
             data = _stored(info, headers, tape)
             member = _checked(info, guard, MemberReader(tape, info.size if info.isreg() else 0, data))
@@ -206,6 +222,11 @@ def _read(
 def _checked(info: tarfile.TarInfo, guard: PathGuard, reader: MemberReader) -> Member | None:
     """The member that a header describes, with its final name; None if nothing is left to write."""
     path = guard.path(info.name)
+    if info.type == tarfile.REGTYPE and path is not None:
+        guard.add_file(path)
+        return Member(
+            path, "file", info.size, _file_mode(info.mode), _mtime_ns(info), "", reader, info.offset
+        )
     if not (info.isreg() or info.isdir() or info.issym() or info.islnk() or info.type == _DUMP_FOLDER):
         if info.type == _CONTINUATION:
             raise BadArchive(
@@ -263,17 +284,22 @@ def _mtime_ns(info: tarfile.TarInfo) -> int:
     """Modification time; a float, as `tarfile` has it, would lose the last digits."""
     if not math.isfinite(info.mtime) or abs(info.mtime) > _MAX_SECONDS:
         return 0
+    told = info.pax_headers.get("mtime")
+    if told is None and isinstance(info.mtime, int):
+        return int(info.mtime) * 10**_DIGITS
+    if told is not None and (usual := _TIME.fullmatch(told)) is not None:
+        return int(usual[1] + usual[2][:_DIGITS].ljust(_DIGITS, "0"))
     try:
-        return int(Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9))
+        return int(Decimal(info.mtime if told is None else told).scaleb(_DIGITS))
     except InvalidOperation:
         return int(info.mtime) * 10**9
 
 
 def _stored(info: tarfile.TarInfo, headers: Headers, tape: Tape) -> list[tuple[int, int]]:
     """(offset, length) of what the archive holds of a file; checked, because maps may be forged."""
-    sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
     if not info.isreg():
         return []
+    sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
     if sparse is None:
         return [(0, info.size)]
     end = stored = 0

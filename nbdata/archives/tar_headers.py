@@ -12,7 +12,7 @@ They are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what
 
 from __future__ import annotations
 
-import io
+import re
 import tarfile
 from tarfile import (  # type: ignore[attr-defined]
     EmptyHeaderError,
@@ -20,19 +20,24 @@ from tarfile import (  # type: ignore[attr-defined]
     TruncatedHeaderError,
 )
 from typing import Any
+from zlib import adler32
 
-from nbdata.archives.stream import volume_at
-from nbdata.errors import BadArchive, NbdataError
+from nbdata.archives.tape import Tape
+from nbdata.errors import NbdataError
 
-__all__ = ["Header", "Headers", "Tape"]
+__all__ = ["Header", "Headers"]
 
-_BUFFER = 1 << 20
 _MAX_HEADER = 4 << 20
-# Of mode, size, time and checksum, in octal digits.
-_NUMBERS = ((100, 107), (124, 135), (136, 147), (148, 154))
+_BLOCK = tarfile.BLOCKSIZE
 _END = b" \0"
-_PLAIN_FILE = ord("0")
+_PLAIN_FILE, _PAX = ord("0"), ord("x")
 _MAGIC = (b"ustar\0", b"ustar ")
+# Records of a pax header that say nothing about where the content is, or that nobody here needs; as long as they are
+# short, the header lies in one piece of memory.
+_RECORD = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
+_TIME = re.compile(rb"\d{1,11}(\.\d{1,20})?")
+# Global records that change no member; git archive writes one.
+_IDLE = {"comment"}
 
 
 class Header(tarfile.TarInfo):
@@ -44,29 +49,60 @@ class Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
-        plain = (
-            len(buf) == tarfile.BLOCKSIZE
-            and buf[156] == _PLAIN_FILE
-            and buf[257:263] in _MAGIC
-            and buf[107] in _END
-            and buf[135] in _END
-            and buf[147] in _END
-        )
-        try:
-            numbers = [int(buf[a:b], 8) for a, b in _NUMBERS] if plain else []
-        except ValueError:
-            numbers = []
-        if not numbers or sum(buf) - sum(buf[148:156]) + 8 * ord(" ") != numbers[3]:
+        buf = bytes(buf)
+        plain = _numbers(buf) if buf[156:157] == b"0" else None
+        if plain is None:
             return super().frombuf(buf, encoding, errors)
-        info = cls(_text(bytes(buf[:100]), encoding, errors))
-        if prefix := _text(bytes(buf[345:500]), encoding, errors):
-            info.name = f"{prefix}/{info.name}"
-        info.mode, info.size, info.mtime, info.chksum = numbers
+        info = cls(_name(buf, encoding, errors))
+        info.mode, info.size, info.mtime, info.chksum = plain
         return info
 
 
-def _text(field: bytes, encoding: str, errors: str) -> str:
-    return field.partition(b"\0")[0].decode(encoding, errors)
+def _numbers(buf: bytes) -> tuple[int, int, int, int] | None:
+    """Mode, size, time and checksum of a header that writes them in plain octal digits, and whose checksum is right."""
+    if (
+        len(buf) != _BLOCK
+        or buf[257:263] not in _MAGIC
+        or buf[107] not in _END
+        or buf[135] not in _END
+        or buf[147] not in _END
+    ):
+        return None
+    try:
+        found = int(buf[100:107], 8), int(buf[124:135], 8), int(buf[136:147], 8), int(buf[148:154], 8)
+    except ValueError:
+        return None
+    return found if _sum(buf) == found[3] else None
+
+
+def _sum(buf: bytes) -> int:
+    """The checksum of a header. The low half of Adler-32 is a sum, and that of 256 bytes passes its modulus never."""
+    low = (adler32(buf[:256]) & 0xFFFF) + (adler32(buf[256:]) & 0xFFFF) - 2
+    return low - sum(buf[148:156]) + 8 * ord(" ")
+
+
+def _name(buf: bytes, encoding: str, errors: str) -> str:
+    name = buf[:100].partition(b"\0")[0].decode(encoding, errors)
+    prefix = buf[345:500].partition(b"\0")[0].decode(encoding, errors)
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _records(data: bytes) -> dict[str, str] | None:
+    """The records of a pax header, if all of them are of the harmless kind. Source: POSIX.1-2017, pax."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(data):
+        record = _RECORD.match(data, at)
+        end = at + int(record[1]) if record is not None else 0
+        if record is None or not record.end() < end <= len(data) or data[end - 1] != ord("\n"):
+            return None
+        value = data[record.end() : end - 1]
+        key = record[2].decode()
+        if key.endswith("time") and not _TIME.fullmatch(value):
+            return None
+        found[key] = value.decode("utf-8", "surrogateescape")
+        at = end
+    return found
 
 
 class Headers(tarfile.TarFile):
@@ -90,8 +126,10 @@ class Headers(tarfile.TarFile):
         tape = self._tape
         try:
             tape.skip_to(self.offset)
-            tape.header_budget = _MAX_HEADER
-            info = Header.fromtarfile(self)
+            info: tarfile.TarInfo | None = self._plain_file()
+            if info is None:
+                tape.header_budget = _MAX_HEADER
+                info = Header.fromtarfile(self)
         except EOFHeaderError:
             self._loaded = True
             return None
@@ -109,67 +147,34 @@ class Headers(tarfile.TarFile):
             raise tape.bad(f"has a header with an impossible size, of {info.name}")
         return info
 
-
-class Tape:
-    """A stream that only winds forwards, with the position and the errors that go with it."""
-
-    def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
-        self._source = source
-        self._buffered = io.BufferedReader(source, _BUFFER)
-        self._position = position
-        self.name = name
-        self.ended = False
-        self.header_budget: int | None = None
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        """At most size bytes, fewer only at the end; for `tarfile`, which reads headers with it."""
-        if self.header_budget is not None:
-            self.header_budget -= size
-            if self.header_budget < 0 or size < 0:
-                raise self.bad("has a header of impossible length")
-        data = self._buffered.read(size)
-        self._position += len(data)
-        self.ended = self.ended or len(data) < size
-        return data
-
-    def fill(self, view: memoryview) -> None:
-        """Fill the view, or raise that the archive ends too early."""
-        count = self._buffered.readinto(view)
-        self._position += count
-        if count < len(view):
-            raise self.ends_too_early()
-
-    def skip_to(self, position: int) -> None:
-        """Wind forwards."""
-        while self._position < position:
-            size = min(position - self._position, _BUFFER)
-            if len(self.read(size)) < size:
-                raise self.ends_too_early()
-
-    def drain(self) -> None:
-        """Read what is left, which must be zeros."""
-        while data := self.read(_BUFFER):
-            if data.count(0) < len(data):
-                self._position -= len(data.lstrip(b"\0"))
-                raise self.bad("has more data after its end", "If several archives were joined, unpack each")
-
-    def ends_too_early(self) -> BadArchive:
-        return self.bad("ends too early", "Check that the last volume is there, and whole")
-
-    def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
-        details: dict[str, Any] = {"offset": self._position}
-        place = f"byte {self._position:,}"
-        where = volume_at(self._source, max(self._position - 1, 0))
-        if where is not None:
-            details["volume"] = where[0]
-            place += f", in volume {where[0]}"
-        return BadArchive(
-            f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
-        )
-
-    def close(self) -> None:
-        if not self._source.closed:
-            self._buffered.detach()  # the source is not ours to close
+    def _plain_file(self) -> Header | None:
+        """The header of a plain file with nothing unusual about it, as most are; None: `tarfile` is to read it."""
+        tape, begins, length = self._tape, self._tape.tell(), _BLOCK
+        found = tape.peek(_BLOCK)
+        if found is None or not self.pax_headers.keys() <= _IDLE:
+            return None
+        records: dict[str, str] | None = {}
+        if found[156] == _PAX:
+            numbers = _numbers(bytes(found))
+            if numbers is None or numbers[1] <= 0:
+                return None
+            length = _BLOCK - numbers[1] // -_BLOCK * _BLOCK
+            whole = tape.peek(length + _BLOCK)
+            records = _records(bytes(whole[_BLOCK : _BLOCK + numbers[1]])) if whole is not None else None
+            if whole is None or records is None:
+                return None
+            found, length = whole[length:], length + _BLOCK
+        head = bytes(found)
+        numbers = _numbers(head) if head[156] == _PLAIN_FILE else None
+        if numbers is None or records is None or numbers[1] < 0:
+            return None
+        info = Header(_name(head, "utf-8", "surrogateescape"))
+        info.mode, info.size, info.mtime, info.chksum = numbers
+        if records:
+            info.pax_headers = records
+            if "path" in records:
+                info.name = records["path"].rstrip("/")
+        tape.wind(length)
+        info.offset, info.offset_data = begins, begins + length
+        self.offset = info.offset_data - info.size // -_BLOCK * _BLOCK
+        return info

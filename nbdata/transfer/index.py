@@ -305,8 +305,11 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
                     yield Index.at(file, target, (found.st_dev, found.st_ino))
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _format(values: list[object]) -> bytes:
-    body = json.dumps(values, separators=(",", ":")).encode()
+    body = _encode(values).encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
