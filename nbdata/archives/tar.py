@@ -286,7 +286,7 @@ def _mtime_ns(info: tarfile.TarInfo) -> int:
         return 0
     told = info.pax_headers.get("mtime")
     if told is None and isinstance(info.mtime, int):
-        return int(info.mtime) * 10**_DIGITS
+        return int(info.mtime) * 10**9
     if told is not None and (usual := _TIME.fullmatch(told)) is not None:
         return int(usual[1] + usual[2][:_DIGITS].ljust(_DIGITS, "0"))
     try:
