@@ -30,7 +30,7 @@ __all__ = ["Header", "Headers"]
 _MAX_HEADER = 4 << 20
 _BLOCK = tarfile.BLOCKSIZE
 _END = b" \0"
-_PLAIN_FILE, _PAX = ord("0"), ord("x")
+_PLAIN_FILE, _PAX, _LONG_NAME = ord("0"), ord("x"), ord("L")
 _MAGIC = (b"ustar\0", b"ustar ")
 # Records of a pax header that say nothing about where the content is, or that nobody here needs; as long as they are
 # short, the header lies in one piece of memory.
@@ -82,9 +82,12 @@ def _sum(buf: bytes) -> int:
 
 
 def _name(buf: bytes, encoding: str, errors: str) -> str:
-    name = buf[:100].partition(b"\0")[0].decode(encoding, errors)
-    prefix = buf[345:500].partition(b"\0")[0].decode(encoding, errors)
+    name, prefix = _text(buf[:100], encoding, errors), _text(buf[345:500], encoding, errors)
     return f"{prefix}/{name}" if prefix else name
+
+
+def _text(field: bytes, encoding: str = "utf-8", errors: str = "surrogateescape") -> str:
+    return field.partition(b"\0")[0].decode(encoding, errors)
 
 
 def _records(data: bytes) -> dict[str, str] | None:
@@ -102,6 +105,8 @@ def _records(data: bytes) -> dict[str, str] | None:
             return None
         found[key] = value.decode("utf-8", "surrogateescape")
         at = end
+    if "path" in found:
+        found["path"] = found["path"].rstrip("/")
     return found
 
 
@@ -153,27 +158,29 @@ class Headers(tarfile.TarFile):
         found = tape.peek(_BLOCK)
         if found is None or not self.pax_headers.keys() <= _IDLE:
             return None
-        records: dict[str, str] | None = {}
-        if found[156] == _PAX:
+        records: dict[str, str] = {}
+        if found[156] in (_PAX, _LONG_NAME):  # about the header that comes next
             numbers = _numbers(bytes(found))
             if numbers is None or numbers[1] <= 0:
                 return None
-            length = _BLOCK - numbers[1] // -_BLOCK * _BLOCK
+            before, length = length, length - numbers[1] // -_BLOCK * _BLOCK
             whole = tape.peek(length + _BLOCK)
-            records = _records(bytes(whole[_BLOCK : _BLOCK + numbers[1]])) if whole is not None else None
-            if whole is None or records is None:
+            if whole is None:
                 return None
-            found, length = whole[length:], length + _BLOCK
+            told = bytes(whole[before : before + numbers[1]])
+            more = _records(told) if found[156] == _PAX else {"path": _text(told)}
+            if more is None:
+                return None
+            records, found, length = more, whole[length:], length + _BLOCK
         head = bytes(found)
         numbers = _numbers(head) if head[156] == _PLAIN_FILE else None
-        if numbers is None or records is None or numbers[1] < 0:
+        if numbers is None or numbers[1] < 0:
             return None
-        info = Header(_name(head, "utf-8", "surrogateescape"))
+        path = records.get("path")
+        info = Header(_name(head, "utf-8", "surrogateescape") if path is None else path)
         info.mode, info.size, info.mtime, info.chksum = numbers
         if records:
             info.pax_headers = records
-            if "path" in records:
-                info.name = records["path"].rstrip("/")
         tape.wind(length)
         info.offset, info.offset_data = begins, begins + length
         self.offset = info.offset_data - info.size // -_BLOCK * _BLOCK

@@ -85,9 +85,8 @@ class Written:
 
     def records(self) -> Iterator[tuple[str, Record]]:
         """Paths and records of all that this archive wrote; those of folders end in a slash."""
-        for path in self.index.paths():
-            record = self.index.get(path)
-            if record is not None and self.is_ours(record) and not path.startswith(_OWN):
+        for path, record in self.index.items():
+            if self.is_ours(record) and not path.startswith(_OWN):
                 yield path, record
 
     def replacing(self, record: Record, member: Member) -> None:
@@ -97,9 +96,8 @@ class Written:
     def replaced(self) -> Iterator[tuple[str, Record]]:
         """What `replacing` was told: paths, and records whose size is the offset of the later member."""
         prefix = self.own("replaced") + "/"
-        for name in self.index.paths():
-            record = self.index.get(name) if name.startswith(prefix) else None
-            if record is not None and self.is_of_line(record):
+        for name, record in self.index.items():
+            if name.startswith(prefix) and self.is_of_line(record):
                 yield name[len(prefix) :], record
 
     def sound(self, root: str) -> tuple[dict[str, Record], bool]:

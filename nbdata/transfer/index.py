@@ -127,6 +127,10 @@ class Index:
         """All recorded relative paths."""
         return [path for path, record in self._records.items() if record is not None]
 
+    def items(self) -> list[tuple[str, Record]]:
+        """All recorded relative paths with their records."""
+        return [(path, record) for path, record in self._records.items() if record is not None]
+
     def open(self, identity: tuple[int, int], *, needed: bool = True) -> None:
         """Begin to write, once the target folder exists.
 
