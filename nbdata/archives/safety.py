@@ -50,6 +50,7 @@ class PathGuard:
         self._files: set[str] = set()
         self._folders: set[str] = set()  # folded, as the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
+        self._filed: set[str] = set()  # folders of files
         self._judged: dict[str, str] = {}  # folder as named -> the final one; both with their slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
@@ -100,7 +101,10 @@ class PathGuard:
 
     def add_file(self, path: str) -> None:
         """Record that a file stands at this path now."""
-        self._add_parents(path)
+        parent = path.rpartition("/")[0]
+        if parent not in self._filed:
+            self._add_parents(path)
+            self._filed.add(parent)
         if self._links:
             self._links.pop(_fold(path), None)
         self._files.add(path)

@@ -83,6 +83,10 @@ class Tape:
 
     def skip_to(self, position: int) -> None:
         """Wind forwards."""
+        at = position - self._begins
+        if self._at <= at <= len(self._block):
+            self._at = at
+            return
         while (left := position - self.tell()) > 0:
             if not self._piece(left):
                 raise self.ends_too_early()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import tarfile
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +20,7 @@ from nbdata.archives.place import Place
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
 from nbdata.archives.tape import Tape
-from nbdata.archives.tar_headers import Headers
+from nbdata.archives.tar_headers import Headers, PlainFile
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ __all__ = ["Member", "MemberReader", "read_members"]
 
 _VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
 _MAX_SECONDS = 1 << 40
-# Of nanoseconds in a second.
-_DIGITS = 9
-_TIME = re.compile(r"(\d{1,11})\.(\d+)")
 
 
 class MemberReader(io.RawIOBase):
@@ -42,13 +38,12 @@ class MemberReader(io.RawIOBase):
     Sparse files come expanded. A member that the archive cuts short raises BadArchive.
     """
 
-    def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]] | None = None) -> None:
         super().__init__()
         self._tape = tape
         self._size = size
-        # (offset, length) of what is stored; between them are zeros
-        self._data = deque(data)
-        self._data.append((size, 0))
+        # (offset, length) of what is stored; between them are zeros. None: all is.
+        self._data = None if data is None else deque([*data, (size, 0)])
         self._position = 0
 
     def readable(self) -> bool:
@@ -59,7 +54,7 @@ class MemberReader(io.RawIOBase):
 
     def content(self) -> bytes:
         """All of it at once, if nothing was read yet and it is no sparse file."""
-        if self._position or self._data[0] != (0, self._size) or self.closed:
+        if self._position or self._data is not None or self.closed:
             return self.readall() or b""
         self._position = self._size
         return self._tape.content(self._size)
@@ -70,9 +65,7 @@ class MemberReader(io.RawIOBase):
         view = memoryview(buffer).cast("B")[: self._size - self._position]
         if not view:
             return 0
-        while self._position >= sum(self._data[0]) and len(self._data) > 1:
-            self._data.popleft()
-        offset, length = self._data[0]
+        offset, length = (0, self._size) if self._data is None else self._stretch(self._data)
         if self._position < offset:
             count = min(len(view), offset - self._position)
             view[:count] = bytes(count)
@@ -81,6 +74,12 @@ class MemberReader(io.RawIOBase):
             self._tape.fill(view[:count])
         self._position += count
         return count
+
+    def _stretch(self, data: deque[tuple[int, int]]) -> tuple[int, int]:
+        """What is stored at the position, or next."""
+        while self._position >= sum(data[0]) and len(data) > 1:
+            data.popleft()
+        return data[0]
 
 
 @dataclass(slots=True)
@@ -191,20 +190,25 @@ def _read(
 ) -> Generator[Member, None, None]:
     try:
         headers = Headers(tape, place.pax_headers)
-        while (info := headers.following()) is not None:
-            if selection.chooses and not selection.takes("/".join(components(info.name))):
+        while (found := headers.plain_file() or headers.following()) is not None:
+            if selection.chooses and not selection.takes("/".join(components(found.name))):
                 continue
-            if info.type == _VOLUME_LABEL:
+            holes = 0
+            if isinstance(found, PlainFile):
+                member = _plain(found, guard, tape)
+            elif found.type == _VOLUME_LABEL:
                 continue
-            data = _stored(info, headers, tape)
-            member = _checked(info, guard, MemberReader(tape, info.size if info.isreg() else 0, data))
+            else:
+                data = _stored(found, headers, tape)
+                member = _checked(found, guard, MemberReader(tape, found.size if found.isreg() else 0, data))
+                holes = 0 if member is None else member.size - sum(length for _, length in data)
             if member is None:
-                if stripped is not None and not info.isdir() and guard.path(info.name) is None:
-                    stripped(info.name)
+                folder = not isinstance(found, PlainFile) and found.isdir()
+                if stripped is not None and not folder and guard.path(found.name) is None:
+                    stripped(found.name)
                 continue
             if target_check is not None:
                 target_check(member.name)
-            holes = member.size - sum(length for _, length in data)
             if limit is not None:
                 limit.spend(holes)
             place.offset, place.pax_headers = headers.offset, dict(headers.pax_headers)
@@ -217,6 +221,16 @@ def _read(
         selection.check_all_matched()
     finally:
         tape.close()
+
+
+def _plain(found: PlainFile, guard: PathGuard, tape: Tape) -> Member | None:
+    """The member that a plain file is; None if nothing is left to write."""
+    name, mode, size, mtime_ns, offset = found
+    path = guard.path(name)
+    if path is None:
+        return None
+    guard.add_file(path)
+    return Member(path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(tape, size), offset)
 
 
 def _checked(info: tarfile.TarInfo, guard: PathGuard, reader: MemberReader) -> Member | None:
@@ -284,13 +298,8 @@ def _mtime_ns(info: tarfile.TarInfo) -> int:
     """Modification time; a float, as `tarfile` has it, would lose the last digits."""
     if not math.isfinite(info.mtime) or abs(info.mtime) > _MAX_SECONDS:
         return 0
-    told = info.pax_headers.get("mtime")
-    if told is None and isinstance(info.mtime, int):
-        return int(info.mtime) * 10**9
-    if told is not None and (usual := _TIME.fullmatch(told)) is not None:
-        return int(usual[1] + usual[2][:_DIGITS].ljust(_DIGITS, "0"))
     try:
-        return int(Decimal(info.mtime if told is None else told).scaleb(_DIGITS))
+        return int(Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9))
     except InvalidOperation:
         return int(info.mtime) * 10**9
 

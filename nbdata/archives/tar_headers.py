@@ -13,31 +13,44 @@ They are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what
 from __future__ import annotations
 
 import re
+import struct
 import tarfile
 from tarfile import (  # type: ignore[attr-defined]
     EmptyHeaderError,
     EOFHeaderError,
     TruncatedHeaderError,
 )
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import adler32
 
 from nbdata.archives.tape import Tape
 from nbdata.errors import NbdataError
 
-__all__ = ["Header", "Headers"]
+__all__ = ["Header", "Headers", "PlainFile"]
 
 _MAX_HEADER = 4 << 20
 _BLOCK = tarfile.BLOCKSIZE
-_END = b" \0"
-_PLAIN_FILE, _PAX, _LONG_NAME = ord("0"), ord("x"), ord("L")
+# Name, mode, size, time and checksum, each number with the byte behind it, kind, magic, prefix of the name.
+_FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
+_END, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
 _MAGIC = (b"ustar\0", b"ustar ")
 # Records of a pax header that say nothing about where the content is, or that nobody here needs; as long as they are
 # short, the header lies in one piece of memory.
 _RECORD = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
-_TIME = re.compile(rb"\d{1,11}(\.\d{1,20})?")
+_TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
 # Global records that change no member; git archive writes one.
 _IDLE = {"comment"}
+_SECOND = 10**9
+
+
+class PlainFile(NamedTuple):
+    """A file of which its header says nothing unusual, as most are."""
+
+    name: str
+    mode: int
+    size: int
+    mtime_ns: int
+    offset: int
 
 
 class Header(tarfile.TarInfo):
@@ -49,65 +62,72 @@ class Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
-        buf = bytes(buf)
-        plain = _numbers(buf) if buf[156:157] == b"0" else None
-        if plain is None:
+        found = _fields(memoryview(buf))
+        if found is None or found.kind != _PLAIN_FILE:
             return super().frombuf(buf, encoding, errors)
-        info = cls(_name(buf, encoding, errors))
-        info.mode, info.size, info.mtime, info.chksum = plain
+        info = cls(found.named)
+        info.mode, info.size, info.mtime, info.chksum = found.mode, found.size, found.mtime, found.checksum
         return info
 
 
-def _numbers(buf: bytes) -> tuple[int, int, int, int] | None:
-    """Mode, size, time and checksum of a header that writes them in plain octal digits, and whose checksum is right."""
-    if (
-        len(buf) != _BLOCK
-        or buf[257:263] not in _MAGIC
-        or buf[107] not in _END
-        or buf[135] not in _END
-        or buf[147] not in _END
-    ):
+class _Fields(NamedTuple):
+    """What a header says, if it writes numbers in plain octal digits, and its checksum is right."""
+
+    name: bytes
+    prefix: bytes
+    mode: int
+    size: int
+    mtime: int
+    checksum: int
+    kind: bytes
+
+    @property
+    def named(self) -> str:
+        name = _text(self.name)
+        return name if self.prefix[0] == 0 else f"{_text(self.prefix)}/{name}"
+
+
+def _fields(buf: memoryview) -> _Fields | None:
+    if len(buf) != _BLOCK:
+        return None
+    name, mode, a, size, b, mtime, c, checksum, kind, magic, prefix = _FIELDS.unpack(buf)
+    if magic not in _MAGIC or a not in _END or b not in _END or c not in _END:
         return None
     try:
-        found = int(buf[100:107], 8), int(buf[124:135], 8), int(buf[136:147], 8), int(buf[148:154], 8)
+        found = _Fields(name, prefix, int(mode, 8), int(size, 8), int(mtime, 8), int(checksum, 8), kind)
     except ValueError:
         return None
-    return found if _sum(buf) == found[3] else None
+    # The low half of Adler-32 is a sum and one more, and that of so few bytes never passes its modulus; the checksum
+    # is made with spaces in its own place.
+    total = (adler32(buf[:148]) & 0xFFFF) + (adler32(buf[156:384]) & 0xFFFF) + (adler32(buf[384:]) & 0xFFFF)
+    return found if total - 3 + 8 * ord(" ") == found.checksum else None
 
 
-def _sum(buf: bytes) -> int:
-    """The checksum of a header. The low half of Adler-32 is a sum, and that of 256 bytes passes its modulus never."""
-    low = (adler32(buf[:256]) & 0xFFFF) + (adler32(buf[256:]) & 0xFFFF) - 2
-    return low - sum(buf[148:156]) + 8 * ord(" ")
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
-def _name(buf: bytes, encoding: str, errors: str) -> str:
-    name, prefix = _text(buf[:100], encoding, errors), _text(buf[345:500], encoding, errors)
-    return f"{prefix}/{name}" if prefix else name
-
-
-def _text(field: bytes, encoding: str = "utf-8", errors: str = "surrogateescape") -> str:
-    return field.partition(b"\0")[0].decode(encoding, errors)
-
-
-def _records(data: bytes) -> dict[str, str] | None:
-    """The records of a pax header, if all of them are of the harmless kind. Source: POSIX.1-2017, pax."""
-    found: dict[str, str] = {}
+def _records(data: bytes) -> tuple[str | None, int | None] | None:
+    """Path and time of a pax header, if all its records are of the harmless kind. Source: POSIX.1-2017, pax."""
+    path: str | None = None
+    mtime_ns: int | None = None
     at = 0
     while at < len(data):
         record = _RECORD.match(data, at)
         end = at + int(record[1]) if record is not None else 0
         if record is None or not record.end() < end <= len(data) or data[end - 1] != ord("\n"):
             return None
-        value = data[record.end() : end - 1]
-        key = record[2].decode()
-        if key.endswith("time") and not _TIME.fullmatch(value):
-            return None
-        found[key] = value.decode("utf-8", "surrogateescape")
+        key, value = record[2], data[record.end() : end - 1]
+        if key == b"mtime":
+            time = _TIME.fullmatch(value)
+            if time is None:
+                return None
+            seconds, fraction = time.groups(b"")
+            mtime_ns = int(seconds) * _SECOND + int(fraction[:9].ljust(9, b"0"))
+        elif key == b"path":
+            path = value.decode("utf-8", "surrogateescape").rstrip("/")
         at = end
-    if "path" in found:
-        found["path"] = found["path"].rstrip("/")
-    return found
+    return path, mtime_ns
 
 
 class Headers(tarfile.TarFile):
@@ -120,6 +140,39 @@ class Headers(tarfile.TarFile):
         options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
         super().__init__(fileobj=tape, mode="r", pax_headers=dict(pax_headers), **options)  # type: ignore[arg-type]
 
+    def plain_file(self) -> PlainFile | None:
+        """The next member, if it is a plain file with nothing unusual about it; else `following` is to tell."""
+        if self.firstmember is not None or self._loaded or not self.pax_headers.keys() <= _IDLE:
+            return None
+        tape = self._tape
+        tape.skip_to(self.offset)
+        buf = tape.peek(_BLOCK)
+        found = None if buf is None else _fields(buf)
+        if found is None:
+            return None
+        path, mtime_ns, length = None, None, _BLOCK
+        if found.kind in (_PAX, _LONG_NAME) and found.size > 0:  # it speaks of the header that comes next
+            length = _BLOCK - found.size // -_BLOCK * _BLOCK
+            whole = tape.peek(length + _BLOCK)
+            if whole is None:
+                return None
+            told = bytes(whole[_BLOCK : _BLOCK + found.size])
+            more = _records(told) if found.kind == _PAX else (_text(told), None)
+            found = _fields(whole[length:])
+            if more is None or found is None:
+                return None
+            path, mtime_ns = more
+            length += _BLOCK
+        if found.kind != _PLAIN_FILE or found.size < 0 or found.mtime < 0:
+            return None
+        begins = tape.tell()
+        tape.wind(length)
+        self.offset = begins + length - found.size // -_BLOCK * _BLOCK
+        name = found.named if path is None else path
+        return PlainFile(
+            name, found.mode, found.size, found.mtime * _SECOND if mtime_ns is None else mtime_ns, begins
+        )
+
     def following(self) -> tarfile.TarInfo | None:
         """The next header, or None at the zero block that ends the archive."""
         if self.firstmember is not None:  # the constructor has read it
@@ -131,10 +184,8 @@ class Headers(tarfile.TarFile):
         tape = self._tape
         try:
             tape.skip_to(self.offset)
-            info: tarfile.TarInfo | None = self._plain_file()
-            if info is None:
-                tape.header_budget = _MAX_HEADER
-                info = Header.fromtarfile(self)
+            tape.header_budget = _MAX_HEADER
+            info = Header.fromtarfile(self)
         except EOFHeaderError:
             self._loaded = True
             return None
@@ -150,38 +201,4 @@ class Headers(tarfile.TarFile):
             tape.header_budget = None
         if info.size < 0 or self.offset < tape.tell():
             raise tape.bad(f"has a header with an impossible size, of {info.name}")
-        return info
-
-    def _plain_file(self) -> Header | None:
-        """The header of a plain file with nothing unusual about it, as most are; None: `tarfile` is to read it."""
-        tape, begins, length = self._tape, self._tape.tell(), _BLOCK
-        found = tape.peek(_BLOCK)
-        if found is None or not self.pax_headers.keys() <= _IDLE:
-            return None
-        records: dict[str, str] = {}
-        if found[156] in (_PAX, _LONG_NAME):  # about the header that comes next
-            numbers = _numbers(bytes(found))
-            if numbers is None or numbers[1] <= 0:
-                return None
-            before, length = length, length - numbers[1] // -_BLOCK * _BLOCK
-            whole = tape.peek(length + _BLOCK)
-            if whole is None:
-                return None
-            told = bytes(whole[before : before + numbers[1]])
-            more = _records(told) if found[156] == _PAX else {"path": _text(told)}
-            if more is None:
-                return None
-            records, found, length = more, whole[length:], length + _BLOCK
-        head = bytes(found)
-        numbers = _numbers(head) if head[156] == _PLAIN_FILE else None
-        if numbers is None or numbers[1] < 0:
-            return None
-        path = records.get("path")
-        info = Header(_name(head, "utf-8", "surrogateescape") if path is None else path)
-        info.mode, info.size, info.mtime, info.chksum = numbers
-        if records:
-            info.pax_headers = records
-        tape.wind(length)
-        info.offset, info.offset_data = begins, begins + length
-        self.offset = info.offset_data - info.size // -_BLOCK * _BLOCK
         return info

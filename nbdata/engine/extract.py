@@ -198,7 +198,8 @@ class Extraction:
 
     def _place(self, member: Member) -> str:
         """The folder for temporaries of a member that is to be written, whose parent is made."""
-        path, record = member.name, self._written.index.get(member.name)
+        path = member.name
+        record = self._written.index.get(path) if self.behind else None
         known = record is not None and self._written.is_of_line(record)
         if known and record is not None and offset_of(record) < self.behind <= member.offset:
             self._written.replacing(record, member)

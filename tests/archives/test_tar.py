@@ -490,12 +490,14 @@ def test_what_is_read_where_it_lies_is_what_tarfile_reads(data: st.DataObject) -
 
     fast = read()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Headers, "_plain_file", lambda _: None)
+        patched.setattr(Headers, "plain_file", lambda _: None)
         assert read() == fast
 
 
 def test_plain_files_are_read_without_tarfile(monkeypatch: pytest.MonkeyPatch) -> None:
-    blob = tar_of(("d/a", "file", b"1"), ("d/" + "b" * 120, "file", b"2"), mtime=5.5)
+    blob = tar_of(*((name, "file", b"1") for name in ("first", "d/a", "d/" + "b" * 120)), mtime=5.5)
+    members = read_members(io.BytesIO(blob))
+    next(members)  # `tarfile` reads the first one by itself
     monkeypatch.setattr(tarfile.TarInfo, "_proc_member", None)
-    found = [(m.name, m.reader.content(), m.mtime_ns) for m in read_members(io.BytesIO(blob))]
-    assert found == [("d/a", b"1", 5_500_000_000), ("d/" + "b" * 120, b"2", 5_500_000_000)]
+    found = [(m.name, m.reader.content(), m.mtime_ns) for m in members]
+    assert found == [("d/a", b"1", 5_500_000_000), ("d/" + "b" * 120, b"1", 5_500_000_000)]
