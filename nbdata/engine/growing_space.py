@@ -95,4 +95,5 @@ class GrowingSpace:
 
     def landed(self, sizes: list[int], files: int) -> None:
         """Whole files of these sizes are on the disk now."""
-        self.note(sum(round_up(size, self._block) for size in sizes), files)
+        block = self._block
+        self.note(sum([-(-size // block) for size in sizes]) * block, files)

@@ -24,6 +24,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii as _text
 from typing import NamedTuple
 
 from nbdata.errors import NbdataError
@@ -185,7 +186,7 @@ class Index:
     def _compact(self) -> None:
         assert self._identity is not None
         lines = [_format(self._header(*self._identity))]
-        lines += [_format([path, *record]) for path, record in self._records.items() if record is not None]
+        lines += [_format_record(path, record) for path, record in self.items()]
         fresh = self.path + ".new"
         with open(fresh, "wb") as file:
             file.writelines(lines)
@@ -203,7 +204,7 @@ class Index:
 
     def _append(self, records: Mapping[str, Record | None]) -> bool:
         """Whether they are in the file."""
-        data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
+        data = b"".join([_format_record(path, record) for path, record in records.items()])
         if not self.problem:
             try:
                 _write(self._fd, data)
@@ -309,11 +310,20 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
                     yield Index.at(file, target, (found.st_dev, found.st_ino))
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
 def _format(values: list[object]) -> bytes:
-    body = _encode(values).encode()
+    return _line(json.dumps(values, separators=(",", ":")))
+
+
+def _format_record(path: str, record: Record | None) -> bytes:
+    """What `_format` gives, of which there are many."""
+    if record is None:
+        return _line(f"[{_text(path)}]")
+    tag, size, local_size, mtime_ns, ctime_ns = record
+    return _line(f"[{_text(path)},{_text(tag)},{size},{local_size},{mtime_ns},{ctime_ns}]")
+
+
+def _line(text: str) -> bytes:
+    body = text.encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 

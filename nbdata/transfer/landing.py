@@ -361,7 +361,7 @@ class Landing:
             if file.error is not None:
                 continue
             try:
-                if file.inode not in (None, os.lstat(file.temporary).st_ino):
+                if file.inode is not None and file.inode != os.lstat(file.temporary).st_ino:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 if file.mtime_ns is not None:
                     os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
