@@ -340,7 +340,7 @@ class Bench:
 
     def ceiling(self, name: str) -> None:
         """How fast the server is read by clients that throw everything away, if a row needs to know."""
-        if name not in self.sources:
+        if name not in self.in_store:
             return
         read, seconds, cpu = read_by_sockets("bench", f"{slug(name)}/", self.server.pid)
         print(

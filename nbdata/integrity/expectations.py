@@ -256,7 +256,7 @@ class _Collector:
                 if name != source or self.separate:
                     self._claim(name, entry, source)
         if usable and (is_manifest(source) or len(names) > 1):
-            self.complete_folders.update(map(posixpath.dirname, names))
+            self.complete_folders.update({name.rpartition("/")[0] for name in names})
 
     def _claim(self, name: str, entry: Entry, source: str) -> None:
         self.claims[name].append(Expected(entry.algorithm, entry.digest, source))
