@@ -64,8 +64,12 @@ class Tape:
         self.ended = self.ended or len(data) < size
         return data
 
-    def content(self, size: int) -> bytes:
-        """So many bytes, or raise that the archive ends too early."""
+    def content(self, size: int) -> bytes | memoryview:
+        """So many bytes, which stay as they are, or raise that the archive ends too early."""
+        end = self._at + size
+        if end <= len(self._block) and self._block.readonly:  # nobody will write there again
+            piece, self._at = self._block[self._at : end], end
+            return piece
         data = self._take(size)
         if len(data) < size:
             raise self.ends_too_early()

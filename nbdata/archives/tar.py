@@ -32,14 +32,16 @@ _VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
 _MAX_SECONDS = 1 << 40
 
 
-class MemberReader(io.RawIOBase):
-    """The bytes of one member, exactly; usable until the next member is asked for.
+class MemberReader:
+    """The bytes of one member, exactly, as a raw stream; usable until the next member is asked for.
 
     Sparse files come expanded. A member that the archive cuts short raises BadArchive.
     """
 
+    __slots__ = ("_data", "_position", "_size", "_tape", "closed")
+
     def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]] | None = None) -> None:
-        super().__init__()
+        self.closed = False
         self._tape = tape
         self._size = size
         # (offset, length) of what is stored; between them are zeros. None: all is.
@@ -52,10 +54,23 @@ class MemberReader(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def content(self) -> bytes:
-        """All of it at once, if nothing was read yet and it is no sparse file."""
-        if self._position or self._data is not None or self.closed:
-            return self.readall() or b""
+    def close(self) -> None:
+        """Let nobody read more of it."""
+        self.closed = True
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer only at the end; -1: all that are left."""
+        left = self._size - self._position
+        data = bytearray(left if size < 0 else min(size, left))
+        view, done = memoryview(data), 0
+        while done < len(data):
+            done += self.readinto(view[done:])
+        return bytes(data)
+
+    def content(self) -> bytes | memoryview:
+        """All of it at once, before anything else is read; it stays as it is when the next member is asked for."""
+        if self._data is not None or self.closed:
+            return self.read()
         self._position = self._size
         return self._tape.content(self._size)
 
@@ -212,7 +227,9 @@ def _read(
             if limit is not None:
                 limit.spend(holes)
             place.offset, place.pax_headers = headers.offset, dict(headers.pax_headers)
-            place.holes, place.unmatched = place.holes + holes, selection.unmatched
+            place.holes += holes
+            if selection.chooses:
+                place.unmatched = selection.unmatched
             try:
                 yield member
             finally:
@@ -236,11 +253,6 @@ def _plain(found: PlainFile, guard: PathGuard, tape: Tape) -> Member | None:
 def _checked(info: tarfile.TarInfo, guard: PathGuard, reader: MemberReader) -> Member | None:
     """The member that a header describes, with its final name; None if nothing is left to write."""
     path = guard.path(info.name)
-    if info.type == tarfile.REGTYPE and path is not None:
-        guard.add_file(path)
-        return Member(
-            path, "file", info.size, _file_mode(info.mode), _mtime_ns(info), "", reader, info.offset
-        )
     if not (info.isreg() or info.isdir() or info.issym() or info.islnk() or info.type == _DUMP_FOLDER):
         if info.type == _CONTINUATION:
             raise BadArchive(

@@ -12,6 +12,7 @@ They are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 import tarfile
@@ -63,44 +64,40 @@ class Header(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
         found = _fields(memoryview(buf))
-        if found is None or found.kind != _PLAIN_FILE:
-            return super().frombuf(buf, encoding, errors)
-        info = cls(found.named)
-        info.mode, info.size, info.mtime, info.chksum = found.mode, found.size, found.mtime, found.checksum
-        return info
+        if found is not None and found[0] == _PLAIN_FILE:
+            _, name, prefix, size, mode, mtime = found
+            info = cls(_joined(name, prefix))
+            with contextlib.suppress(ValueError):
+                info.size, info.mode, info.mtime = size, int(mode, 8), int(mtime, 8)
+                info.chksum = int(buf[148:154], 8)
+                return info
+        return super().frombuf(buf, encoding, errors)
 
 
-class _Fields(NamedTuple):
-    """What a header says, if it writes numbers in plain octal digits, and its checksum is right."""
-
-    name: bytes
-    prefix: bytes
-    mode: int
-    size: int
-    mtime: int
-    checksum: int
-    kind: bytes
-
-    @property
-    def named(self) -> str:
-        name = _text(self.name)
-        return name if self.prefix[0] == 0 else f"{_text(self.prefix)}/{name}"
+# Kind, name and its prefix, size, and mode and time as they are written.
+_Fields = tuple[bytes, bytes, bytes, int, bytes, bytes]
 
 
 def _fields(buf: memoryview) -> _Fields | None:
+    """What a header says, if it writes numbers in plain octal digits, and its checksum is right."""
     if len(buf) != _BLOCK:
         return None
     name, mode, a, size, b, mtime, c, checksum, kind, magic, prefix = _FIELDS.unpack(buf)
     if magic not in _MAGIC or a not in _END or b not in _END or c not in _END:
         return None
-    try:
-        found = _Fields(name, prefix, int(mode, 8), int(size, 8), int(mtime, 8), int(checksum, 8), kind)
-    except ValueError:
-        return None
     # The low half of Adler-32 is a sum and one more, and that of so few bytes never passes its modulus; the checksum
     # is made with spaces in its own place.
     total = (adler32(buf[:148]) & 0xFFFF) + (adler32(buf[156:384]) & 0xFFFF) + (adler32(buf[384:]) & 0xFFFF)
-    return found if total - 3 + 8 * ord(" ") == found.checksum else None
+    try:
+        if int(checksum, 8) != total - 3 + 8 * ord(" "):
+            return None
+        return kind, name, prefix, int(size, 8), mode, mtime
+    except ValueError:
+        return None
+
+
+def _joined(name: bytes, prefix: bytes) -> str:
+    return f"{_text(prefix)}/{_text(name)}" if prefix[0] else _text(name)
 
 
 def _text(field: bytes) -> str:
@@ -150,28 +147,33 @@ class Headers(tarfile.TarFile):
         found = None if buf is None else _fields(buf)
         if found is None:
             return None
+        kind, name, prefix, size, mode, mtime = found
         path, mtime_ns, length = None, None, _BLOCK
-        if found.kind in (_PAX, _LONG_NAME) and found.size > 0:  # it speaks of the header that comes next
-            length = _BLOCK - found.size // -_BLOCK * _BLOCK
+        if kind in (_PAX, _LONG_NAME) and size > 0:  # it speaks of the header that comes next
+            length = _BLOCK - size // -_BLOCK * _BLOCK
             whole = tape.peek(length + _BLOCK)
             if whole is None:
                 return None
-            told = bytes(whole[_BLOCK : _BLOCK + found.size])
-            more = _records(told) if found.kind == _PAX else (_text(told), None)
+            told = bytes(whole[_BLOCK : _BLOCK + size])
+            more = _records(told) if kind == _PAX else (_text(told), None)
             found = _fields(whole[length:])
             if more is None or found is None:
                 return None
+            kind, name, prefix, size, mode, mtime = found
             path, mtime_ns = more
             length += _BLOCK
-        if found.kind != _PLAIN_FILE or found.size < 0 or found.mtime < 0:
+        if kind != _PLAIN_FILE or size < 0:
+            return None
+        try:
+            bits = int(mode, 8)
+            if mtime_ns is None:
+                mtime_ns = int(mtime, 8) * _SECOND
+        except ValueError:
             return None
         begins = tape.tell()
         tape.wind(length)
-        self.offset = begins + length - found.size // -_BLOCK * _BLOCK
-        name = found.named if path is None else path
-        return PlainFile(
-            name, found.mode, found.size, found.mtime * _SECOND if mtime_ns is None else mtime_ns, begins
-        )
+        self.offset = begins + length - size // -_BLOCK * _BLOCK
+        return PlainFile(_joined(name, prefix) if path is None else path, bits, size, mtime_ns, begins)
 
     def following(self) -> tarfile.TarInfo | None:
         """The next header, or None at the zero block that ends the archive."""

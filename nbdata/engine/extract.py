@@ -239,7 +239,7 @@ class Extraction:
         if verdict == "leave":
             return False
         small = member.size <= _SMALL
-        blocks: Iterable[bytes | memoryview] = [self._content(member)] if small else self._blocks(member)
+        blocks: Iterable[bytes | memoryview] = (self._content(member),) if small else self._blocks(member)
         if verdict == "verify":
             crc = 0
             for block in blocks:
@@ -271,7 +271,7 @@ class Extraction:
             self._flush()
             self._space.claim(size, fresh=True)
 
-    def _content(self, member: Member) -> bytes:
+    def _content(self, member: Member) -> bytes | memoryview:
         try:
             return member.reader.content()
         except BaseException as error:
