@@ -13,7 +13,7 @@ from nbdata.engine.expected import Vouching, vouching
 from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.repair import Repair, promised_by
 from nbdata.engine.run import Outcome, Run
-from nbdata.engine.small_files import batches, is_small, right_digests
+from nbdata.engine.small_files import batches, right_files
 from nbdata.engine.verdict_table import in_order, wrong_table
 from nbdata.engine.vouched import Answer, compare
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
@@ -192,9 +192,9 @@ class _Checking:
             )  # fmt: skip
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for rows in batches(biggest_first(self.plan), self.store):
+        for rows, small in batches(biggest_first(self.plan), self.store):
             row = rows[0]
-            if is_small(row, self.store):
+            if small:
                 yield partial(self._check_small, rows)
             elif row.action == "check":
                 yield partial(self._check, row)
@@ -208,13 +208,14 @@ class _Checking:
     def _check_small(self, rows: list[Row]) -> None:
         assert isinstance(self.store, LocalStore)
         ok, right, size = str(Verdict.OK), list[Row](), 0
-        for row, is_right in right_digests(self.run.control, self.store, rows):
-            if is_right:
-                got = {"got": row.detail["expected"]}
-                right.append(Row(row.path, ok, row.size, _told(row.detail | got)))
-                size += row.size
-            else:
+        for row, found in right_files(self.run.control, self.store, rows, self.op.algorithm):
+            if found is None:
                 self._check(row)
+                continue
+            algorithm, digest = found
+            told = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.detail["source"]}
+            right.append(Row(row.path, ok, row.size, told))
+            size += row.size
         self.run.control.advance(files=len(right), bytes=size)
         self.outcome.add_moved(right)
 

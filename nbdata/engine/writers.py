@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 __all__ = ["Writers"]
 
-#: Bytes that may wait to be written, in all.
-WAITING = 16 << 20
+#: Bytes that may wait to be written, in all: few, so that they are still in the cache of the processor.
+WAITING = 4 << 20
 # A batch is handed over when it holds so many bytes or items.
 _BATCH_BYTES, _BATCH_ITEMS = 1 << 20, 64
 
