@@ -101,10 +101,12 @@ def fetch_whole(
     checks: CheckFactory,
     *,
     claim: Callable[[int], None] = lambda _size: None,
+    failed: Exception | None = None,
 ) -> bool:
     """All of an object into an empty file; returns whether its bytes were verified.
 
-    An object of unknown size is read to its end; room for it is claimed before it is written.
+    An object of unknown size is read to its end; room for it is claimed before it is written. `failed` is as for
+    `retrying`.
     """
     mismatches = count = claimed = 0
 
@@ -131,8 +133,9 @@ def fetch_whole(
 
     while True:
         try:
-            return retrying(control, attempt)
+            return retrying(control, attempt, failed=failed)
         except ChecksumMismatch:
+            failed = None
             mismatches += 1
             if mismatches >= MISMATCHES:
                 control.advance(bytes=-count)
@@ -208,8 +211,10 @@ class PartedFetch:
                     )
                 for block in _blocks(self._control, body, self._partial.fd, at, end - at, self._check):
                     at += block
-                    if at - noted >= NOTED and self._store.refuses_first:
-                        self._partial.note(number, at - start)
+                    if at - noted >= NOTED:
+                        self._partial.began(noted, at)
+                        if self._store.refuses_first:
+                            self._partial.note(number, at - start)
                         noted = at
             finally:
                 body.close()

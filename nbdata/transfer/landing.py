@@ -120,8 +120,9 @@ class Landing:
         self._number = 0
         self._ready: deque[Landed] = deque()
         self._ready_bytes = 0
-        self._last = False  # nothing more comes until the committer has ended
-        self._changed = threading.Condition()
+        self._queue = threading.Lock()
+        self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
+        self._ended = False  # nothing comes any more
         self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
 
@@ -144,7 +145,7 @@ class Landing:
             self._broken = (
                 self._broken or exc[1]
             )  # what still waits is dropped: a stop does not wait for the disk
-        self._end()
+        self._finish()
         for mark in self._marks:
             mark.remove()
         for folder in self._staging.values():
@@ -284,44 +285,62 @@ class Landing:
         except OSError as error:
             raise disk_error(error, path) from error
 
+    def written(self, staging: str, data: memoryview, path: str) -> str:
+        """A new temporary with these bytes, closed."""
+        fd, temporary = self.temporary(staging)
+        try:
+            os.fchmod(fd, self.file_mode)
+            while data:
+                data = data[os.write(fd, data) :]
+        except BaseException as error:
+            with contextlib.suppress(FileNotFoundError):  # another machine took it for that of a dead job
+                os.unlink(temporary)
+            if isinstance(error, OSError):
+                raise disk_error(error, f"file for {path}") from error
+            raise
+        finally:
+            os.close(fd)
+        return temporary
+
     def land(self, file: Landed) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
         self.land_all((file,))
 
     def land_all(self, files: Sequence[Landed]) -> None:
         """Hand over several, which costs little more than one."""
-        with self._changed:
-            self._changed.wait_for(self._has_room)
+        with self._queue:
+            self._room.wait_for(self._has_room)
             if self._broken is not None:
                 raise self._broken
             idle = not self._ready
             self._ready.extend(files)
             self._ready_bytes += sum(map(_weight, files))
-            if idle or self._is_batch():  # else the committer lets them gather
-                self._changed.notify_all()
+            # Not each time: to wake a thread takes longer than to rename a file.
+            if idle or self._is_batch():
+                self._due.notify()
 
     def _has_room(self) -> bool:
         many = len(self._ready) >= _WAITING or self._ready_bytes >= _WAITING_BYTES
         return self._broken is not None or not many
 
     def _is_batch(self) -> bool:
-        return self._last or len(self._ready) >= _BATCH or self._ready_bytes >= _BATCH_BYTES
+        return self._ended or len(self._ready) >= _BATCH or self._ready_bytes >= _BATCH_BYTES
 
     def flush(self) -> None:
         """Wait until all that was handed over has landed."""
-        self._end()
+        self._finish()
         if self._broken is not None:
             raise self._broken
         self.sync_folders()
-        self._last = False
+        self._ended = False
         self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
         self._thread.start()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         """Let the committer finish what is there, and wait for it."""
-        with self._changed:
-            self._last = True
-            self._changed.notify_all()
+        with self._queue:
+            self._ended = True
+            self._due.notify()
         self._thread.join()
 
     def _commit_all(self) -> None:
@@ -331,20 +350,18 @@ class Landing:
                     self._commit(batch)
                 except BaseException as error:
                     self._broken = error  # go on taking, so that nobody waits for ever
-                    with self._changed:
-                        self._changed.notify_all()
 
     def _next_batch(self) -> list[Landed]:
         """What has gathered; nothing at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._last)
-            self._changed.wait_for(self._is_batch, _GATHER)
+        with self._queue:
+            self._due.wait_for(lambda: self._ready or self._ended)
+            self._due.wait_for(self._is_batch, _GATHER)
             batch, size = list[Landed](), 0
             while self._ready and len(batch) < _BATCH and size < _BATCH_BYTES:
                 batch.append(self._ready.popleft())
                 size += _weight(batch[-1])
             self._ready_bytes -= size
-            self._changed.notify_all()
+            self._room.notify_all()
             return batch
 
     def _commit(self, batch: list[Landed]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from nbdata.engine.runner import Planning
 from nbdata.transfer import pool
-from nbdata.transfer.pool import FIRST, MOST, run_units
+from nbdata.transfer.pool import FIRST, MOST, Crew, run_units
 
 
 class Work:
@@ -54,8 +54,8 @@ def test_requests_that_only_wait_are_made_by_many_threads() -> None:
 def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_LOOK", 0.1)
     turn, wanted = threading.Lock(), list[int]()
-    hire = pool._Crew.hire
-    monkeypatch.setattr(pool._Crew, "hire", lambda crew, count: (wanted.append(count), hire(crew, count))[1])
+    hire = pool.Crew.hire
+    monkeypatch.setattr(pool.Crew, "hire", lambda crew, count: (wanted.append(count), hire(crew, count))[1])
 
     def alone() -> None:
         with turn:  # a store that does one thing after the other, however many ask
@@ -123,3 +123,22 @@ def test_the_first_error_ends_all_and_is_raised() -> None:
         run_units(Planning(), units())
     assert work.done < 200
     assert not [thread for thread in threading.enumerate() if thread.name == "mover"]
+
+
+def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
+    """Also when everybody else has found that there is nothing left to do."""
+    order, work = list[str](), Work(lambda: 0.05)
+    crew = Crew(Planning(), workers=4)
+
+    def bringing() -> None:
+        time.sleep(0.3)
+        crew.bring(work.units(20))
+
+    def later() -> None:
+        order.append(f"later, after {work.done}")
+
+    crew.run([bringing])
+    assert (work.done, work.most) == (20, 4)
+    alone = Crew(Planning(), workers=1)
+    alone.run([lambda: alone.bring(work.units(20)), later])
+    assert order == ["later, after 40"]
