@@ -129,6 +129,16 @@ class Outcome:
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
         self._rows.add(Row(path, outcome, size, detail))
 
+    def add_moved(self, rows: list[Row]) -> None:
+        """Record many objects that went well, and whose bytes were moved, at once."""
+        with self._lock:
+            for row in rows:
+                self.counts[row.action] = self.counts.get(row.action, 0) + 1
+                self.bytes += row.size
+            self.files += len(rows)
+            self._unanswered = 0
+        self._rows.extend(rows)
+
     def answered(self) -> None:
         """The store has answered for an object of which nothing is recorded."""
         with self._lock:
