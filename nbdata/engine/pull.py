@@ -66,7 +66,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
     kept = set[str]() if op.delete else None
     base = root.rstrip("/") + "/"
-    empty = not os.path.isdir(root)  # and nothing needs to be looked at
+    empty = _missing(root)  # and nothing needs to be looked at
     for entry in Selection.of(op).apply(found.entries):
         info, present, needed = entry.info, 0, 0
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
@@ -128,6 +128,17 @@ def _identity(root: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _missing(path: str) -> bool:
+    """Whether there is nothing; False where nobody may look, which is told of what is looked for there."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _lstat(path: str) -> os.stat_result | None:
