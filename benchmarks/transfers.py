@@ -27,6 +27,7 @@ from typing import Any
 
 from ceiling import read_by_sockets
 from line import Line, carried
+from listing import SIZE, ListServer, write_files
 from measure import BIN, Run, agent_pid, interval, same, timed
 from peers import COMMANDS, rclone_environment
 
@@ -42,10 +43,12 @@ BOUND = 0.7
 
 SMALL, FEW, BIG, HUGE = "20,000 × 10 KB", "2,000 × 10 KB", "8 × 128 MiB", "1 × 2 GiB"
 MANY = "100 × 40 MB"
+# Objects that a server only lists: of which files are there, and of which there are none.
+LISTED, PLANNED = 100_000, 1_000_000
 # Bytes of random data that are made at a time.
 _PIECE = 64 << 20
 # Fewer rounds where one takes long.
-FEWER = {SMALL: 3, HUGE: 2, MANY: 3, "extract": 3}
+FEWER = {SMALL: 3, HUGE: 2, MANY: 3, "extract": 3, f"{LISTED:,}": 3, f"{PLANNED:,}": 2}
 # Files and bytes of each.
 DATA = {
     SMALL: (20_000, 10_000),
@@ -85,6 +88,7 @@ class Bench:
     scale: float
     results: list[dict[str, Any]] = field(default_factory=list)
     line: Line | None = None
+    lists: ListServer | None = None
     sources: dict[str, Path] = field(default_factory=dict)
     in_store: set[str] = field(default_factory=set)
 
@@ -94,7 +98,8 @@ class Bench:
         """Measure in turn and print a line for each tool; the first one is nbdata."""
         if self.only not in name:
             return
-        servers = [self.server.pid, *([self.line.process.pid] if self.line is not None else [])]
+        between = [each.process.pid for each in (self.line, self.lists) if each is not None]
+        servers = [self.server.pid, *between]
         runs: dict[str, list[Run]] = {side.tool: [] for side in sides}
         pairs: dict[str, list[float]] = {side.tool: [] for side in sides[1:]}
         most = next((count for label, count in FEWER.items() if label in name), self.rounds)
@@ -258,6 +263,62 @@ class Bench:
             assert same(source, self.work / tool)
             shutil.rmtree(self.work / tool)
 
+    @contextmanager
+    def listed(self, objects: int) -> Iterator[ListServer]:
+        """Everything goes to a server that only lists."""
+        with ListServer(objects) as lists:
+            self.lists = lists
+            os.environ.update(AWS_ENDPOINT_URL=lists.url, S3_ENDPOINT_URL=lists.url)
+            yield lists
+        self.lists = None
+        os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
+
+    def many_unchanged(self) -> None:
+        """A pull of very many files that are there already; nbdata has hashed them once, as it does not know them."""
+        count = int(LISTED * self.scale)
+        row = f"pull {count:,} × {SIZE} B, nothing changed"
+        if self.only not in row:
+            return
+        tools = ["nbdata", "s5cmd", "rclone"]
+        with self.listed(count) as lists:
+            for tool in tools:
+                write_files(self.work / tool, count)
+            timed(COMMANDS["nbdata"]["nothing"](lists.place, str(self.work / "nbdata")))
+            env = rclone_environment(lists.url)
+            sides = [
+                Side(
+                    tool,
+                    lambda _, tool=tool: COMMANDS[tool]["nothing"](lists.place, str(self.work / tool)),  # type: ignore[misc]
+                    env=env,
+                )
+                for tool in tools
+            ]
+            self.row(row, sides, count * SIZE)
+        for tool in tools:
+            shutil.rmtree(self.work / tool)
+
+    def planned(self) -> None:
+        """What would be done with very many objects, none of which is there; all they print is thrown away."""
+        count = int(PLANNED * self.scale)
+        row = f"plan {count:,} objects"
+        if self.only not in row:
+            return
+        with self.listed(count) as lists:
+            env = rclone_environment(lists.url)
+            out = str(self.work / "planned")
+            sides = [
+                Side(tool, lambda _, tool=tool: COMMANDS[tool]["plan"](lists.place, out), env=env)  # type: ignore[misc]
+                for tool in ("nbdata", "s5cmd", "rclone")
+            ]
+            self.row(row, sides, count * SIZE)
+        ours = self.results[-3]["runs"]
+        middle = {part: statistics.median(run[part] for run in ours) for part in ("wall", "memory", "agent")}
+        print(
+            f"A plan of {count:,} objects: {count / middle['wall']:,.0f} objects/s; at most the agent held "
+            f"{middle['agent'] / 1e6:,.0f} MB, and the command {(middle['memory'] - middle['agent']) / 1e6:,.0f} MB.",
+            flush=True,
+        )
+
     def checked(self, name: str) -> None:
         """md5check beside md5sum, both against the same sums."""
         row = f"md5check {name}"
@@ -360,6 +421,8 @@ def campaign(bench: Bench) -> None:
     bench.checked(SMALL)
     bench.ceiling(SMALL)
     bench.drop(SMALL)
+    bench.many_unchanged()
+    bench.planned()
     bench.moves(FEW, everybody, both)
     bench.drop(FEW)
     bench.moves(BIG, everybody, both)

@@ -38,6 +38,8 @@ _WAITING, _WAITING_BYTES = 2048, 128 << 20
 _BATCH, _BATCH_BYTES = 1024, 64 << 20
 # Folders of a batch from which on one syncfs is faster than to sync each of them.
 _MANY = 16
+# Folders that are remembered as made and looked at; one that is not is looked at again.
+_KNOWN = 50_000
 # How long a batch gathers, in seconds: each costs the disk a few milliseconds, however small it is.
 _GATHER = 0.1
 
@@ -235,6 +237,9 @@ class Landing:
                 self._refuse_outside(parent, path)
                 self.make_folder(parent)
                 self._refuse_outside(parent, path)
+                if len(self._checked) >= _KNOWN:  # else a million folders would be held
+                    self._checked.clear()
+                    self._made.clear()
                 staging = self._checked[parent] = self.staging(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base
@@ -16,8 +17,7 @@ from nbdata.stores.base import ObjectInfo
 __all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One object of the source: its path relative to the source, and what the store says of it."""
 
     path: str
@@ -157,7 +157,7 @@ class Selection:
 
     def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The selected entries, in the order of the listing."""
-        chosen = iter(entries)
+        chosen = entries
         if self.include or self.exclude:
             passes = glob_filter(self.include, self.exclude)
             chosen = (e for e in entries if passes(e.path))
@@ -165,7 +165,7 @@ class Selection:
             chosen = self._listed(chosen)
         if self.sample is not None:
             chosen = self._sampled(chosen)
-        return chosen if self.max_files is None and self.max_bytes is None else self._limited(chosen)
+        return iter(chosen) if self.max_files is None and self.max_bytes is None else self._limited(chosen)
 
     def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         assert self.files_from is not None
