@@ -23,12 +23,13 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii as _text
 from typing import NamedTuple
 
 from nbdata.errors import NbdataError
 from nbdata.paths import is_inside, is_url
 from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
-from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line
+from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line, seal
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -210,7 +211,7 @@ class Index:
 
     def _append(self, records: Mapping[str, Record | None]) -> list[bytes]:
         """The lines, if they are in the file."""
-        lines = [format_line([path, *(record or ())]) for path, record in records.items()]
+        lines = [_line_of(path, record) for path, record in records.items()]
         data = b"".join(lines)
         if not self.problem:
             try:
@@ -326,6 +327,14 @@ def _record_in(line: bytes) -> tuple[str, Record | None]:
     """The path of a line, and its record, if it is one of this version."""
     path, *rest = parse_line(line) or [""]
     return str(path), Record(*rest) if len(rest) == len(Record._fields) else None  # type: ignore[arg-type]  # CRC'd: ours
+
+
+def _line_of(path: str, record: Record | None) -> bytes:
+    """What `format_line` gives, of which there are many."""
+    if record is None:
+        return seal(f"[{_text(path)}]")
+    tag, size, local_size, mtime_ns, ctime_ns = record
+    return seal(f"[{_text(path)},{_text(tag)},{size},{local_size},{mtime_ns},{ctime_ns}]")
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Iterator
 
-__all__ = ["KeyedLines", "format_line", "key_of", "parse_line"]
+__all__ = ["KeyedLines", "format_line", "key_of", "parse_line", "seal"]
 
 # Bytes that are read at a time, and how much of that lies before the line that is wanted.
 _BLOCK, _BEFORE = 64 << 10, 8 << 10
@@ -30,7 +30,12 @@ _decode = json.JSONDecoder().raw_decode
 
 def format_line(values: list[object]) -> bytes:
     """A line of these values."""
-    body = _encode(values).encode()
+    return seal(_encode(values))
+
+
+def seal(text: str) -> bytes:
+    """A line of an array that is JSON already."""
+    body = text.encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 

@@ -157,7 +157,7 @@ class Selection:
 
     def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The selected entries, in the order of the listing."""
-        chosen = entries
+        chosen = iter(entries)
         if self.include or self.exclude:
             passes = glob_filter(self.include, self.exclude)
             chosen = (e for e in entries if passes(e.path))
@@ -165,7 +165,7 @@ class Selection:
             chosen = self._listed(chosen)
         if self.sample is not None:
             chosen = self._sampled(chosen)
-        return iter(chosen) if self.max_files is None and self.max_bytes is None else self._limited(chosen)
+        return chosen if self.max_files is None and self.max_bytes is None else self._limited(chosen)
 
     def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         assert self.files_from is not None
