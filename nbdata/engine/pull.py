@@ -28,7 +28,7 @@ from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
-from nbdata.transfer.part_records import Begun, part_size_for, validator
+from nbdata.transfer.part_records import PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
@@ -162,6 +162,8 @@ def _in_parts(store: Store, info: ObjectInfo) -> bool:
 
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
 _KEPT = 256 << 10
+# Bytes that wait for their names, and as many that get them just now: a kill loses them, so no more than a part.
+_WAITING = PART // 2
 # One of many small objects, and what the store says of it.
 _Small = tuple[Row, ObjectInfo]
 # Errors after which what was fetched is of no use.
@@ -222,6 +224,7 @@ class _Pulling:
                 umask=self.run.context.umask,
                 landed=self._landed,
                 landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
+                waiting=_WAITING,
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))

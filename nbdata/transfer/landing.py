@@ -96,6 +96,8 @@ class Landing:
         Called from the committing thread with each batch after it is durable.
     landing : callable
         The same before its files get their names.
+    waiting : int
+        Bytes that may wait for their names, and be in a batch: a kill loses them.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Landing:
         umask: int,
         landed: Callable[[list[Landed]], None],
         landing: Callable[[list[Landed]], None] = lambda _: None,
+        waiting: int = _WAITING_BYTES,
     ) -> None:
         self._control = control
         self.root = root.rstrip("/") or "/"
@@ -122,6 +125,7 @@ class Landing:
         self._number = 0
         self._ready: deque[Landed] = deque()
         self._ready_bytes = 0
+        self._most_waiting, self._most_in_batch = waiting, min(waiting, _BATCH_BYTES)
         self._queue = threading.Lock()
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
         self._ended = False  # nothing comes any more
@@ -325,11 +329,11 @@ class Landing:
                 self._due.notify()
 
     def _has_room(self) -> bool:
-        many = len(self._ready) >= _WAITING or self._ready_bytes >= _WAITING_BYTES
+        many = len(self._ready) >= _WAITING or self._ready_bytes >= self._most_waiting
         return self._broken is not None or not many
 
     def _is_batch(self) -> bool:
-        return self._ended or len(self._ready) >= _BATCH or self._ready_bytes >= _BATCH_BYTES
+        return self._ended or len(self._ready) >= _BATCH or self._ready_bytes >= self._most_in_batch
 
     def flush(self) -> None:
         """Wait until all that was handed over has landed."""
@@ -362,7 +366,7 @@ class Landing:
             self._due.wait_for(lambda: self._ready or self._ended)
             self._due.wait_for(self._is_batch, _GATHER)
             batch, size = list[Landed](), 0
-            while self._ready and len(batch) < _BATCH and size < _BATCH_BYTES:
+            while self._ready and len(batch) < _BATCH and size < self._most_in_batch:
                 batch.append(self._ready.popleft())
                 size += _weight(batch[-1])
             self._ready_bytes -= size
