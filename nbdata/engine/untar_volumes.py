@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbdata.engine.archive_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
@@ -16,7 +16,7 @@ from nbdata.engine.unpack_plan import plan_deletion, plan_space
 from nbdata.engine.volume_deletion import Deletion, may_delete_amid
 from nbdata.engine.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.written import Written
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
@@ -135,7 +135,7 @@ def _extract(
             volume=stream.volume,
         )  # fmt: skip
         extraction.careful = deletion is not None or bool(found.volumes.recorded)
-        with extraction:
+        with _doubting(written, extraction, stream), extraction:
             if checkpoint is not None:
                 again_to = checkpoint.place.offset
                 _go_on(run, found, extraction, outcome)
@@ -168,6 +168,27 @@ def _extract(
             + (" …" if len(stripped) > 3 else "")
         )
     return done and not stripped
+
+
+@contextlib.contextmanager
+def _doubting(written: Written, extraction: Extraction, stream: ArchiveStream) -> Iterator[None]:
+    """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
+
+    What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
+    doubt there.
+    """
+    try:
+        yield
+    except (BadArchive, ChecksumMismatch) as error:
+        # The frames of Zstandard may have no checksums.
+        unsure = stream.format == "zst" and isinstance(error, ChecksumMismatch)
+        right = 0 if unsure else min(stream.verified, stream.proven)
+        if extraction.careful:
+            right = max(right, extraction.behind)
+        elif right < extraction.behind:
+            written.start_again()
+        written.doubt(right)
+        raise
 
 
 def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, left_out: Callable[[str], None]) -> ArchiveStream:
