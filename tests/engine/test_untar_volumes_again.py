@@ -200,6 +200,26 @@ def test_what_was_damaged_on_its_way_is_written_again(
     assert look(out) == look(content)
 
 
+@pytest.mark.usefixtures("small_steps")
+def test_a_volume_that_arrives_wrong_has_no_checkpoint_in_it_when_volumes_are_deleted(
+    tmp_path: Path, s3: EmbeddedServer, bucket: str, proxy: Proxy
+) -> None:
+    mark, content, out = os.urandom(16), tmp_path / "content", tmp_path / "out"
+    content.mkdir()
+    for number in range(40):
+        begin = mark if number == 18 else b""
+        (content / f"{number:02}").write_bytes(b"".join(begin + os.urandom(20_000) for _ in range(3)))
+    upload(s3, bucket, pack(content, tmp_path / "v", "a.tar", 500_000))
+    proxy.damage = mark
+    with pytest.raises(nbdata.ChecksumMismatch):
+        untar(f"s3://{bucket}/v/", out, delete_volumes=True)
+    proxy.damage = b""
+    report = untar(f"s3://{bucket}/v/", out, delete_volumes=True)
+    assert report.details["resumed_at"] > 500_000
+    assert report.counts["deleted"] < 5
+    assert look(out) == look(content)
+
+
 # -- stopping -------------------------------------------------------------------------------------
 
 

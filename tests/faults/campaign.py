@@ -118,7 +118,10 @@ def run_all(
     told: Callable[[str], None],
     switch: Callable[[dict[str, str]], None],
 ) -> Iterator[Result]:
-    """The runs of these numbers, pull and push in turn, and extractions; `switch` sets the variables that lines are to be said with."""
+    """The runs of these numbers, pull and push in turn, and extractions.
+
+    `switch` sets the variables that lines are to be said with.
+    """
     with FaultProxy(scene.server.url, opaque=OPAQUE, replace=scene.replace) as proxy:
         switch(environment(scene, proxy))
         for number in numbers:

@@ -16,7 +16,7 @@ __all__ = ["Seeded"]
 # How often a request meets a fault: of a small object, of a part of a big one, of a request that carries no object.
 _SMALL, _PART, _CONTROL = 0.03, 0.4, 0.06
 # The same of a volume of an archive.
-_VOLUME = 0.3
+_VOLUME = 0.4
 # A request that has been spoilt so often is let through, unless its object is doomed.
 _OFTEN = 4
 # Kinds and their weights, for reads and writes of objects, and for what carries none; bodies have over four fifths.

@@ -235,12 +235,13 @@ on {date}, at commit
 ## Faults on the way
 
 {len(results)} runs of `pull`, `push` and `untar_volumes`, against SeaweedFS behind a proxy that spoils what goes
-through it (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6} MB, which
-go in parts, or unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames) from some 20
-volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with what they were
-to be. A line must end in time with all bytes right, or with an error that says what is wrong; then nothing wrong stands
-under a final name, and the same line said again without faults goes well. But an extraction writes while it reads: what
-it wrote of a volume that turns out wrong at its end stands there until the line is said again.
+through it (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6}
+MB, which go in parts, or unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
+from some 20 volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with
+what they were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then
+nothing wrong stands under a final name, and the same line said again without faults goes well. But an extraction
+writes while it reads: what it wrote of a volume that turns out wrong at its end stands there until the line is said
+again.
 
 {campaign_tables(results)}
 *reset* is a connection reset by RST, *cut* one that is closed within a body, *flip* a byte that is changed on the
@@ -257,12 +258,12 @@ lost: nobody but the store knows its name. Afterwards the agent had {agent}.
 `kill -9` of the agent, or of a Jupyter kernel that runs the line as a cell, amid `pull`, `push` and `untar_volumes`
 from the store, at a random byte of all, held by the proxy until the process is dead; then the same line again, of a
 kernel's in a new kernel. A tree has {FILES} files, small ones, {MIDDLING} middling, and two big ones that have a
-third of its bytes; pulls and pushes have one to three connections. When a kernel dies the job goes on in the agent: the new
-kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too. Afterwards all
-files are compared byte for byte, and what was moved again is counted by the proxy: at most a part of {PART >> 20} MiB a
-connection, and of an extraction what lies behind the last checkpoint, as its report tells (one is made every 64 MiB of
-volumes at most, behind a member, and of compressed data where its checksums prove all before it: of gzip in one piece
-never).
+third of its bytes; pulls and pushes have one to three connections. When a kernel dies the job goes on in the agent:
+the new kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too.
+Afterwards all files are compared byte for byte, and what was moved again is counted by the proxy: at most a part of
+{PART >> 20} MiB a connection, and of an extraction what lies behind the last checkpoint, as its report tells (one
+is made every 64 MiB of volumes at most, behind a member, and of compressed data where its checksums prove all
+before it: of gzip in one piece never).
 
 {kill_tables(killed)}
 ## Disks with too little room
