@@ -68,6 +68,11 @@ class ArchiveStream:
         return self._volumes.volume_at(self.began.compressed + self.read)
 
     @property
+    def volume_begun(self) -> int:
+        """The number of the volume in which reading began."""
+        return self._volumes.volume_at(self.began.compressed) if self.began.compressed else 0
+
+    @property
     def verified(self) -> int:
         """Up to where the tar stream is known to be right, as far as its compression has checksums."""
         return self._decompressed.verified

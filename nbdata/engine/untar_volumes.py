@@ -162,6 +162,7 @@ def _extract(
             written.complete()
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(outcome, details, stream, again_to)
+    _note_unproven(outcome, found.volumes, stream)
     if stripped:
         outcome.notes.append(
             f"files with no more components than were stripped are left out: {', '.join(stripped[:3])}"
@@ -234,6 +235,19 @@ def _note_read_again(outcome: Outcome, details: dict[str, Any], stream: ArchiveS
     elif stream.format != "tar" and not stream.restart(again_to).compressed:
         note += ": what is compressed in one piece can only be read from its start"
     outcome.notes.append(note)
+
+
+def _note_unproven(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream) -> None:
+    """Say of how many volumes nothing tells whether they arrived right: a plain tar has no checksums itself."""
+    if stream.format != "tar" or volumes.is_local():
+        return
+    read = volumes.volumes[stream.volume_begun :]
+    count = sum(volume.size != 0 and not volume.proven for volume in read)
+    if count:
+        outcome.notes.append(
+            f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none of them, or "
+            "reading began within them"
+        )
 
 
 def _list(

@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -119,6 +119,11 @@ class StoredVolume:
     The bytes are of the version that was listed, else SourceChanged. If it is read from its first byte to its last,
     they are what the store vouches for, else its last bytes are not given, but ChecksumMismatch. One that is `gone`
     was deleted after all that it held had been unpacked; it only has its place in the set.
+
+    Attributes
+    ----------
+    proven : bool
+        Whether all of its bytes were read and are what the store vouches for.
     """
 
     def __init__(
@@ -127,6 +132,7 @@ class StoredVolume:
         self._control, self._store = control, store
         self.name, self.info, self.gone = name, info, gone
         self.size = info.size if info.size >= 0 else None
+        self.proven = False
 
     @property
     def local(self) -> str | None:
@@ -136,7 +142,10 @@ class StoredVolume:
     def open(self, offset: int, /) -> Readable:
         if self.gone:
             raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
-        return _Reading(self._control, self._store, self.info, offset)
+        return _Reading(self._control, self._store, self.info, offset, prove=self._prove)
+
+    def _prove(self, proven: bool) -> None:
+        self.proven = proven
 
     def head(self, count: int) -> bytes:
         """The first bytes, at most `count`."""
@@ -172,13 +181,20 @@ class _Reading:
     """A volume from an offset on, whatever breaks off on the way; checked if that is all of it."""
 
     def __init__(
-        self, control: Control, store: Store, info: ObjectInfo, start: int, end: int | None = None
+        self,
+        control: Control,
+        store: Store,
+        info: ObjectInfo,
+        start: int,
+        end: int | None = None,
+        *,
+        prove: Callable[[bool], None] | None = None,
     ) -> None:
         self._control, self._store, self._info = control, store, info
         self._at, self._end = start, end
         self._patience = Patience(control)
         self._body: Body | None = None
-        self._whole = start == 0 and end is None and info.size > 0
+        self._prove = prove if start == 0 and info.size > 0 else None
         self._check: Check | None = None
 
     def readinto(self, buffer: memoryview, /) -> int:
@@ -197,17 +213,17 @@ class _Reading:
                 self._patience.after(error)
                 continue
             if self._check is not None:
-                self._prove(self._check, buffer[:count])
+                self._look(self._check, buffer[:count])
             self._at += count
             self._patience.succeeded()
             return count
 
-    def _prove(self, check: Check, block: memoryview) -> None:
+    def _look(self, check: Check, block: memoryview) -> None:
         check.offer(self._at, block)
-        if self._at + len(block) < self._info.size:
+        if self._prove is None or self._at + len(block) < self._info.size:
             return
         try:
-            check.finish(-1, self._info.size)
+            self._prove(check.finish(-1, self._info.size))
         except ChecksumMismatch as error:
             raise ChecksumMismatch(
                 "other bytes of a volume arrived than the store vouches for",
@@ -228,7 +244,7 @@ class _Reading:
             while left and (count := body.readinto(scratch[:left])):
                 self._control.checkpoint()
                 left -= count
-            if self._whole and self._check is None:
+            if self._prove is not None and self._check is None:
                 self._check = stream_check(self._control, self._store, body.info)
             return body
         except BaseException:
