@@ -245,7 +245,7 @@ def _note_unproven(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream)
     count = sum(volume.size != 0 and not volume.proven for volume in read)
     if count:
         outcome.notes.append(
-            f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none of them, or "
+            f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none, or "
             "reading began within them"
         )
 

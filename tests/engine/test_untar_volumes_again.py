@@ -216,7 +216,8 @@ def test_a_volume_that_arrives_wrong_has_no_checkpoint_in_it_when_volumes_are_de
     proxy.damage = b""
     report = untar(f"s3://{bucket}/v/", out, delete_volumes=True)
     assert report.details["resumed_at"] > 500_000
-    assert report.counts["deleted"] < 5
+    assert "1 of 4 volumes could not be compared" in " ".join(report.notes)
+    assert report.counts["deleted"] == 4
     assert look(out) == look(content)
 
 
