@@ -171,26 +171,33 @@ class _Kernels:
     """Real kernels that wait to be told a cell; a context manager."""
 
     def __init__(self, tree: Tree) -> None:
-        self._folder, self._waiting = tree.work, list[Kernel]()
+        self._folder = tree.work
+        self._living, self._waiting = list[Kernel](), list[Kernel]()
 
     def __enter__(self) -> _Kernels:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for kernel in self._waiting:
-            kernel.__exit__(None, None, None)
+        for kernel in list(self._living):
+            self.end(kernel)
 
     def take(self) -> Kernel:
         """One that is ready."""
         if self._waiting:
             return self._waiting.pop()
         kernel = Kernel(self._folder).__enter__()
+        self._living.append(kernel)
         assert kernel.run("%load_ext nbdata").error is None
         return kernel
 
     def give_back(self, kernel: Kernel) -> None:
         """It lives, and has nothing to do."""
         self._waiting.append(kernel)
+
+    def end(self, kernel: Kernel) -> None:
+        """It is dead, or may be."""
+        self._living.remove(kernel)
+        kernel.__exit__(None, None, None)
 
 
 class _Case:
@@ -232,6 +239,8 @@ class _Case:
                 raise _Wrong("its own folder is left in the target")
         except _Wrong as wrong:
             self._killed.end = str(wrong)
+        except Exception as error:  # whatever it is: the others are still to be run
+            self._killed.end = f"an accident: {error!r}"
 
     # -- the agent ------------------------------------------------------------------------------------
 
@@ -268,12 +277,11 @@ class _Case:
                 os.kill(victim, signal.SIGKILL)
             dead.set()
 
-        with ExitStack() as stack:
-            stack.push(first)  # it is ended, if it was not killed
-            tallies = [self._proxy.begin(at=self._at, then=kill)]
-            first.start(said)
-            if not dead.wait(self._bound):
-                raise _Wrong("the moment did not come")
+        tallies = [self._proxy.begin(at=self._at, then=kill)]
+        first.start(said)
+        if not dead.wait(self._bound):
+            raise _Wrong("the moment did not come")
+        self._kernels.end(first)
         if killed.then == BOTH:
             self._wait_for(lambda: not held(endpoint().alive), "the agent did not die")
             self._look(whole=False)
