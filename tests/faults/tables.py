@@ -230,7 +230,8 @@ def page(
 
 Made by `make faults ARGS="{said}"`
 on {date}, at commit
-{commit}, on {machine}. A short part of it runs with the tests.
+{commit}, on {machine}. What was asked for and did not fit into the time is left
+out, kills last: the tables say what was run. A short part of it runs with the tests.
 
 ## Faults on the way
 
@@ -262,8 +263,8 @@ third of its bytes; pulls and pushes have one to three connections. When a kerne
 the new kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too.
 Afterwards all files are compared byte for byte, and what was moved again is counted by the proxy: at most a part of
 {PART >> 20} MiB a connection, and of an extraction what lies behind the last checkpoint, as its report tells (one
-is made every 64 MiB of volumes at most, behind a member, and of compressed data where its checksums prove all
-before it: of gzip in one piece never).
+is made every 64 MiB of volumes at most, behind a member, while no more than a twentieth of the time goes into them,
+and of compressed data where its checksums prove all before it: of gzip in one piece never).
 
 {kill_tables(killed)}
 ## Disks with too little room
