@@ -15,7 +15,7 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import Judge, plain_md5
+from nbdata.engine.verify import Judge, of_parts, plain_md5, right
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import OWN_FOLDER
@@ -24,12 +24,13 @@ from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, unrepresentable
 from nbdata.transfer.part_records import Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
-from nbdata.transfer.pool import run_units
+from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
 from nbdata.verbs.pull import Pull
@@ -146,6 +147,8 @@ def _in_parts(store: Store, info: ObjectInfo) -> bool:
 
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
 _KEPT = 256 << 10
+# One of many small objects, and what the store says of it.
+_Small = tuple[Row, ObjectInfo]
 # Errors after which what was fetched is of no use.
 _USELESS = (ChecksumMismatch, SourceChanged)
 
@@ -182,6 +185,18 @@ class _Pulling:
         self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
         self.unguarded = 0
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
+        self.crew = Crew(run.control, self.op.concurrency)
+        self.gathering = Gathering[_Small](
+            run.control,
+            lambda: self.store.read_each(
+                self.gathering.next,
+                info=lambda small: small[1],
+                width=lambda: self.crew.wanted,
+                arrived=self._arrived,
+                missed=self.gathering.missed,
+            ),
+            lambda small, error: self._small(*small, failed=error),
+        )
 
     def run_all(self) -> Report:
         try:
@@ -194,7 +209,7 @@ class _Pulling:
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
-                run_units(self.run.control, self._units(), workers=self.op.concurrency)
+                self.crew.run(self._units())
                 self.landing.flush()
                 self._deletions()
                 self._forget_stale()
@@ -216,19 +231,59 @@ class _Pulling:
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
+        batch: list[_Small] = []
         for row in self.plan.rows:
-            if row.action in _MOVES:
-                info = info_of(row)
-                if row.action != "compare" and self._resumes(row, info):
-                    yield from self._big(row, info)
-                else:
-                    yield partial(self._small, row, info)
-            else:
+            if row.action not in _MOVES:
                 self.outcome.left(row)
+                continue
+            info = info_of(row)
+            if self._gathered(row, info):
+                batch.append((row, info))
+                if len(batch) == BATCH:
+                    yield partial(self.gathering.take, batch)
+                    batch = []
+            elif row.action != "compare" and self._resumes(row, info):
+                yield from self._big(row, info)
+            else:
+                yield partial(self._small, row, info)
+        if batch:
+            yield partial(self.gathering.take, batch)
 
     # -- one object ---------------------------------------------------------------------------
 
-    def _small(self, row: Row, info: ObjectInfo) -> None:
+    def _gathered(self, row: Row, info: ObjectInfo) -> bool:
+        """Whether an object is one of many small ones, which are fetched together."""
+        return (
+            0 <= info.size <= self.store.reads_each
+            and row.action != "compare"
+            and "present" not in row.detail
+            and self.promised is None
+            and self.run.control.rate is None
+            and row.path not in self.begun
+            and (self.op.verify == "none" or of_parts(info, self.op.verify) is None)
+        )
+
+    def _arrived(self, small: _Small, told: ObjectInfo, body: memoryview) -> None:
+        """The bytes of a small object are there, in memory."""
+        row, info = small
+        try:
+            verified = right(told, self.op.verify, body)
+            if verified is None:
+                self.run.control.advance(retries=1)
+                self.gathering.missed(small, None)
+                return
+            final, staging = self.landing.prepare(row.path)
+            self.claimed[row.path] = row.detail["needed"]
+            temporary = self.landing.written(staging, body, row.path)
+            self.run.control.advance(bytes=info.size)
+            self.verified[row.path] = verified
+            self.landing.land(Landed(row.path, temporary, final, info.size, tag=validator(info)))
+        except Exception as error:
+            self.outcome.fail(row.path, error)
+        self.crew.done += 1
+        self.run.control.checkpoint()
+
+    def _small(self, row: Row, info: ObjectInfo, failed: Exception | None = None) -> None:
         try:
             final, staging = self.landing.prepare(row.path)
             if row.action == "compare" and (same := self._same_bytes(final, info)):
@@ -253,7 +308,13 @@ class _Pulling:
             try:
                 os.fchmod(fd, self.landing.file_mode)
                 verified = fetch_whole(
-                    self.run.control, self.store, info, fd, self._check, claim=self.space.claim
+                    self.run.control,
+                    self.store,
+                    info,
+                    fd,
+                    self._check,
+                    claim=self.space.claim,
+                    failed=failed,
                 )
                 size = os.fstat(fd).st_size
                 if info.size < 0:

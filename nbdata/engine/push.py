@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.decide import decide_push
@@ -16,23 +17,25 @@ from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.engine.sources import find
 from nbdata.engine.verify import plain_md5
-from nbdata.errors import ChecksumMismatch, SourceChanged
+from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
+from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import decoded
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.pool import run_units
+from nbdata.transfer.pool import Crew
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.send import (
     BIG,
     FileSource,
     PartedSend,
     SentPart,
+    answer_of,
     hashed_parts,
     send_whole,
     upload_part_size,
@@ -150,6 +153,15 @@ def perform(run: Run, planned: Plan) -> Report:
     return _Pushing(run, planned).run_all()
 
 
+class _Loaded(NamedTuple):
+    """A small file in memory."""
+
+    row: Row
+    before: os.stat_result
+    data: bytes
+    hasher: SentHasher
+
+
 class _Pushing:
     """One push while it is performed."""
 
@@ -165,11 +177,23 @@ class _Pushing:
         self.lock = threading.Lock()
         self.kept: dict[str, int] = {}  # reasons for which sources were not deleted
         self.uploads = BegunUploads(run, self.op.target, keep=True)
+        self.crew = Crew(run.control, self.op.concurrency)
+        self.gathering = Gathering[Row](
+            run.control,
+            lambda: self.target.store.write_each(
+                self._loaded,
+                body=lambda loaded: (loaded.row.detail["key"], loaded.data),
+                width=lambda: self.crew.wanted,
+                written=self._written,
+                missed=lambda loaded, error: self.gathering.missed(loaded.row, error),
+            ),
+            self._small,
+        )
 
     def run_all(self) -> Report:
         self.index.open(self.identity, needed=False)
         try:
-            run_units(self.run.control, self._units(), workers=self.op.concurrency)
+            self.crew.run(self._units())
             if self.op.delete:
                 delete_planned(self.run, self.plan, self.target, self.index, self.outcome, "sent")
         finally:
@@ -184,14 +208,22 @@ class _Pushing:
         return self.outcome.report()
 
     def _units(self) -> Iterator[Callable[[], None]]:
+        batch: list[Row] = []
+        together = self.target.store.writes_each if self.run.control.rate is None else -1
         for row in self.plan.rows:
-            if row.action in _MOVES:
-                if row.action != "compare" and self._in_parts(row):
-                    yield from self._big(row)
-                else:
-                    yield partial(self._small, row)
-            else:
+            if row.action not in _MOVES:
                 self.outcome.left(row)
+            elif row.action != "compare" and self._in_parts(row):
+                yield from self._big(row)
+            elif row.action == "compare" or row.size > together:
+                yield partial(self._small, row)
+            else:
+                batch.append(row)
+                if len(batch) == BATCH:
+                    yield partial(self.gathering.take, batch)
+                    batch = []
+        if batch:
+            yield partial(self.gathering.take, batch)
 
     # -- one file -----------------------------------------------------------------------------
 
@@ -238,8 +270,55 @@ class _Pushing:
     def _in_parts(self, row: Row) -> bool:
         return self.target.store.multipart and row.size >= BIG
 
-    def _small(self, row: Row) -> None:
-        """Send a file in one piece, or compare it, whatever its size."""
+    def _loaded(self) -> _Loaded | None:
+        """The next of the small files that are sent together."""
+        while (row := self.gathering.next()) is not None:
+            try:
+                return self._load(row)
+            except Exception as error:
+                self.outcome.fail(row.path, error)
+        return None
+
+    def _load(self, row: Row) -> _Loaded:
+        fd, before = self._open(row)
+        path, data = row.detail["file"], b""
+        try:
+            while len(data) <= row.size and (piece := os.read(fd, row.size + 1 - len(data))):
+                data += piece
+        except OSError as error:
+            os.close(fd)
+            raise disk_error(error, path) from error
+        try:
+            self._unchanged(fd, before, path)
+        finally:
+            os.close(fd)
+        if len(data) != row.size:
+            raise SourceChanged("the file changed while it was sent", path=path)
+        hasher = SentHasher(row.detail["key"], self.op.verify)
+        hasher.update(memoryview(data))
+        self._announce(row, before)
+        return _Loaded(row, before, data, hasher)
+
+    def _written(self, loaded: _Loaded, info: ObjectInfo) -> None:
+        """The store has answered for a small file."""
+        row = loaded.row
+        try:
+            if not info.etag:
+                self.gathering.missed(row, None)  # it has to be asked
+                return
+            verified = loaded.hasher.verify("" if info.encrypted else answer_of(info))
+            self.run.control.advance(bytes=row.size)
+            self._sent(row, loaded.before, info, verified)
+        except ChecksumMismatch:
+            self.run.control.advance(retries=1)
+            self.gathering.missed(row, None)
+        except Exception as error:
+            self.outcome.fail(row.path, error)
+        self.crew.done += 1
+        self.run.control.checkpoint()
+
+    def _small(self, row: Row, failed: NbdataError | None = None) -> None:
+        """Send a file in one piece, or compare it, whatever its size; `failed` is why a first try did not do it."""
         try:
             fd, before = self._open(row)
             try:
@@ -266,6 +345,7 @@ class _Pushing:
                     partial(FileSource, self.run.control, fd, unchanged=unchanged),
                     row.size,
                     self._hasher(key),
+                    failed=failed,
                 )
                 unchanged()
             finally:

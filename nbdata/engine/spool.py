@@ -66,9 +66,10 @@ def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
     try:
         with open(path, "rb") as lines:
             lines.seek(offset)
-            while lines.tell() - offset < _PAGE_BYTES and (line := lines.readline()):
+            after = offset
+            while after - offset < _PAGE_BYTES and (line := lines.readline()):
                 rows.append(Row(*json.loads(line.decode("utf-8", "surrogatepass"))))
-            after = lines.tell()
+                after += len(line)
             end = os.fstat(lines.fileno()).st_size
     except FileNotFoundError:  # the job was dropped from the agent's list
         return rows, None

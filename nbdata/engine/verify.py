@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch
-from nbdata.integrity.digests import ALGORITHMS, OrderedDigest
+from nbdata.integrity.digests import ALGORITHMS, OrderedDigest, new_digest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
@@ -22,6 +22,7 @@ __all__ = [
     "digest_check",
     "of_parts",
     "plain_md5",
+    "right",
     "stream_check",
     "vouched",
 ]
@@ -54,6 +55,22 @@ def vouched(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
         known["md5"] = md5
     order = ("md5", *ALGORITHMS) if verify == "auto" else (verify,)
     return next(((name, known[name]) for name in order if name in known), None)
+
+
+def right(info: ObjectInfo, verify: str, body: memoryview) -> bool | None:
+    """Whether these bytes, all of an object, were verified; None if the usual way has to find out.
+
+    That is where they seem to be wrong, and where more has to be asked.
+    """
+    if verify == "none":
+        return False
+    known = vouched(info, verify)
+    if known is None:
+        return None if verify != "auto" or of_parts(info, verify) is not None else False
+    algorithm, expected = known
+    digest = new_digest(algorithm)
+    digest.update(body)
+    return True if digest.hexdigest() == expected else None
 
 
 class PartsPromise(NamedTuple):

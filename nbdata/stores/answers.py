@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import calendar
+import functools
 import time
 from collections.abc import Mapping
 from email.utils import parsedate
@@ -185,6 +186,9 @@ def iso_time(text: str | None) -> float | None:
         return None
 
 
+@functools.lru_cache(
+    maxsize=256
+)  # many objects are as old as another, and to read it takes longer than the rest
 def http_time(text: str | None) -> float | None:
     """Seconds since the epoch of a time such as Sat, 31 Jan 2026 12:00:00 GMT."""
     try:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nbdata.errors import BadOption, NbdataError, SourceChanged, StoreUnavailable
 
@@ -24,6 +24,7 @@ __all__ = [
     "Source",
     "Stop",
     "Store",
+    "T",
     "Upload",
     "fill",
     "pushed_back",
@@ -31,6 +32,8 @@ __all__ = [
     "worth_retrying",
 ]
 
+
+T = TypeVar("T")
 
 # Objects that `Store.children` looks at, if it has to look at all.
 _LOOKED_AT = 5000
@@ -172,6 +175,10 @@ class Store(abc.ABC):
     #: Whether `list` reads pages made for people, which may not be there, so that names that are known are better
     #: asked for one by one.
     lists_by_page: bool = False
+    #: Bytes of the largest objects that `read_each` takes; -1 where it takes none.
+    reads_each: int = -1
+    #: The same of `write_each`.
+    writes_each: int = -1
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 
@@ -214,6 +221,35 @@ class Store(abc.ABC):
         With `match` the bytes are of that very version, else SourceChanged.
         """
 
+    def read_each(
+        self,
+        more: Callable[[], T | None],
+        *,
+        info: Callable[[T], ObjectInfo],
+        width: Callable[[], int],
+        arrived: Callable[[T, ObjectInfo, memoryview], None],
+        missed: Callable[[T, NbdataError | None], None],
+    ) -> None:
+        """Many small objects, each whole, several at a time, by the thread that calls; in any order.
+
+        Returns when `more` gives nothing and all that was asked for has arrived or was missed; earlier if the work is
+        to end, or if something was learnt that later requests need. What a callable raises ends it.
+
+        Parameters
+        ----------
+        more : callable
+            Gives what is wanted next; None if there is nothing now.
+        info : callable
+            The object that is meant, of that very version; of at most `reads_each` bytes.
+        width : callable
+            How many requests may be under way now.
+        arrived : callable
+            Told what was wanted, what came with these bytes, and the bytes, valid until it returns.
+        missed : callable
+            Told what was wanted, and the error, or None where only `read` finds out what the answer means.
+        """
+        raise BadOption(f"{self.name} gives one object at a time")
+
     @abc.abstractmethod
     def write(
         self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
@@ -224,6 +260,28 @@ class Store(abc.ABC):
 
         Raises SourceChanged, and leaves all as it was, if `source` does not give just `size` bytes.
         """
+
+    def write_each(
+        self,
+        more: Callable[[], T | None],
+        *,
+        body: Callable[[T], tuple[str, bytes]],
+        width: Callable[[], int],
+        written: Callable[[T, ObjectInfo], None],
+        missed: Callable[[T, NbdataError | None], None],
+    ) -> None:
+        """Make many small objects; the counterpart of `read_each`.
+
+        Parameters
+        ----------
+        more, width, missed : callable
+            As for `read_each`.
+        body : callable
+            The key, and all bytes, of what is wanted; at most `writes_each`.
+        written : callable
+            Told what was wanted, and what the store answered.
+        """
+        raise BadOption(f"{self.name} takes one object at a time")
 
     @abc.abstractmethod
     def delete(self, keys: Iterable[str]) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.dial import Closed, Origin, dial, proxy_headers, reason, remedy, shut, tls_context, way
+from nbdata.stores.dial import Closed, Origin, dial, reason, remedy, shut, tls_context, way
+from nbdata.stores.http_heads import Head, length_of, parse_head, request_head
 
-__all__ = ["Origin", "Pool", "Response"]
+__all__ = ["Connection", "Origin", "Pool", "Response"]
 
 # Idle connections that a pool keeps, and for how long (servers close theirs after a minute or so).
 _KEEP, _KEEP_SECONDS = 64, 45.0
@@ -41,7 +42,7 @@ class Pool:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._tls: ssl.SSLContext | None = None
@@ -91,26 +92,35 @@ class Pool:
                     closed = not fresh and not connection.answered and not isinstance(error, TimeoutError)
                     if closed and replayable and not (stop and stop.is_set()):
                         continue
-                    raise self._lost(error) from error
+                    raise self.lost(error) from error
             except BaseException:
                 connection.drop()
                 raise
 
-    def _take(self, stop: Stop | None) -> tuple[_Connection, bool]:
+    def _take(self, stop: Stop | None) -> tuple[Connection, bool]:
+        kept = self.kept()
+        return (kept, False) if kept is not None else (self.connect(stop), True)
+
+    def kept(self) -> Connection | None:
+        """An open connection that nobody uses, if there is one."""
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
                 if connection.usable():
-                    return connection, False
+                    return connection
                 connection.drop()
+        return None
+
+    def connect(self, stop: Stop | None) -> Connection:
+        """A new connection; errors as of `request`."""
         try:
-            return _Connection(self, self._connect(stop)), True
+            return Connection(self, self._connect(stop))
         except NbdataError:
             raise
         except (OSError, Closed) as error:
-            raise self._lost(error) from error
+            raise self.lost(error) from error
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection whose answer was read to its end."""
         self.reached = True
         with self._lock:
@@ -119,7 +129,8 @@ class Pool:
                 return
         connection.drop()
 
-    def _lost(self, error: Exception) -> StoreUnavailable:
+    def lost(self, error: Exception) -> StoreUnavailable:
+        """The error that a connection means which broke off."""
         details: dict[str, Any] = {"retry": True}
         if not self.reached:
             details["unreached"] = True
@@ -141,7 +152,7 @@ class Pool:
         return sock
 
 
-def _close(idle: list[_Connection]) -> None:
+def _close(idle: list[Connection]) -> None:
     while idle:
         idle.pop().drop()
 
@@ -157,22 +168,17 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# Digits of ASCII only: `int` and `str.isdigit` take many more.
-_STATUS, _LENGTH, _CHUNK = (
-    re.compile(r"[1-5][0-9]{2}"),
-    re.compile(r"[0-9]{1,18}"),
-    re.compile(rb"[0-9A-Fa-f]{1,15}"),
-)
+_CHUNK = re.compile(rb"[0-9A-Fa-f]{1,15}")
 
 
 _NOTHING = memoryview(b"")
 
 
-class _Connection:
+class Connection:
     """One socket, with what was received beyond the head of the current answer."""
 
     def __init__(self, pool: Pool, sock: socket.socket) -> None:
-        self._pool, self._sock = pool, sock
+        self._pool, self.sock = pool, sock
         self._buffer = bytearray(_HEAD_BYTES)
         self._view = memoryview(self._buffer)
         self._low = self._high = 0  # what of the buffer is received but not used
@@ -186,7 +192,7 @@ class _Connection:
         if time.monotonic() - self._used > _KEEP_SECONDS:
             return False
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
+        poll.register(self.sock, select.POLLIN)
         return not poll.poll(0)
 
     def watch(self, stop: Stop | None) -> None:
@@ -201,7 +207,7 @@ class _Connection:
         Only for who uses it now: meanwhile it may have been given back, and taken for another job.
         """
         if self.stopped:
-            shut(self._sock)
+            shut(self.sock)
 
     def _unwatch(self) -> None:
         if self._stop is not None:
@@ -211,7 +217,7 @@ class _Connection:
     def drop(self) -> None:
         """Close it for good."""
         self._unwatch()
-        self._sock.close()
+        self.sock.close()
 
     def release(self, *, keep: bool) -> None:
         """The answer is over: keep the connection, or close it."""
@@ -221,7 +227,7 @@ class _Connection:
             self._low = self._high = 0
             self._pool.give_back(self)
         else:
-            self._sock.close()
+            self.sock.close()
 
     def exchange(
         self,
@@ -232,16 +238,9 @@ class _Connection:
         size: int,
     ) -> Response:
         """One request, and the head of its answer."""
-        origin = self._pool.origin
         self.answered = False
-        plain_proxy = origin.proxy and origin.scheme == "http"
-        lines = [f"{method} {f'{origin}{target}' if plain_proxy else target} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        if plain_proxy:
-            lines += [f"{n}: {v}" for n, v in proxy_headers(origin).items()]
-        if body is not None:
-            lines.append(f"Content-Length: {len(body) if isinstance(body, bytes) else size}")
-        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+        length = None if body is None else len(body) if isinstance(body, bytes) else size
+        head = request_head(self._pool.origin, method, target, headers, length)
         try:
             if body is None:
                 self._send(head)
@@ -272,19 +271,19 @@ class _Connection:
         """All of it, however slow the line is, as long as it moves: to `sendall` the time limit is for the whole."""
         left = memoryview(data)
         while left:
-            left = left[self._sock.send(left) :]
+            left = left[self.sock.send(left) :]
 
     def _receive_head(self, method: str) -> Response:
         while True:
-            status, headers, http10 = self._receive_one_head()
-            if status >= 200:
+            head = self._receive_one_head()
+            if head.status >= 200:
                 break
         self._pool.reached = True
         if self._half_sent:
-            headers["connection"] = "close"
-        return Response(self, method, status, headers, http10=http10)
+            head.headers["connection"] = "close"
+        return Response(self, method, head)
 
-    def _receive_one_head(self) -> tuple[int, dict[str, str], bool]:
+    def _receive_one_head(self) -> Head:
         while True:
             end = self._buffer.find(b"\r\n\r\n", self._low, self._high)
             if end >= 0:
@@ -295,21 +294,14 @@ class _Connection:
                 held = bytes(self._view[self._low : self._high])
                 self._low, self._high = 0, len(held)
                 self._view[: len(held)] = held
-            count = self._sock.recv_into(self._view[self._high :])
+            count = self.sock.recv_into(self._view[self._high :])
             if not count:
                 raise Closed(_unlike_http(bytes(self._view[self._low : self._high])))
             self._high += count
             self.answered = True
-        lines = bytes(self._view[self._low : end]).decode("latin-1").split("\r\n")
+        head = parse_head(bytes(self._view[self._low : end]))
         self._low = end + 4
-        parts = lines[0].split(" ", 2)
-        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not _STATUS.fullmatch(parts[1]):
-            raise Closed("the server does not speak HTTP")
-        headers = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip(" \t")  # no more: bytes of UTF-8 may look like other blanks
-        return int(parts[1]), headers, parts[0] == "HTTP/1.0"
+        return head
 
     # -- the body, for Response ---------------------------------------------------------------
 
@@ -323,7 +315,7 @@ class _Connection:
             if self._low == self._high:
                 self._low = self._high = 0
             return count
-        return self._sock.recv_into(buffer)
+        return self.sock.recv_into(buffer)
 
     def line(self) -> bytes:
         """A line of a chunked body."""
@@ -342,7 +334,7 @@ class _Connection:
 
     def lost(self, error: Exception) -> StoreUnavailable:
         """The error for a body that broke off."""
-        return self._pool._lost(error)
+        return self._pool.lost(error)
 
 
 def _unlike_http(received: bytes) -> str:
@@ -366,22 +358,19 @@ class Response:
         Bytes of the body, or -1 if nobody knows.
     """
 
-    def __init__(
-        self, connection: _Connection, method: str, status: int, headers: dict[str, str], *, http10: bool
-    ) -> None:
-        self.status, self.headers = status, headers
-        self._connection: _Connection | None = connection
-        self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+    def __init__(self, connection: Connection, method: str, head: Head) -> None:
+        self.status, self.headers, _ = head
+        self._connection: Connection | None = connection
+        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
         self._left = -1
-        self._keep = "close" not in headers.get("connection", "").lower() and not http10
-        if method == "HEAD" or status in (204, 304):
+        self._keep = head.keeps
+        if method == "HEAD" or self.status in (204, 304):
             self._left, self._chunked = 0, False
         elif self._chunked:
             self._left = 0  # of the current chunk
-        elif _LENGTH.fullmatch(headers.get("content-length", "")):
-            self._left = int(headers["content-length"])
         else:
-            self._keep = False
+            self._left = length_of(self.headers)
+            self._keep &= self._left >= 0
         self.length = -1 if self._chunked else self._left
         self._first_chunk = True
         if self._left == 0 and not self._chunked:
@@ -415,7 +404,7 @@ class Response:
             self._over()
         return count
 
-    def _next_chunk(self, connection: _Connection) -> bool:
+    def _next_chunk(self, connection: Connection) -> bool:
         if not self._first_chunk and connection.line():  # the line break behind the chunk before
             raise Closed("the server sent a chunk of another size than it said")
         self._first_chunk = False

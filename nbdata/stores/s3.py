@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import iso_time
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill, worth_retrying
+from nbdata.stores.answers import BUSY, differs, iso_time, refused
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload, fill, worth_retrying
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Response
+from nbdata.stores.http_heads import Head
+from nbdata.stores.lanes import Lanes
 from nbdata.stores.object_store import ObjectStore
-from nbdata.stores.s3_answers import decoded, encrypted, info_of, quoted, written
-from nbdata.stores.s3_client import S3Client
+from nbdata.stores.s3_answers import decoded, encrypted, info_of, made_of, quoted
+from nbdata.stores.s3_client import Aim, S3Client
 from nbdata.stores.sigv4 import quote_path
 
 __all__ = ["S3Store"]
@@ -44,6 +46,7 @@ class S3Store(ObjectStore):
     """
 
     multipart = reopens = True
+    reads_each = writes_each = 256 << 10
 
     def __init__(
         self,
@@ -138,17 +141,71 @@ class S3Store(ObjectStore):
     def _get(
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
     ) -> Response:
-        headers["x-amz-checksum-mode"] = "ENABLED"
-        query: dict[str, str] = {}
-        if match is not None:
-            if match.version:
-                query["versionId"] = match.version
-            elif match.etag and not match.etag.startswith("W/"):
-                headers["if-match"] = match.etag
+        query = _condition(headers, match)
         return self._client.send("GET", key, query, headers, ok=ok)
 
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return info_of(key, response)
+
+    def read_each(
+        self,
+        more: Callable[[], T | None],
+        *,
+        info: Callable[[T], ObjectInfo],
+        width: Callable[[], int],
+        arrived: Callable[[T, ObjectInfo, memoryview], None],
+        missed: Callable[[T, NbdataError | None], None],
+    ) -> None:
+        def ask(aim: Aim, wanted: T) -> bytes:
+            headers, match = dict[str, str](), info(wanted)
+            query = _condition(headers, match)
+            return self._client.request(aim, "GET", match.key, query, headers)
+
+        def came(wanted: T, head: Head, body: memoryview) -> None:
+            listed = info(wanted)
+            told = info_of(listed.key, head)
+            if differs(told, listed):
+                missed(wanted, None)
+            else:
+                arrived(wanted, told, body)
+
+        self._each(more, ask, lambda wanted: info(wanted).key, width, came, missed)
+
+    def _each(
+        self,
+        more: Callable[[], T | None],
+        ask: Callable[[Aim, T], bytes],
+        key: Callable[[T], str],
+        width: Callable[[], int],
+        came: Callable[[T, Head, memoryview], None],
+        missed: Callable[[T, NbdataError | None], None],
+    ) -> None:
+        aim = self._client.aim()
+
+        def following() -> tuple[T, bytes] | None:
+            if self._client.aims is not aim:  # who calls begins anew, with what was learnt meanwhile
+                return None
+            wanted = more()
+            return None if wanted is None else (wanted, ask(aim, wanted))
+
+        def otherwise(wanted: T, why: NbdataError | Head) -> None:
+            if isinstance(why, Head):
+                busy = why.status in BUSY
+                path = self._said(key(wanted))
+                missed(wanted, refused(why.status, why.headers, path=path, identity="") if busy else None)
+            else:
+                missed(wanted, why)
+
+        lanes = Lanes(
+            aim.pool,
+            self._client.stop,
+            more=following,
+            width=width,
+            most=self.reads_each,
+            arrived=came,
+            missed=otherwise,
+        )
+        lanes.run()
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -158,7 +215,26 @@ class S3Store(ObjectStore):
         body = fill(source, size, self._said(key))
         response = self._client.send("PUT", key, headers=dict(headers or {}), body=body, size=size)
         response.read()
-        return written(key, size, response)
+        return made_of(key, size, response)
+
+    def write_each(
+        self,
+        more: Callable[[], T | None],
+        *,
+        body: Callable[[T], tuple[str, bytes]],
+        width: Callable[[], int],
+        written: Callable[[T, ObjectInfo], None],
+        missed: Callable[[T, NbdataError | None], None],
+    ) -> None:
+        def ask(aim: Aim, wanted: T) -> bytes:
+            key, data = body(wanted)
+            return self._client.request(aim, "PUT", key, {}, {}, data)
+
+        def came(wanted: T, head: Head, _: memoryview) -> None:
+            key, data = body(wanted)
+            written(wanted, made_of(key, len(data), head))
+
+        self._each(more, ask, lambda wanted: body(wanted)[0], width, came, missed)
 
     @property
     def server(self) -> str:
@@ -273,6 +349,17 @@ class S3Store(ObjectStore):
         for key in keys:  # one by one, so that the error names the key and the reason
             if key in failed:
                 self._client.send("DELETE", key, ok=(200, 204, 404)).close()
+
+
+def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, str]:
+    """What asks for an object with its checksums, and if it is that version; adds headers, and gives the query."""
+    headers["x-amz-checksum-mode"] = "ENABLED"
+    if match is not None:
+        if match.version:
+            return {"versionId": match.version}
+        if match.etag and not match.etag.startswith("W/"):
+            headers["if-match"] = match.etag
+    return {}
 
 
 class _S3Upload(Upload):

@@ -9,8 +9,9 @@ from urllib.parse import unquote
 from nbdata.stores.answers import http_time
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.http1 import Response
+from nbdata.stores.http_heads import Head
 
-__all__ = ["decoded", "encrypted", "info_of", "quoted", "written"]
+__all__ = ["decoded", "encrypted", "info_of", "made_of", "quoted"]
 
 # Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
 _KEPT = {
@@ -35,7 +36,7 @@ def quoted(etag: str | None) -> str:
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 
-def info_of(key: str, response: Response) -> ObjectInfo:
+def info_of(key: str, response: Response | Head) -> ObjectInfo:
     """What the headers of an answer to GET or HEAD tell of the whole object."""
     headers = response.headers
     size = headers.get("content-length", "")
@@ -60,6 +61,8 @@ def info_of(key: str, response: Response) -> ObjectInfo:
 def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
     whole, composite = dict[str, str](), dict[str, str]()
+    if not any(name.startswith("x-amz-checksum-") for name in headers):
+        return whole, composite
     kind = headers.get("x-amz-checksum-type", "")
     count = headers.get("etag", "").strip('"').partition("-")[2]
     for name, length in _STORED.items():
@@ -78,14 +81,14 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
     return whole, composite
 
 
-def encrypted(response: Response) -> bool:
+def encrypted(response: Response | Head) -> bool:
     """Whether the object is encrypted so that its ETag is no digest of its bytes."""
     headers = response.headers
     kms = headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
     return kms or "x-amz-server-side-encryption-customer-algorithm" in headers
 
 
-def written(key: str, size: int, response: Response) -> ObjectInfo:
+def made_of(key: str, size: int, response: Response | Head) -> ObjectInfo:
     """An object of `size` bytes as the answer to its PUT tells of it."""
     info = info_of(key, response)
     return ObjectInfo(

@@ -17,18 +17,19 @@ from nbdata.stores.base import Stop
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.dial import wants_password
 from nbdata.stores.http1 import Origin, Pool, Response
+from nbdata.stores.http_heads import request_head
 from nbdata.stores.object_store import refuse_spent
 from nbdata.stores.pools import pool_of
 from nbdata.stores.s3_errors import EXPIRED, error_of, field, new_region
 from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
-__all__ = ["S3Client"]
+__all__ = ["Aim", "S3Client"]
 
 # Seconds between two questions for credentials that are said to expire soon all the same.
 _ASK_AGAIN = 30.0
 
 
-class _Aim(NamedTuple):
+class Aim(NamedTuple):
     """Where requests go, and how they are signed."""
 
     region: str
@@ -63,6 +64,11 @@ class S3Client:
         return self._config.endpoint.rstrip("/").lower()
 
     @property
+    def stop(self) -> Stop | None:
+        """What ends its requests."""
+        return self._stop
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """What tells two identities apart, wherever they were found."""
         identity = self._config.identity
@@ -70,16 +76,21 @@ class S3Client:
 
     # -- where to, and by whom ----------------------------------------------------------------
 
-    def _aim(self, region: str) -> _Aim:
+    def _aim(self, region: str) -> Aim:
         """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
         config = self._config
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
-        self._aimed = aim = _Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
+        self._aimed = aim = Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim
 
-    def _fresh(self) -> _Aim:
+    @property
+    def aims(self) -> Aim:
+        """Where requests go at the moment."""
+        return self._aimed
+
+    def aim(self) -> Aim:
         """The aim, with an identity that is not about to expire if there is another."""
         identity = self._config.identity
         if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
@@ -120,7 +131,7 @@ class S3Client:
     ) -> Response:
         """The answer to a signed request, once its status is one of `ok`; else the error it means."""
         for last in (False, False, True):
-            aim, signed = self._fresh(), self._config.identity
+            aim, signed = self.aim(), self._config.identity
             response = self._exchange(aim, method, key, query, headers, body, size)
             if response.status in ok:
                 return response
@@ -151,7 +162,7 @@ class S3Client:
 
     def _exchange(
         self,
-        aim: _Aim,
+        aim: Aim,
         method: str,
         key: str,
         query: dict[str, str] | None,
@@ -159,6 +170,19 @@ class S3Client:
         body: bytes | Iterator[memoryview] | None,
         size: int,
     ) -> Response:
+        target, extra = self._signed(aim, method, key, query, headers, body)
+        return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
+
+    def _signed(
+        self,
+        aim: Aim,
+        method: str,
+        key: str,
+        query: dict[str, str] | None,
+        headers: dict[str, str] | None,
+        body: bytes | Iterator[memoryview] | None,
+    ) -> tuple[str, dict[str, str]]:
+        """The target and all headers of a request."""
         path = f"{aim.prefix}/{quote_path(key)}"
         text = quote_query(query) if query else ""
         extra = dict(headers or {})
@@ -169,8 +193,22 @@ class S3Client:
             extra = aim.signer.headers(method, path, text, extra, payload)
         else:
             extra["host"] = aim.netloc
-        target = f"{path}?{text}" if text else path
-        return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
+        return f"{path}?{text}" if text else path, extra
+
+    def request(
+        self,
+        aim: Aim,
+        method: str,
+        key: str,
+        query: dict[str, str],
+        headers: dict[str, str],
+        body: bytes | None = None,
+    ) -> bytes:
+        """A whole request, signed now, for who sends it himself."""
+        # As bodies that are streamed: to hash it takes as long as to send it.
+        target, signed = self._signed(aim, method, key, query, headers, None if body is None else iter(()))
+        size = None if body is None else len(body)
+        return request_head(aim.pool.origin, method, target, signed, size) + (body or b"")
 
     def xml(
         self,

@@ -101,10 +101,12 @@ def fetch_whole(
     checks: CheckFactory,
     *,
     claim: Callable[[int], None] = lambda _size: None,
+    failed: Exception | None = None,
 ) -> bool:
     """All of an object into an empty file; returns whether its bytes were verified.
 
-    An object of unknown size is read to its end; room for it is claimed before it is written.
+    An object of unknown size is read to its end; room for it is claimed before it is written. `failed` is as for
+    `retrying`.
     """
     mismatches = count = claimed = 0
 
@@ -131,8 +133,9 @@ def fetch_whole(
 
     while True:
         try:
-            return retrying(control, attempt)
+            return retrying(control, attempt, failed=failed)
         except ChecksumMismatch:
+            failed = None
             mismatches += 1
             if mismatches >= MISMATCHES:
                 control.advance(bytes=-count)

@@ -16,12 +16,10 @@ import contextlib
 import ctypes
 import errno
 import os
-import queue
 import random
 import secrets
 import stat
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -117,7 +115,10 @@ class Landing:
         self._unsynced: set[str] = set()  # folders with a new folder in them
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
-        self._ready: queue.Queue[Landed | None] = queue.Queue(_WAITING)
+        self._ready: list[Landed] = []
+        self._queue = threading.Lock()
+        self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
+        self._ended = False  # nothing comes any more
         self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
 
@@ -140,8 +141,7 @@ class Landing:
             self._broken = (
                 self._broken or exc[1]
             )  # what still waits is dropped: a stop does not wait for the disk
-        self._ready.put(None)
-        self._thread.join()
+        self._finish()
         for mark in self._marks:
             mark.remove()
         for folder in self._staging.values():
@@ -281,42 +281,66 @@ class Landing:
         except OSError as error:
             raise disk_error(error, path) from error
 
+    def written(self, staging: str, data: memoryview, path: str) -> str:
+        """A new temporary with these bytes, closed."""
+        fd, temporary = self.temporary(staging)
+        try:
+            os.fchmod(fd, self.file_mode)
+            while data:
+                data = data[os.write(fd, data) :]
+        except BaseException as error:
+            with contextlib.suppress(FileNotFoundError):  # another machine took it for that of a dead job
+                os.unlink(temporary)
+            if isinstance(error, OSError):
+                raise disk_error(error, f"file for {path}") from error
+            raise
+        finally:
+            os.close(fd)
+        return temporary
+
     def land(self, file: Landed) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
-        if self._broken is not None:
-            raise self._broken
-        self._ready.put(file)
+        with self._queue:
+            self._room.wait_for(lambda: len(self._ready) < _WAITING)
+            if self._broken is not None:
+                raise self._broken
+            self._ready.append(file)
+            # Not each: to wake a thread takes longer than to rename a file.
+            if len(self._ready) in (1, _BATCH):
+                self._due.notify()
 
     def flush(self) -> None:
         """Wait until all that was handed over has landed."""
-        self._ready.put(None)
-        self._thread.join()
+        self._finish()
         if self._broken is not None:
             raise self._broken
         self.sync_folders()
+        self._ended = False
         self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
         self._thread.start()
 
+    def _finish(self) -> None:
+        with self._queue:
+            self._ended = True
+            self._due.notify()
+        self._thread.join()
+
     def _commit_all(self) -> None:
-        last = False
-        while not last:
-            batch: list[Landed] = []
-            item = self._ready.get()
-            until = time.monotonic() + _GATHER
-            while item is not None:
-                batch.append(item)
-                if len(batch) >= _BATCH:
-                    break
-                try:
-                    item = self._ready.get(timeout=max(0.0, until - time.monotonic()))
-                except queue.Empty:
-                    break
-            last = item is None
-            if batch and self._broken is None:
+        while batch := self._next_batch():
+            if self._broken is None:
                 try:
                     self._commit(batch)
                 except BaseException as error:
                     self._broken = error  # go on taking, so that nobody waits for ever
+
+    def _next_batch(self) -> list[Landed]:
+        """What has gathered; nothing at the end."""
+        with self._queue:
+            self._due.wait_for(lambda: self._ready or self._ended)
+            self._due.wait_for(lambda: len(self._ready) >= _BATCH or self._ended, _GATHER)
+            batch, self._ready = self._ready[:_BATCH], self._ready[_BATCH:]
+            self._room.notify_all()
+            return batch
 
     def _commit(self, batch: list[Landed]) -> None:
         self.check()
@@ -332,7 +356,7 @@ class Landing:
             if file.error is not None:
                 continue
             try:
-                if file.inode not in (None, os.lstat(file.temporary).st_ino):
+                if file.inode is not None and file.inode != os.lstat(file.temporary).st_ino:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 if file.mtime_ns is not None:
                     os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))

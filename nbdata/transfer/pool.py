@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.transfer.control import Control
 
-__all__ = ["FIRST", "MOST", "run_units"]
+__all__ = ["FIRST", "MOST", "Crew", "run_units"]
 
 #: Requests at a time at the beginning, and at most, unless told otherwise.
 FIRST, MOST = 16, 64
@@ -38,40 +38,53 @@ Unit = Callable[[], None]
 
 
 def run_units(control: Control, units: Iterable[Unit], *, workers: int | None = None) -> None:
-    """Run all units; returns when all are done.
+    """Run all units; see `Crew`."""
+    Crew(control, workers).run(units)
 
-    A unit deals with the failures it expects; what it raises ends the whole: no further unit is begun,
-    and the first error is raised here when all threads are back.
+
+class Crew:
+    """The threads that run units; their number may change while they work.
 
     Parameters
     ----------
     workers : int, optional
         Threads; None lets their number adapt itself between a few and `MOST`.
+
+    Attributes
+    ----------
+    wanted : int
+        How many there are to be; so many requests may be under way.
+    done : int
+        What was done: units, and what units count themselves.
     """
-    first = FIRST if control.rate is None else max(1, min(FIRST, control.rate // _FED))
-    crew = _Crew(control, units)
-    try:
-        crew.hire(workers or first)
-        if workers is None:
-            _Pace(crew, control).keep()
-    except BaseException as error:
-        crew.end(error)
-    crew.join()
 
-
-class _Crew:
-    """The threads; `wanted` may change while they work."""
-
-    def __init__(self, control: Control, units: Iterable[Unit]) -> None:
-        self._control, self._source = control, iter(units)
+    def __init__(self, control: Control, workers: int | None = None) -> None:
+        self._control, self._workers = control, workers
+        self._source: Iterator[Unit] = iter(())
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
         self._exhausted = False
         self._working = 0
-        self.wanted = 0
+        rate = control.rate
+        self.wanted = workers or (FIRST if rate is None else max(1, min(FIRST, rate // _FED)))
         self.done = 0
         self.over = threading.Event()
+
+    def run(self, units: Iterable[Unit]) -> None:
+        """Run all units; returns when all are done.
+
+        A unit deals with the failures it expects; what it raises ends the whole: no further unit is begun,
+        and the first error is raised here when all threads are back.
+        """
+        self._source = iter(units)
+        try:
+            self.hire(self.wanted)
+            if self._workers is None:
+                _Pace(self, self._control).keep()
+        except BaseException as error:
+            self.end(error)
+        self.join()
 
     def hire(self, wanted: int) -> None:
         """Have that many threads: more begin now, and fewer go on as they end what they do."""
@@ -140,7 +153,7 @@ class _Crew:
 class _Pace:
     """Finds the number of threads while they work, by looking at what they get done."""
 
-    def __init__(self, crew: _Crew, control: Control) -> None:
+    def __init__(self, crew: Crew, control: Control) -> None:
         self._crew, self._control = crew, control
         self._before: float | None = None  # how fast it was with half as many, while that is tried out
         self._until = 0.0  # no change before this time

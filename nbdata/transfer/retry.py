@@ -62,12 +62,15 @@ class Patience:
         return pulse.retries >= BUDGET + pulse.units + pulse.moved // PART
 
 
-def retrying(control: Control, attempt: Callable[[], _T]) -> _T:
+def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
     """The result of `attempt`, tried again while its error is worth it.
 
-    Raises the last error when the tries are used up, and Cancelled when the job is to end.
+    `failed` is the error of a first try that was made already. Raises the last error when the tries are used up, and
+    Cancelled when the job is to end.
     """
     patience = Patience(control)
+    if failed is not None:
+        patience.after(failed)
     while True:
         control.checkpoint()
         try:

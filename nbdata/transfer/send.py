@@ -22,6 +22,7 @@ __all__ = [
     "Outgoing",
     "PartedSend",
     "SentPart",
+    "answer_of",
     "attempts",
     "hashed_parts",
     "send_whole",
@@ -137,13 +138,14 @@ class FileSource:
         """The file is not this one's to close."""
 
 
-def attempts(control: Control, attempt: Callable[[], _T]) -> _T:
+def attempts(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
     """`retrying`, and again when what arrived is not what was sent."""
     mismatches = 0
     while True:
         try:
-            return retrying(control, attempt)
+            return retrying(control, attempt, failed=failed)
         except ChecksumMismatch:
+            failed = None
             mismatches += 1
             if mismatches >= MISMATCHES:
                 raise
@@ -162,18 +164,25 @@ def _reading(control: Control, source: Outgoing) -> Iterator[Outgoing]:
         source.close()
 
 
-def _answer_of(info: ObjectInfo) -> str:
+def answer_of(info: ObjectInfo) -> str:
     """What a store says of the bytes it has: a stored MD5, else the ETag."""
     return f'"{info.checksums["md5"]}"' if "md5" in info.checksums else info.etag
 
 
 def send_whole(
-    control: Control, store: Store, key: str, reader: Reader, size: int, hashers: Callable[[], Hasher]
+    control: Control,
+    store: Store,
+    key: str,
+    reader: Reader,
+    size: int,
+    hashers: Callable[[], Hasher],
+    *,
+    failed: Exception | None = None,
 ) -> tuple[ObjectInfo, bool]:
     """Make one object in one piece; what the store says of it, and whether it was verified.
 
     If the source that `reader` gives raises at its end, there is no object; nor if the store proves each time that it
-    got other bytes than were sent.
+    got other bytes than were sent. `failed` is as for `retrying`.
     """
     made: ObjectInfo | None = None
 
@@ -193,10 +202,10 @@ def send_whole(
                     got=str(info.size),
                     details={"disproved": True},
                 )
-            return info, hasher.verify("" if info.encrypted else _answer_of(info))
+            return info, hasher.verify("" if info.encrypted else answer_of(info))
 
     try:
-        return attempts(control, attempt)
+        return attempts(control, attempt, failed=failed)
     except ChecksumMismatch as error:
         if made is not None and error.details.get("disproved"):
             error.remedy = withdrawn(store, key, made)
@@ -207,7 +216,7 @@ def withdrawn(store: Store, key: str, made: ObjectInfo) -> str:
     """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
     try:
         there = store.head(key)
-        if _answer_of(there).strip('"') != _answer_of(made).strip('"'):
+        if answer_of(there).strip('"') != answer_of(made).strip('"'):
             return ""
         store.delete([key])
     except NbdataError:

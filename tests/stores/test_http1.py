@@ -86,7 +86,7 @@ def test_a_connection_that_closes_just_when_it_is_used_again_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The close may come between the look at it and the request."""
-    monkeypatch.setattr(http1._Connection, "usable", lambda self: True)
+    monkeypatch.setattr(http1.Connection, "usable", lambda self: True)
     with serving(answering(ok(b"hello"))) as port:
         pool = pool_at(port)
         assert get(pool) == b"hello"

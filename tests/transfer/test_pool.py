@@ -54,8 +54,8 @@ def test_requests_that_only_wait_are_made_by_many_threads() -> None:
 def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_LOOK", 0.1)
     turn, wanted = threading.Lock(), list[int]()
-    hire = pool._Crew.hire
-    monkeypatch.setattr(pool._Crew, "hire", lambda crew, count: (wanted.append(count), hire(crew, count))[1])
+    hire = pool.Crew.hire
+    monkeypatch.setattr(pool.Crew, "hire", lambda crew, count: (wanted.append(count), hire(crew, count))[1])
 
     def alone() -> None:
         with turn:  # a store that does one thing after the other, however many ask

@@ -1,0 +1,326 @@
+"""Many small answers at once: one thread drives several connections, and waits for all of them together.
+
+For objects of a few kilobytes a thread each was measured to cost more than the transfer: with 16 threads in one
+interpreter nearly every system call hands the interpreter's lock to another one, and takes it back. Here there is
+nobody to hand it to (docs/design/2026-11-21-small-objects.md).
+
+It does the usual case only: requests and answers that fit into memory, the answer 200 and of known length. What comes
+otherwise is left to who asks in the usual way, one object a thread, and knows what every answer means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from nbdata.errors import NbdataError
+from nbdata.stores.base import Stop
+from nbdata.stores.dial import Closed
+from nbdata.stores.http1 import Connection, Pool
+from nbdata.stores.http_heads import Head, length_of, parse_head
+
+__all__ = ["Lanes"]
+
+# Seconds until a look at whether a connection is dead, or whether more are wanted.
+_LOOK = 0.25
+# Connections that are made at a time, each by a thread that waits for it.
+_DIALS = 16
+# What a socket without a time limit says when there is nothing to do.
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+T = TypeVar("T")
+
+
+class _Lane(Generic[T]):
+    """A connection with at most one request under way, and what has come of the answer to it."""
+
+    def __init__(self, connection: Connection, *, kept: bool) -> None:
+        self.connection, self.sock = connection, connection.sock
+        self.sock.setblocking(False)
+        self.encrypted = isinstance(self.sock, ssl.SSLSocket)
+        self.buffer = bytearray(64 << 10)
+        self.view = memoryview(self.buffer)
+        self.may_be_closed = kept  # it has answered before: the server may have closed it since
+        self.asked: tuple[T, bytes] | None = None
+        self.unsent = memoryview(b"")  # of the request
+        self.head: Head | None = None
+        self.came = self.body = self.end = 0  # bytes of the answer that came; where its body begins and ends
+        self.moved = 0.0
+
+
+class Lanes(Generic[T]):
+    """Several connections of one pool.
+
+    Parameters
+    ----------
+    pool : Pool
+    stop : Stop or None
+        Ends the waiting.
+    more : callable
+        Gives what is wanted next, and the whole request for it, body included; None if there is nothing now.
+    width : callable
+        Gives how many connections may be used now.
+    most : int
+        Bytes of a body that are taken; longer ones are missed.
+    arrived : callable
+        Told what was asked for, the head of the answer (status 200), and the body, valid until it returns.
+    missed : callable
+        Told what was asked for, and why it did not come: the error, or the head of another answer than the usual.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        stop: Stop | None,
+        *,
+        more: Callable[[], tuple[T, bytes] | None],
+        width: Callable[[], int],
+        most: int,
+        arrived: Callable[[T, Head, memoryview], None],
+        missed: Callable[[T, NbdataError | Head], None],
+    ) -> None:
+        self._pool, self._stop, self._more, self._width, self._most = pool, stop, more, width, most
+        self._arrived, self._missed = arrived, missed
+        self._lanes: dict[int, _Lane[T]] = {}  # by file descriptor
+        self._busy = 0  # of them, that wait for an answer
+        self._free: list[_Lane[T]] = []
+        self._backlog: deque[tuple[T, bytes]] = deque()  # one for each connection that is being made
+        self._lock = threading.Lock()
+        self._dialled: deque[Connection | Exception] = deque()
+        self._dialling = 0
+        self._over = False
+        self._poll = select.poll()
+        self._ear, self._mouth = socket.socketpair()
+        for end in (self._ear, self._mouth):
+            end.setblocking(False)
+        self._poll.register(self._ear, select.POLLIN)
+
+    def run(self) -> None:
+        """Ask until there is nothing more and all answers are there, or until the work is to end."""
+        if self._stop is not None:
+            self._stop.add(self._wake)
+        try:
+            looked = time.monotonic()
+            self._fill()
+            while self._busy or self._dialling or self._backlog:
+                for fd, events in self._poll.poll(_LOOK * 1000):
+                    lane = self._lanes.get(fd)
+                    if fd == self._ear.fileno():
+                        self._hear()
+                    elif lane is not None and lane.unsent and events == select.POLLOUT:
+                        self._go_on_sending(lane)
+                    elif lane is not None:
+                        self._read(lane)
+                if self._stop is not None and self._stop.is_set():
+                    return
+                now = time.monotonic()
+                if now - looked > _LOOK:
+                    self._give_up_the_silent(now, held=now - looked > 4 * _LOOK)
+                    looked = now
+                self._fill()
+        finally:
+            if self._stop is not None:
+                self._stop.remove(self._wake)
+            self._close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake
+            self._mouth.send(b"x")
+
+    def _close(self) -> None:
+        with self._lock:
+            self._over = True
+            self._ear.close()
+            self._mouth.close()
+        for lane in self._lanes.values():
+            if lane.asked is None:
+                self._give_back(lane.connection)
+            else:
+                lane.connection.drop()
+
+    def _give_back(self, connection: Connection) -> None:
+        connection.sock.settimeout(self._pool.origin.stall)
+        connection.release(keep=True)
+
+    # -- connections ----------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Give each connection something to do, and make more where there is more to do."""
+        width = self._width()
+        while self._busy < width:
+            if self._free:
+                wanted = self._backlog.popleft() if self._backlog else self._more()
+                if wanted is None:
+                    return
+                self._ask(self._free.pop(), wanted)
+                continue
+            if self._busy + self._dialling >= width or self._dialling >= _DIALS:
+                return
+            if len(self._backlog) <= self._dialling:
+                wanted = self._more()
+                if wanted is None:
+                    return
+                self._backlog.append(wanted)
+            kept = self._pool.kept()
+            if kept is not None:
+                self._add(kept, kept=True)
+            else:
+                self._dialling += 1
+                threading.Thread(target=self._dial, name="dialler", daemon=True).start()
+
+    def _dial(self) -> None:
+        made: Connection | Exception
+        try:
+            made = self._pool.connect(self._stop)
+        except Exception as error:
+            made = error
+        with self._lock:
+            if not self._over:
+                self._dialled.append(made)
+                self._wake()
+                return
+        if isinstance(made, Connection):
+            self._give_back(made)
+
+    def _hear(self) -> None:
+        """Take the connections that were made."""
+        with contextlib.suppress(BlockingIOError):
+            self._ear.recv(4096)
+        while self._dialled:
+            made = self._dialled.popleft()
+            self._dialling -= 1
+            if isinstance(made, Connection):
+                self._add(made, kept=False)
+            elif not isinstance(made, NbdataError):
+                raise made
+            elif self._backlog:
+                self._missed(self._backlog.popleft()[0], made)
+
+    def _add(self, connection: Connection, *, kept: bool) -> None:
+        lane = _Lane[T](connection, kept=kept)
+        self._lanes[lane.sock.fileno()] = lane
+        self._poll.register(lane.sock, select.POLLIN)
+        self._free.append(lane)
+
+    def _drop(self, lane: _Lane[T]) -> tuple[T, bytes] | None:
+        """Close a connection; gives what it was asked for."""
+        fd = lane.sock.fileno()
+        self._poll.unregister(fd)
+        del self._lanes[fd]
+        if lane.asked is None:
+            self._free.remove(lane)
+        else:
+            self._busy -= 1
+        lane.connection.drop()
+        return lane.asked
+
+    def _break(self, lane: _Lane[T], why: Exception) -> None:
+        """It broke off."""
+        asked = self._drop(lane)
+        if asked is None:
+            return
+        closed = lane.may_be_closed and not lane.came and not isinstance(why, TimeoutError)
+        if closed and not (self._stop is not None and self._stop.is_set()):
+            self._backlog.append(asked)  # closed just before it was asked: no failure
+        else:
+            self._missed(asked[0], self._pool.lost(why))
+
+    def _give_up_the_silent(self, now: float, *, held: bool) -> None:
+        """End what is dead; when this thread was `held`, nobody has looked whether they are."""
+        for lane in [lane for lane in self._lanes.values() if lane.asked is not None]:
+            if held:
+                lane.moved = now
+            elif now - lane.moved > self._pool.origin.stall:
+                self._break(lane, TimeoutError())
+
+    # -- one exchange -----------------------------------------------------------------------------
+
+    def _ask(self, lane: _Lane[T], wanted: tuple[T, bytes]) -> None:
+        lane.asked, lane.head, lane.came, lane.moved = wanted, None, 0, time.monotonic()
+        lane.unsent = memoryview(wanted[1])
+        self._busy += 1
+        self._send(lane)
+        if lane.unsent:
+            self._poll.modify(lane.sock, select.POLLIN | select.POLLOUT)
+
+    def _send(self, lane: _Lane[T]) -> None:
+        try:
+            while lane.unsent:
+                lane.unsent = lane.unsent[lane.sock.send(lane.unsent) :]
+                lane.moved = time.monotonic()
+        except _LATER:
+            pass
+        except OSError as error:
+            lane.unsent = memoryview(b"")
+            self._break(lane, error)
+
+    def _go_on_sending(self, lane: _Lane[T]) -> None:
+        self._send(lane)
+        if not lane.unsent and lane.sock.fileno() >= 0:
+            self._poll.modify(lane.sock, select.POLLIN)
+
+    def _read(self, lane: _Lane[T]) -> None:
+        """Take what came; when it is whole, ask for the next before it is used."""
+        while True:
+            room = lane.view[lane.came :]
+            try:
+                count = lane.sock.recv_into(room)
+                if not count or lane.asked is None:
+                    raise Closed("the server closed the connection")
+                lane.came += count
+                lane.moved = time.monotonic()
+                if lane.head is None and not self._begins(lane):
+                    return
+                if lane.head is not None and lane.came >= lane.end:
+                    self._whole(lane)
+                    return
+            except _LATER:
+                return
+            except (OSError, Closed) as error:
+                self._break(lane, error)
+                return
+            if count < len(room) and not lane.encrypted:
+                return  # that was all for now
+
+    def _begins(self, lane: _Lane[T]) -> bool:
+        """Read the head, if it is there; False if the connection was given up, since it tells of something else."""
+        end = lane.buffer.find(b"\r\n\r\n", 0, lane.came)
+        if end < 0:
+            if lane.came == len(lane.view):
+                raise Closed("the head of the answer is too long")
+            return True
+        head = parse_head(bytes(lane.view[:end]))
+        self._pool.reached = True
+        length = length_of(head.headers)
+        if head.status != 200 or "transfer-encoding" in head.headers or not 0 <= length <= self._most:
+            asked = self._drop(lane)
+            assert asked is not None
+            self._missed(asked[0], head)
+            return False
+        lane.head, lane.body, lane.end = head, end + 4, end + 4 + length
+        if lane.end > len(lane.view):
+            came, lane.buffer = lane.view[: lane.came], bytearray(lane.end)
+            lane.view = memoryview(lane.buffer)
+            lane.view[: lane.came] = came
+        return True
+
+    def _whole(self, lane: _Lane[T]) -> None:
+        asked, head = lane.asked, lane.head
+        assert asked is not None
+        assert head is not None
+        body = lane.view[lane.body : lane.end]
+        if head.keeps and lane.came == lane.end and not lane.unsent:
+            lane.asked, lane.may_be_closed = None, True
+            self._busy -= 1
+            self._free.append(lane)
+            self._fill()  # its answer does not come into the buffer before this body was used
+        else:
+            self._drop(lane)
+        self._arrived(asked[0], head, body)

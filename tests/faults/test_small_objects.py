@@ -1,0 +1,108 @@
+"""Many small objects at once, with one fault: all are right, and only the one that was spoilt moves again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import TransferFailed
+from tests.conftest import client_of
+from tests.faults.proxy import AFTER, BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
+from tests.faults.scene import objects_of
+from tests.faults.test_lines import always, proxy
+
+__all__ = ["proxy"]
+
+FILES = {f"{number:03}": bytes([number]) * (1000 + number) for number in range(150)}
+FAULTS = [
+    Fault("flip", BODY, 0.5),
+    Fault("cut", BODY, 0.5),
+    Fault("reset", HEAD),
+    Fault("drop", BEFORE),
+    Fault("refuse", BEFORE, status=503),
+    Fault("delay", BODY, 0.5, seconds=0.3),
+]
+
+
+def one(fault: Fault, key: str) -> Plan:
+    """Befalls an object once."""
+
+    def plan(request: Exchange, before: int) -> Fault | None:
+        return fault if request.key == key and request.action in ("get", "put") and not before else None
+
+    return plan
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
+def test_a_pull_with_a_fault_brings_every_byte(
+    fault: Fault, proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    url = put(FILES)
+    tally = proxy.begin(one(fault, "070"))
+    report = nbdata.pull(url, tmp_path / "out", quiet=True)
+    assert report.counts == {"fetched": len(FILES)}
+    assert report.bytes == sum(map(len, FILES.values()))
+    if fault.kind != "drop":  # which is no failure where the connection had been used before
+        assert report.retries == (fault.kind != "delay")
+    assert len(tally.faults) == 1
+    assert all(row.detail["verified"] for row in report.rows)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == FILES
+    assert all(tally.down[key] == len(data) for key, data in FILES.items() if key != "070")
+
+
+@pytest.mark.parametrize(
+    "fault", [*FAULTS[:1], *FAULTS[2:3], Fault("swallow", AFTER)], ids=lambda fault: fault.kind
+)
+def test_a_push_with_a_fault_brings_every_byte(
+    fault: Fault, proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
+) -> None:
+    for name, data in FILES.items():
+        (tmp_path / name).write_bytes(data)
+    tally = proxy.begin(one(fault, "070"))
+    report = nbdata.push(tmp_path, f"s3://{bucket}/", quiet=True)
+    assert report.counts == {"sent": len(FILES)}
+    assert len(tally.faults) == 1
+    assert all(row.detail["verified"] for row in report.rows)
+    client = client_of(s3)
+    assert objects_of(client, bucket) == FILES
+    client.close()
+    assert all(tally.up[key] == len(data) for key, data in FILES.items() if key != "070")
+
+
+def test_bytes_that_are_wrong_each_time_are_an_error_and_come_to_no_name(
+    proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    url = put(FILES)
+    proxy.begin(always(Fault("flip", BODY, 0.5), key="070"))
+    with pytest.raises(TransferFailed, match="md5 of the bytes is wrong"):
+        nbdata.pull(url, tmp_path / "out", quiet=True)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == {
+        name: data for name, data in FILES.items() if name != "070"
+    }
+
+
+def test_files_that_change_or_go_while_they_are_sent_are_told_and_not_sent(
+    proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    for name, data in FILES.items():
+        (tmp_path / name).write_bytes(data)
+    planned = nbdata.Push(str(tmp_path), f"s3://{bucket}/", on_error="report")
+
+    def change(request: Exchange, before: int) -> Fault | None:
+        if request.action == "put" and request.key == "000":
+            (tmp_path / "148").write_bytes(b"longer than it was" * 100)
+            (tmp_path / "149").unlink()
+        return None
+
+    proxy.begin(change)
+    report = planned.run()
+    assert report.counts == {"sent": 148, "failed": 2}
+    assert sorted(path for path, _ in report.failures) == ["148", "149"]
+    client = client_of(s3)
+    assert objects_of(client, bucket) == {n: d for n, d in FILES.items() if n not in ("148", "149")}
+    client.close()

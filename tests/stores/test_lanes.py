@@ -1,0 +1,245 @@
+"""Many small answers by one thread, from servers that do odd things."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from nbdata.errors import NbdataError, StoreUnavailable
+from nbdata.stores.http1 import Origin, Pool
+from nbdata.stores.http_heads import Head, request_head
+from nbdata.stores.lanes import Lanes
+from tests.stores.servers import Handler, answering, ok, read_head, serving
+from tests.stores.test_http1 import Stop
+
+MOST = 256 << 10
+
+
+@dataclass
+class Asking:
+    """Asks for numbers, and notes what came of each."""
+
+    port: int
+    width: int = 4
+    stall: float = 30.0
+    stop: Stop | None = None
+    came: dict[int, bytes] = field(default_factory=dict)
+    missed: dict[int, NbdataError | Head] = field(default_factory=dict)
+    use: Callable[[int], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.pool = Pool(Origin("http", "127.0.0.1", self.port, stall=self.stall))
+
+    def ask(self, count: int) -> None:
+        """For so many."""
+        left = deque(range(count))
+
+        def more() -> tuple[int, bytes] | None:
+            if not left:
+                return None
+            number = left.popleft()
+            return number, request_head(self.pool.origin, "GET", f"/{number}", {"host": "h"})
+
+        def arrived(number: int, head: Head, body: memoryview) -> None:
+            assert head.status == 200
+            self.came[number] = bytes(body)
+            self.use(number)
+
+        Lanes(
+            self.pool,
+            self.stop,
+            more=more,
+            width=lambda: self.width,
+            most=MOST,
+            arrived=arrived,
+            missed=self.missed.__setitem__,
+        ).run()
+
+
+def telling(size: int = 0, times: int = 1_000_000, slowly: bool = False) -> Handler:
+    """Answers that tell what was asked for, in `size` bytes; at most so many on a connection."""
+
+    def handle(connection: socket.socket) -> None:
+        for _ in range(times):
+            head = read_head(connection)
+            if not head:
+                return
+            number = head.split(b" ", 2)[1][1:]
+            answer = ok(number.rjust(size, b"."))
+            for piece in [answer[at : at + 7] for at in range(0, len(answer), 7)] if slowly else [answer]:
+                connection.sendall(piece)
+                if slowly:
+                    time.sleep(0.001)
+
+    return handle
+
+
+def counted(handle: Handler, seen: list[int]) -> Handler:
+    def counting(connection: socket.socket) -> None:
+        seen.append(1)
+        handle(connection)
+
+    return counting
+
+
+def right(asking: Asking, count: int, size: int = 0) -> bool:
+    return asking.came == {n: str(n).encode().rjust(size, b".") for n in range(count)} and not asking.missed
+
+
+def test_each_gets_what_it_asked_for_over_no_more_connections_than_allowed() -> None:
+    seen: list[int] = []
+    with serving(counted(telling(), seen)) as port:
+        asking = Asking(port, width=4)
+        asking.ask(500)
+        assert right(asking, 500)
+        assert 1 <= len(seen) <= 4
+        asking.ask(500)  # over the same ones
+        assert len(seen) <= 4
+
+
+def test_few_objects_make_few_connections() -> None:
+    seen: list[int] = []
+    with serving(counted(telling(), seen)) as port:
+        asking = Asking(port, width=16)
+        asking.ask(2)
+        assert right(asking, 2)
+    assert len(seen) <= 2
+
+
+def test_bodies_that_come_in_pieces_and_large_ones_are_whole() -> None:
+    with serving(telling(100, slowly=True)) as port:
+        asking = Asking(port)
+        asking.ask(8)
+        assert right(asking, 8, 100)
+    with serving(telling(MOST)) as port:
+        asking = Asking(port)
+        asking.ask(12)
+        assert right(asking, 12, MOST)
+
+
+def test_a_server_that_closes_after_each_few_answers_is_no_failure() -> None:
+    with serving(telling(times=3)) as port:
+        asking = Asking(port)
+        asking.ask(60)
+        assert right(asking, 60)
+
+
+def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
+    with serving(answering(ok(b"a", "Connection: close"), ok(b"wrong"))) as port:
+        asking = Asking(port, width=1)
+        asking.ask(5)
+    assert asking.came == dict.fromkeys(range(5), b"a")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 503 Slow Down\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 206 Partial\r\nContent-Length: 1\r\n\r\na",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MOST + 1),
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+)
+def test_what_is_not_the_usual_answer_is_left_to_others(answer: bytes) -> None:
+    with serving(answering(answer)) as port:
+        asking = Asking(port)
+        asking.ask(3)
+    assert not asking.came
+    assert [type(why) for _, why in sorted(asking.missed.items())] == [Head] * 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel",
+        b"HTTP/1.1 200 OK\r\n" + b"a" * 70_000,
+    ],
+)
+def test_what_breaks_off_is_worth_another_try(answer: bytes) -> None:
+    with serving(answering(answer)) as port:
+        asking = Asking(port)
+        asking.ask(3)
+    assert not asking.came
+    for why in asking.missed.values():
+        assert isinstance(why, StoreUnavailable)
+        assert why.details["retry"]
+    assert len(asking.missed) == 3
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    silent = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        read_head(connection)
+        silent.wait(10)
+
+    with serving(handle) as port:
+        asking = Asking(port, stall=0.5)
+        asking.ask(2)
+        silent.set()
+    for why in asking.missed.values():
+        assert isinstance(why, StoreUnavailable)
+        assert why.details["silent"]
+    assert len(asking.missed) == 2
+
+
+def test_answers_that_came_while_nobody_looked_are_not_called_silent() -> None:
+    with serving(telling()) as port:
+        asking = Asking(port, width=3, stall=0.6)
+        asking.use = lambda number: time.sleep(1.5) if number < 2 else None
+        asking.ask(6)
+        assert right(asking, 6)
+
+
+def test_where_nobody_listens_each_is_told_so() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        asking = Asking(taken.getsockname()[1])
+        asking.ask(3)
+    assert len(asking.missed) == 3
+    for why in asking.missed.values():
+        assert isinstance(why, StoreUnavailable)
+        assert why.details["unreached"]
+
+
+def test_a_stop_ends_it_at_once() -> None:
+    over, stop = threading.Event(), Stop()
+
+    def handle(connection: socket.socket) -> None:
+        read_head(connection)
+        over.wait(20)
+
+    with serving(handle) as port:
+        asking = Asking(port, stop=stop)
+        threading.Timer(0.3, stop.stop).start()
+        began = time.monotonic()
+        asking.ask(100)
+        over.set()
+    assert time.monotonic() - began < 5
+    assert not asking.came
+    assert not asking.missed
+
+
+def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use() -> None:
+    def use(number: int) -> None:
+        if number >= 5:
+            raise KeyError(number)
+
+    with serving(telling()) as port:
+        asking = Asking(port, use=use)
+        with pytest.raises(KeyError):
+            asking.ask(50)
+        asking.use = lambda _: None
+        asking.came.clear()
+        asking.ask(50)  # answers of before are not taken for those of now
+        assert right(asking, 50)
