@@ -237,13 +237,16 @@ class _Pulling:
                 self.outcome.left(row)
                 continue
             info = info_of(row)
-            if self._gathered(row, info):
+            gathered = self._gathered(row, info)
+            if gathered:
                 batch.append((row, info))
-                if len(batch) == BATCH:
-                    yield partial(self.gathering.take, batch)
-                    batch = []
-            elif row.action != "compare" and self._resumes(row, info):
-                yield from self._big(row, info)
+            if batch and (len(batch) == BATCH or not gathered):
+                yield partial(self.gathering.take, batch)
+                batch = []
+            if gathered:
+                continue
+            if row.action != "compare" and self._resumes(row, info):
+                yield partial(self._big, row, info)
             else:
                 yield partial(self._small, row, info)
         if batch:
@@ -296,8 +299,7 @@ class _Pulling:
                 self.space.claim(needed)
                 row.detail["needed"] = needed
                 if self._resumes(row, info):
-                    for unit in self._big(row, info):
-                        unit()
+                    self._big(row, info)
                     return
             if row.path in self.begun:  # of no use, or it would be continued
                 if self.begun.is_other(row.path, self.op.source, info):
@@ -367,7 +369,8 @@ class _Pulling:
             raise disk_error(error, path) from error
         return before if digest.hexdigest() == plain_md5(info) else None
 
-    def _big(self, row: Row, info: ObjectInfo) -> Iterator[Callable[[], None]]:
+    def _big(self, row: Row, info: ObjectInfo) -> None:
+        """Find out what there is to do for an object in parts, and bring it to the crew."""
         try:
             final, staging = self.landing.prepare(row.path)
             told = info
@@ -426,7 +429,7 @@ class _Pulling:
         fetch = PartedFetch(self.run.control, self.store, info, parts, check, done=done, failed=failed)
         self.unfinished[row.path] = parts
         self.claimed[row.path] = row.detail["needed"]
-        yield from fetch.units()
+        self.crew.bring(fetch.units())
 
     def _check(self, info: ObjectInfo) -> Check:
         """Of an object in one piece, or by what somebody promised."""

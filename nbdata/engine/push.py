@@ -213,15 +213,19 @@ class _Pushing:
         for row in self.plan.rows:
             if row.action not in _MOVES:
                 self.outcome.left(row)
-            elif row.action != "compare" and self._in_parts(row):
-                yield from self._big(row)
-            elif row.action == "compare" or row.size > together:
-                yield partial(self._small, row)
-            else:
+                continue
+            gathered = row.action != "compare" and row.size <= together
+            if gathered:
                 batch.append(row)
-                if len(batch) == BATCH:
-                    yield partial(self.gathering.take, batch)
-                    batch = []
+            if batch and (len(batch) == BATCH or not gathered):
+                yield partial(self.gathering.take, batch)
+                batch = []
+            if gathered:
+                continue
+            if row.action != "compare" and self._in_parts(row):
+                yield from self._big(row)
+            else:
+                yield partial(self._small, row)
         if batch:
             yield partial(self.gathering.take, batch)
 
