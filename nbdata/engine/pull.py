@@ -28,7 +28,7 @@ from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, unrepresentable
-from nbdata.transfer.part_records import Begun, part_size_for, validator
+from nbdata.transfer.part_records import PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
@@ -206,6 +206,7 @@ class _Pulling:
                 umask=self.run.context.umask,
                 landed=self._landed,
                 landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
+                most=lambda: self.crew.wanted * PART,
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
@@ -306,7 +307,13 @@ class _Pulling:
                     self._anew(row.path)
                 Partial.remove(Partial.data_of(staging, row.path))
             self.claimed[row.path] = row.detail["needed"]
-            fd, temporary = self.landing.temporary(staging)
+            expected = max(0, info.size)
+            self.landing.reserve(expected)
+            try:
+                fd, temporary = self.landing.temporary(staging)
+            except NbdataError:
+                self.landing.release(expected)
+                raise
             try:
                 os.fchmod(fd, self.landing.file_mode)
                 verified = fetch_whole(
@@ -322,6 +329,7 @@ class _Pulling:
                 if info.size < 0:
                     self.claimed[row.path] = size
             except BaseException as error:
+                self.landing.release(expected)
                 if not self._keep(row.path, info, staging, temporary, fd, error):
                     with contextlib.suppress(
                         FileNotFoundError
@@ -331,7 +339,8 @@ class _Pulling:
             finally:
                 os.close(fd)
             self.verified[row.path] = verified
-            self.landing.land(Landed(row.path, temporary, final, size, tag=validator(info)))
+            landed = Landed(row.path, temporary, final, size, tag=validator(info), reserved=expected)
+            self.landing.land(landed)
         except Exception as error:
             self.outcome.fail(row.path, error)
 
