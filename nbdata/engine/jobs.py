@@ -20,7 +20,8 @@ __all__ = ["EngineJob", "Jobs"]
 
 # Finished jobs, and plans, that are remembered.
 _KEPT, _KEPT_PLANS = 200, 20
-# Jobs that move bytes at a time; more wait in QUEUED.
+# Jobs that move bytes at a time, of those that somebody waits for and as many of those in the background, so that what
+# is asked for now need not wait for what takes a day; more wait in QUEUED.
 _RUNNING = 8
 # Streams at a time: they live as long as a training, so they do not count with the others.
 _STREAMS = 64
@@ -92,7 +93,8 @@ class Jobs:
         self._plans: list[str] = []
         self._planning = 0
         self._lock = threading.Lock()
-        self._running, self._streams, self._queries = Turns(_RUNNING), Turns(_STREAMS), Turns(_QUERIES)
+        self._running, self._background = Turns(_RUNNING), Turns(_RUNNING)
+        self._streams, self._queries = Turns(_STREAMS), Turns(_QUERIES)
 
     def plan(
         self, operation: Operation, context: Context, bindings: Mapping[str, object]
@@ -153,7 +155,12 @@ class Jobs:
             note = partial(self._note, self._journal, job, context.state_dir)
             note()
             task.on_end(note)
-        turns = self._streams if operation.bound else self._queries if operation.query else self._running
+        if operation.bound:
+            turns = self._streams
+        elif operation.query:
+            turns = self._queries
+        else:
+            turns = self._background if background else self._running
         turns.add(task, partial(self._work, job, context, dict(bindings)))
         return job, False
 

@@ -28,7 +28,7 @@ from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, unrepresentable
-from nbdata.transfer.part_records import Begun, part_size_for, validator
+from nbdata.transfer.part_records import PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
@@ -206,6 +206,7 @@ class _Pulling:
                 umask=self.run.context.umask,
                 landed=self._landed,
                 landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
+                most=lambda: self.crew.wanted * PART,
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
@@ -237,13 +238,16 @@ class _Pulling:
                 self.outcome.left(row)
                 continue
             info = info_of(row)
-            if self._gathered(row, info):
+            gathered = self._gathered(row, info)
+            if gathered:
                 batch.append((row, info))
-                if len(batch) == BATCH:
-                    yield partial(self.gathering.take, batch)
-                    batch = []
-            elif row.action != "compare" and self._resumes(row, info):
-                yield from self._big(row, info)
+            if batch and (len(batch) == BATCH or not gathered):
+                yield partial(self.gathering.take, batch)
+                batch = []
+            if gathered:
+                continue
+            if row.action != "compare" and self._resumes(row, info):
+                yield partial(self._big, row, info)
             else:
                 yield partial(self._small, row, info)
         if batch:
@@ -296,15 +300,20 @@ class _Pulling:
                 self.space.claim(needed)
                 row.detail["needed"] = needed
                 if self._resumes(row, info):
-                    for unit in self._big(row, info):
-                        unit()
+                    self._big(row, info)
                     return
             if row.path in self.begun:  # of no use, or it would be continued
                 if self.begun.is_other(row.path, self.op.source, info):
                     self._anew(row.path)
                 Partial.remove(Partial.data_of(staging, row.path))
             self.claimed[row.path] = row.detail["needed"]
-            fd, temporary = self.landing.temporary(staging)
+            expected = max(0, info.size)
+            self.landing.reserve(expected)
+            try:
+                fd, temporary = self.landing.temporary(staging)
+            except NbdataError:
+                self.landing.release(expected)
+                raise
             try:
                 os.fchmod(fd, self.landing.file_mode)
                 verified = fetch_whole(
@@ -320,6 +329,7 @@ class _Pulling:
                 if info.size < 0:
                     self.claimed[row.path] = size
             except BaseException as error:
+                self.landing.release(expected)
                 if not self._keep(row.path, info, staging, temporary, fd, error):
                     with contextlib.suppress(
                         FileNotFoundError
@@ -329,7 +339,8 @@ class _Pulling:
             finally:
                 os.close(fd)
             self.verified[row.path] = verified
-            self.landing.land(Landed(row.path, temporary, final, size, tag=validator(info)))
+            landed = Landed(row.path, temporary, final, size, tag=validator(info), reserved=expected)
+            self.landing.land(landed)
         except Exception as error:
             self.outcome.fail(row.path, error)
 
@@ -367,7 +378,8 @@ class _Pulling:
             raise disk_error(error, path) from error
         return before if digest.hexdigest() == plain_md5(info) else None
 
-    def _big(self, row: Row, info: ObjectInfo) -> Iterator[Callable[[], None]]:
+    def _big(self, row: Row, info: ObjectInfo) -> None:
+        """Find out what there is to do for an object in parts, and bring it to the crew."""
         try:
             final, staging = self.landing.prepare(row.path)
             told = info
@@ -426,7 +438,7 @@ class _Pulling:
         fetch = PartedFetch(self.run.control, self.store, info, parts, check, done=done, failed=failed)
         self.unfinished[row.path] = parts
         self.claimed[row.path] = row.detail["needed"]
-        yield from fetch.units()
+        self.crew.bring(fetch.units())
 
     def _check(self, info: ObjectInfo) -> Check:
         """Of an object in one piece, or by what somebody promised."""

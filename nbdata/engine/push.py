@@ -27,11 +27,10 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.names import decoded
-from nbdata.transfer.part_records import validator
+from nbdata.transfer.part_records import PART, validator
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.send import (
-    BIG,
     FileSource,
     PartedSend,
     SentPart,
@@ -213,15 +212,19 @@ class _Pushing:
         for row in self.plan.rows:
             if row.action not in _MOVES:
                 self.outcome.left(row)
-            elif row.action != "compare" and self._in_parts(row):
-                yield from self._big(row)
-            elif row.action == "compare" or row.size > together:
-                yield partial(self._small, row)
-            else:
+                continue
+            gathered = row.action != "compare" and row.size <= together
+            if gathered:
                 batch.append(row)
-                if len(batch) == BATCH:
-                    yield partial(self.gathering.take, batch)
-                    batch = []
+            if batch and (len(batch) == BATCH or not gathered):
+                yield partial(self.gathering.take, batch)
+                batch = []
+            if gathered:
+                continue
+            if row.action != "compare" and self._in_parts(row):
+                yield from self._big(row)
+            else:
+                yield partial(self._small, row)
         if batch:
             yield partial(self.gathering.take, batch)
 
@@ -268,7 +271,7 @@ class _Pushing:
         return lambda: SentHasher(key, self.op.verify)
 
     def _in_parts(self, row: Row) -> bool:
-        return self.target.store.multipart and row.size >= BIG
+        return self.target.store.multipart and row.size > PART
 
     def _loaded(self) -> _Loaded | None:
         """The next of the small files that are sent together."""

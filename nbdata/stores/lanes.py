@@ -278,13 +278,13 @@ class Lanes(Generic[T]):
                 lane.moved = time.monotonic()
                 if lane.head is None and not self._begins(lane):
                     return
-                if lane.head is not None and lane.came >= lane.end:
-                    self._whole(lane)
-                    return
             except _LATER:
                 return
             except (OSError, Closed) as error:
                 self._break(lane, error)
+                return
+            if lane.head is not None and lane.came >= lane.end:
+                self._whole(lane)  # what its user raises, say of a full disk, is nothing of the connection's
                 return
             if count < len(room) and not lane.encrypted:
                 return  # that was all for now

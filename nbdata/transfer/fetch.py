@@ -211,8 +211,10 @@ class PartedFetch:
                     )
                 for block in _blocks(self._control, body, self._partial.fd, at, end - at, self._check):
                     at += block
-                    if at - noted >= NOTED and self._store.refuses_first:
-                        self._partial.note(number, at - start)
+                    if at - noted >= NOTED:
+                        self._partial.began(noted, at)
+                        if self._store.refuses_first:
+                            self._partial.note(number, at - start)
                         noted = at
             finally:
                 body.close()

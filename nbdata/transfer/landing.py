@@ -19,6 +19,7 @@ import os
 import random
 import secrets
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Landed:
         What the index is to remember.
     mtime_ns : int or None
         Time to give the file, or None for now.
+    reserved : int
+        Of the bytes, what `Landing.reserve` was told of.
     inode : int or None
         Of the file that was written, where another job may have put its own in its place.
     error : NbdataError or None
@@ -71,6 +74,7 @@ class Landed:
     synced: bool = False
     tag: str = ""
     mtime_ns: int | None = None
+    reserved: int = 0
     inode: int | None = None
     error: NbdataError | None = None
     stat: os.stat_result | None = None
@@ -91,6 +95,8 @@ class Landing:
         Called from the committing thread with each batch after it is durable.
     landing : callable
         The same before its files get their names.
+    most : callable
+        Bytes that may be on their way, from before they are fetched until they have landed: what a kill loses.
     """
 
     def __init__(
@@ -101,8 +107,11 @@ class Landing:
         umask: int,
         landed: Callable[[list[Landed]], None],
         landing: Callable[[list[Landed]], None] = lambda _: None,
+        most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self._control = control
+        self._most, self._reserved = most, 0
+        self._pressed = 0  # how many wait for that
         self.root = root.rstrip("/") or "/"
         self.file_mode = 0o666 & ~umask
         self._folder_mode = 0o777 & ~umask
@@ -298,8 +307,32 @@ class Landing:
             os.close(fd)
         return temporary
 
+    def reserve(self, size: int) -> None:
+        """Wait until so many more bytes may be on their way; a file that is larger than all goes alone."""
+        with self._queue:
+            if not self._fits(size):
+                self._pressed += 1
+                self._due.notify()
+                self._room.wait_for(lambda: self._broken is not None or self._fits(size))
+                self._pressed -= 1
+            if self._broken is not None:
+                raise self._broken
+            self._reserved += size
+
+    def _fits(self, size: int) -> bool:
+        return not self._reserved or self._reserved + size <= self._most()
+
+    def release(self, size: int) -> None:
+        """They are not on their way any more."""
+        with self._queue:
+            self._reserved -= size
+            self._room.notify_all()
+
     def land(self, file: Landed) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
+        if not file.reserved and not file.synced and file.size:
+            self.reserve(file.size)
+            file.reserved = file.size
         with self._queue:
             self._room.wait_for(lambda: len(self._ready) < _WAITING)
             if self._broken is not None:
@@ -332,12 +365,13 @@ class Landing:
                     self._commit(batch)
                 except BaseException as error:
                     self._broken = error  # go on taking, so that nobody waits for ever
+            self.release(sum(file.reserved for file in batch))
 
     def _next_batch(self) -> list[Landed]:
         """What has gathered; nothing at the end."""
         with self._queue:
             self._due.wait_for(lambda: self._ready or self._ended)
-            self._due.wait_for(lambda: len(self._ready) >= _BATCH or self._ended, _GATHER)
+            self._due.wait_for(lambda: len(self._ready) >= _BATCH or self._pressed or self._ended, _GATHER)
             batch, self._ready = self._ready[:_BATCH], self._ready[_BATCH:]
             self._room.notify_all()
             return batch

@@ -8,8 +8,9 @@ import os
 import threading
 from collections.abc import Callable
 
+from nbdata.errors import NbdataError
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error, sync_folder
+from nbdata.stores.local import begin_writing, disk_error, sync_folder
 from nbdata.transfer.part_records import PartRecord, boot, header_of, line, names, part_size_for, validator
 
 __all__ = ["Partial", "Parts", "UnrecordedParts"]
@@ -55,6 +56,10 @@ class Parts(abc.ABC):
 
     def note(self, number: int, count: int) -> None:
         """Note that the first `count` bytes of a part were written; for nobody, where nobody continues."""
+        return
+
+    def began(self, start: int, end: int) -> None:
+        """Be told that these bytes were written, and will have to be on the disk sooner or later."""
         return
 
     @abc.abstractmethod
@@ -107,6 +112,8 @@ class Partial(Parts):
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         header = header_of(path, source, info, self.part_size)
         self._ours, self._marked = ours, marked
+        self._unrecorded: list[int] = []  # parts whose bytes are there, and that nobody records yet
+        self._recording = False
         self.restarted = known is None and found.is_of(source)
         if usable:
             self.done, self.begun = found.done, found.begun
@@ -129,8 +136,8 @@ class Partial(Parts):
             self.close()
             raise disk_error(error, self.data) from error
 
-    def _append(self, value: object, *, synced: bool) -> None:
-        data, at = line(value), self._good
+    def _append(self, *values: object, synced: bool) -> None:
+        data, at = b"".join(map(line, values)), self._good
         try:
             while data:
                 count = os.pwrite(self._log, data, at)
@@ -144,17 +151,41 @@ class Partial(Parts):
             os.fdatasync(self._log)
 
     def mark(self, number: int) -> None:
-        """Record a part whose bytes were all written: sync them, then say so."""
+        """Record a part whose bytes were all written: sync them, then say so.
+
+        One syncs at a time, for all parts that have come meanwhile; who brings one of those need not wait for it, and
+        only notes it.
+        """
+        with self._lock:
+            self.done.add(number)
+            self._unrecorded.append(number)
+            waits, self._recording = self._recording, True
+        if waits:
+            start, end = self.span(number)
+            self.note(number, end - start)
+            return
         try:
-            os.fdatasync(self.fd)
-            self._ours()
-            with self._lock:
-                self._append(number, synced=True)
-                self.done.add(number)
-        except OSError as error:
-            raise disk_error(error, self.data) from error
-        start, end = self.span(number)
-        self._marked(end - start - self.begun.get(number, 0))
+            while batch := self._next_batch():
+                os.fdatasync(self.fd)
+                self._ours()
+                with self._lock:
+                    self._append(*batch, synced=True)
+                spans = {n: self.span(n) for n in batch}
+                self._marked(sum(end - start - self.begun.get(n, 0) for n, (start, end) in spans.items()))
+        except BaseException as error:
+            self._recording = False
+            if isinstance(error, OSError) and not isinstance(error, NbdataError):
+                raise disk_error(error, self.data) from error
+            raise
+
+    def _next_batch(self) -> list[int]:
+        with self._lock:
+            batch, self._unrecorded = self._unrecorded, []
+            self._recording = bool(batch)
+            return batch
+
+    def began(self, start: int, end: int) -> None:
+        begin_writing(self.fd, start, end - start)
 
     def note(self, number: int, count: int) -> None:
         """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note.
@@ -170,6 +201,7 @@ class Partial(Parts):
         with self._lock:
             self.done.clear()
             self.begun.clear()
+            self._unrecorded.clear()
             try:
                 self._good = os.pread(self._log, 1 << 16, 0).index(b"\n") + 1
                 os.ftruncate(self._log, self._good)

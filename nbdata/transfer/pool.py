@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.transfer.control import Control
@@ -61,6 +62,7 @@ class Crew:
     def __init__(self, control: Control, workers: int | None = None) -> None:
         self._control, self._workers = control, workers
         self._source: Iterator[Unit] = iter(())
+        self._brought = deque[Iterator[Unit]]()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
@@ -85,6 +87,16 @@ class Crew:
         except BaseException as error:
             self.end(error)
         self.join()
+
+    def bring(self, units: Iterable[Unit]) -> None:
+        """Have these done before any others; for units that find out what there is to do.
+
+        What `run` was given must not wait for them while it gives the next one.
+        """
+        with self._lock:
+            self._brought.append(iter(units))
+            self._exhausted = False
+        self.hire(self.wanted)
 
     def hire(self, wanted: int) -> None:
         """Have that many threads: more begin now, and fewer go on as they end what they do."""
@@ -115,6 +127,11 @@ class Crew:
         with self._lock:
             try:
                 if not self._errors and self._working <= self.wanted:
+                    while self._brought:
+                        unit = next(self._brought[0], None)
+                        if unit is not None:
+                            return unit
+                        self._brought.popleft()
                     unit = next(self._source, None)
                     if unit is not None:
                         return unit

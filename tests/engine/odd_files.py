@@ -163,7 +163,7 @@ def _overwrite(path: Path) -> None:
 WHILE = (
     Kind(
         "it changes while it is sent", "while-changes", lambda r: _overwrite(r / "while-changes"), "failed",
-        "the file changed while it was sent", "the object may be of both versions; the same line sends it again",
+        "the file changed while it was sent", "the object would be of both versions; the same line sends it again",
     ),
     Kind(
         "it grows while it is sent", "while-grows", lambda r: _append(r / "while-grows"), "failed",
@@ -194,7 +194,8 @@ counts and notes and is no failure; what *fails* makes the whole a failure, afte
 |---|---|---|
 """
 MEANWHILE = """
-A file that is touched while the push runs:
+A file that is touched while the push runs. Up to 256 KiB are read at once and sent as they were; so *while it is sent*
+is of larger ones (and to stores that are no S3, of all):
 
 | when | push | why |
 |---|---|---|

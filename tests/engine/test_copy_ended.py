@@ -101,7 +101,8 @@ def test_an_upload_that_a_cancel_meets_while_it_begins_is_given_up(side: Sides) 
             job.wait(timeout=20)
         cancelled.set()
         assert given_up.wait(30)
-    _until(lambda: remembered(os.environ["NBDATA_STATE_DIR"]) == {})
+        # While there is somebody who answers it: what may not have been given up is remembered.
+        _until(lambda: remembered(os.environ["NBDATA_STATE_DIR"]) == {})
 
 
 def _files(folder: Path) -> set[Path]:

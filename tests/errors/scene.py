@@ -147,9 +147,10 @@ class Scene:
         self._serve("readable", answering(lambda method: empty if method == "GET" else denied))
         there = answer(200, b"", 'ETag: "0"').replace(b"Content-Length: 0", b"Content-Length: 5")
         cold = answer(403, error("InvalidObjectState", "It is in GLACIER."))
+        # A listing, the object together with others, and alone.
         asked = iter(range(1000))
         self._serve(
-            "archived", answering(lambda m: there if m == "HEAD" else empty if next(asked) % 2 == 0 else cold)
+            "archived", answering(lambda m: there if m == "HEAD" else empty if next(asked) % 3 == 0 else cold)
         )
         self._serve("no_tls", self._no_tls, scheme="https")
         self._serve("no_plain", lambda connection: self._say(connection, b"\x15\x03\x01\x00\x02\x02\x46"))

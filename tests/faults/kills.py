@@ -29,6 +29,7 @@ from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable, NbdataError
 from nbdata.operation import Operation
 from nbdata.runtime import endpoint, held
+from nbdata.transfer.part_records import NOTED
 from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree, on_disk, stored
 from tests.kernel import Kernel
@@ -41,8 +42,8 @@ VERBS = ("pull", "push", "untar_volumes")
 #: Who is killed; and of a kernel's kills, what comes next.
 AGENT, KERNEL = "agent", "kernel"
 ATTACHED, DONE, BOTH = "attached", "found done", "the agent killed, too"
-# What small objects may add to what is moved again: a batch that was not recorded yet.
-_SLACK = 2_000_000
+# What may come to that: small objects that were not recorded yet, and what of a part came since it was last noted.
+_SLACK = 2_000_000 + NOTED
 # Seconds within which a line must end, and those for each byte.
 _BOUND, _SLOWEST = 120.0, 1 / 5_000_000
 RIGHT = "right"

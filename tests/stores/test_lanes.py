@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nbdata.errors import NbdataError, StoreUnavailable
+from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.stores.http1 import Origin, Pool
 from nbdata.stores.http_heads import Head, request_head
 from nbdata.stores.lanes import Lanes
@@ -230,14 +230,15 @@ def test_a_stop_ends_it_at_once() -> None:
     assert not asking.missed
 
 
-def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use() -> None:
+@pytest.mark.parametrize("error", [KeyError("x"), NotEnoughSpace("the disk became full")])
+def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use(error: Exception) -> None:
     def use(number: int) -> None:
         if number >= 5:
-            raise KeyError(number)
+            raise error
 
     with serving(telling()) as port:
         asking = Asking(port, use=use)
-        with pytest.raises(KeyError):
+        with pytest.raises(type(error)):
             asking.ask(50)
         asking.use = lambda _: None
         asking.came.clear()

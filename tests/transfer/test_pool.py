@@ -10,7 +10,7 @@ import pytest
 
 from nbdata.engine.runner import Planning
 from nbdata.transfer import pool
-from nbdata.transfer.pool import FIRST, MOST, run_units
+from nbdata.transfer.pool import FIRST, MOST, Crew, run_units
 
 
 class Work:
@@ -123,3 +123,22 @@ def test_the_first_error_ends_all_and_is_raised() -> None:
         run_units(Planning(), units())
     assert work.done < 200
     assert not [thread for thread in threading.enumerate() if thread.name == "mover"]
+
+
+def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
+    """Also when everybody else has found that there is nothing left to do."""
+    order, work = list[str](), Work(lambda: 0.05)
+    crew = Crew(Planning(), workers=4)
+
+    def bringing() -> None:
+        time.sleep(0.3)
+        crew.bring(work.units(20))
+
+    def later() -> None:
+        order.append(f"later, after {work.done}")
+
+    crew.run([bringing])
+    assert (work.done, work.most) == (20, 4)
+    alone = Crew(Planning(), workers=1)
+    alone.run([lambda: alone.bring(work.units(20)), later])
+    assert order == ["later, after 40"]

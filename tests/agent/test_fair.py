@@ -1,0 +1,65 @@
+"""Small jobs beside large ones: who waits at the keyboard does not wait for what takes all day."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbdata
+from nbdata.client.remote import AgentHost
+from nbdata.verbs.probe import Probe
+from tests.slow import SlowProxy
+
+HOST = AgentHost()
+FEW = {f"few/{number}": b"few" * number for number in range(20)}
+
+
+def test_a_small_pull_beside_a_large_one_is_done_long_before_it(
+    tmp_path: Path, put: Callable[[dict[str, bytes]], str], slow: SlowProxy
+) -> None:
+    """Both over one line, which the large one could fill for the whole time of the test."""
+    url = put(FEW | {f"large/{number}": bytes(20_000_000) for number in range(4)})
+    large = nbdata.Pull(url + "large/", tmp_path / "large").start()
+    while large.snapshot().bytes < 200_000:
+        time.sleep(0.02)
+    before = large.snapshot()
+    report = nbdata.pull(url + "few/", tmp_path / "few", quiet=True)
+    after = large.snapshot()
+    large.cancel()
+    assert report.counts == {"fetched": len(FEW)}
+    assert after.state == "RUNNING"
+    assert after.bytes - before.bytes < 20_000_000
+
+
+def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
+    tmp_path: Path, put: Callable[[dict[str, bytes]], str]
+) -> None:
+    """Both take the same interpreter's time, of which the larger one could take all."""
+    url = put(FEW)
+    (tmp_path / "in").mkdir()
+    for number in range(3000):
+        (tmp_path / "in" / f"{number:04}").write_bytes(b"many")
+    nbdata.push(tmp_path / "in", url + "many/", quiet=True)
+    many = nbdata.Pull(url + "many/", tmp_path / "many").start()
+    while many.snapshot().bytes == 0:
+        time.sleep(0.01)
+    report = nbdata.pull(url + "few/", tmp_path / "few", quiet=True)
+    under_way = many.snapshot()
+    assert report.counts == {"fetched": len(FEW)}
+    assert many.wait().counts == {"fetched": 3000}
+    assert under_way.state == "RUNNING"
+
+
+def test_what_somebody_waits_for_has_a_turn_although_the_background_is_full() -> None:
+    jobs = [
+        HOST.submit(Probe(items=10_000, delay=50, tag=f"all day {n}"), background=True) for n in range(10)
+    ]
+    try:
+        while not any("waits for one of" in job.snapshot().reason for job in jobs):
+            time.sleep(0.02)
+        assert HOST.submit(Probe(items=1, delay=0, tag="now"), background=False).wait().state == "DONE"
+        assert not any(job.snapshot().state == "DONE" for job in jobs)
+    finally:
+        for job in jobs:
+            job.cancel()
