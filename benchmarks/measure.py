@@ -26,7 +26,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Run:
     """One run: seconds of wall, of the client's processors (with the agent) and of the server's; peak bytes of memory.
 
-    `others` is how many cores were used by neither: what others do on this machine.
+    Of `memory` so much as `agent` says was the agent's. `others` is how many cores were used by neither: what others do
+    on this machine.
     """
 
     wall: float
@@ -34,6 +35,7 @@ class Run:
     server: float
     memory: int
     others: float
+    agent: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
@@ -137,8 +139,8 @@ def timed(
     server = sum(map(process_cpu, servers)) - before[1]
     mine = now.user + now.system - own.user - own.system
     others = max(0.0, machine_cpu() - before[2] - cpu - server - mine) / wall
-    memory = watch.most + (_peak(keeper) if keeper else 0)
-    return Run(wall, cpu, server, memory, others)
+    held = _peak(keeper) if keeper else 0
+    return Run(wall, cpu, server, watch.most + held, others, held)
 
 
 def same(one: Path, other: Path) -> bool:

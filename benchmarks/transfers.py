@@ -27,6 +27,7 @@ from typing import Any
 
 from ceiling import read_by_sockets
 from line import Line, carried
+from listing import SIZE, ListServer, write_files
 from measure import BIN, Run, agent_pid, interval, same, timed
 from peers import COMMANDS, rclone_environment
 
@@ -41,16 +42,20 @@ BOUND = 0.7
 
 
 SMALL, FEW, BIG, HUGE = "20,000 × 10 KB", "2,000 × 10 KB", "8 × 128 MiB", "1 × 2 GiB"
+MANY = "100 × 40 MB"
+# Objects that a server only lists: of which files are there, and of which there are none.
+LISTED, PLANNED = 100_000, 1_000_000
 # Bytes of random data that are made at a time.
 _PIECE = 64 << 20
 # Fewer rounds where one takes long.
-FEWER = {SMALL: 3, HUGE: 2}
+FEWER = {SMALL: 3, HUGE: 2, MANY: 3, "extract": 3, f"{LISTED:,}": 3, f"{PLANNED:,}": 2}
 # Files and bytes of each.
 DATA = {
     SMALL: (20_000, 10_000),
     FEW: (2_000, 10_000),
     BIG: (8, 128 << 20),
     HUGE: (1, 2 << 30),
+    MANY: (100, 40_000_000),
     "8 × 64 MiB": (8, 64 << 20),
 }
 AWAY = "; 20 ms away, 50 MB/s a connection"
@@ -83,7 +88,9 @@ class Bench:
     scale: float
     results: list[dict[str, Any]] = field(default_factory=list)
     line: Line | None = None
+    lists: ListServer | None = None
     sources: dict[str, Path] = field(default_factory=dict)
+    in_store: set[str] = field(default_factory=set)
 
     # -- one row --------------------------------------------------------------------------------
 
@@ -91,7 +98,8 @@ class Bench:
         """Measure in turn and print a line for each tool; the first one is nbdata."""
         if self.only not in name:
             return
-        servers = [self.server.pid, *([self.line.process.pid] if self.line is not None else [])]
+        between = [each.process.pid for each in (self.line, self.lists) if each is not None]
+        servers = [self.server.pid, *between]
         runs: dict[str, list[Run]] = {side.tool: [] for side in sides}
         pairs: dict[str, list[float]] = {side.tool: [] for side in sides[1:]}
         most = next((count for label, count in FEWER.items() if label in name), self.rounds)
@@ -148,8 +156,8 @@ class Bench:
         count, size = DATA[name]
         return (max(2, int(count * self.scale)), size) if count > 100 else (count, int(size * self.scale))
 
-    def source(self, name: str) -> Path:
-        """A folder of files of random bytes, which is in the store too."""
+    def source(self, name: str, *, store: bool = True) -> Path:
+        """A folder of files of random bytes, which is in the store too, unless that is not wanted."""
         if name not in self.sources:
             count, size = self.data(name)
             folder = self.work / f"source-{slug(name)}"
@@ -158,15 +166,19 @@ class Bench:
                 with (folder / f"{number:05d}").open("wb") as file:
                     for start in range(0, size, _PIECE):
                         file.write(random.randbytes(min(_PIECE, size - start)))
-            timed(COMMANDS["s5cmd"]["push"](str(folder), f"s3://bench/{slug(name)}"))
             self.sources[name] = folder
+        if store and name not in self.in_store:
+            timed(COMMANDS["s5cmd"]["push"](str(self.sources[name]), f"s3://bench/{slug(name)}"))
+            self.in_store.add(name)
         return self.sources[name]
 
     def drop(self, name: str) -> None:
         """Forget a source: the disk is small."""
         if name in self.sources:
             shutil.rmtree(self.sources.pop(name))
+        if name in self.in_store:
             timed([str(BIN / "s5cmd"), "rm", f"s3://bench/{slug(name)}/*"])
+            self.in_store.remove(name)
 
     @contextmanager
     def over(self, delay: float, rate: float) -> Iterator[Line]:
@@ -251,12 +263,68 @@ class Bench:
             assert same(source, self.work / tool)
             shutil.rmtree(self.work / tool)
 
+    @contextmanager
+    def listed(self, objects: int) -> Iterator[ListServer]:
+        """Everything goes to a server that only lists."""
+        with ListServer(objects) as lists:
+            self.lists = lists
+            os.environ.update(AWS_ENDPOINT_URL=lists.url, S3_ENDPOINT_URL=lists.url)
+            yield lists
+        self.lists = None
+        os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
+
+    def many_unchanged(self) -> None:
+        """A pull of very many files that are there already; nbdata has hashed them once, as it does not know them."""
+        count = int(LISTED * self.scale)
+        row = f"pull {count:,} × {SIZE} B, nothing changed"
+        if self.only not in row:
+            return
+        tools = ["nbdata", "s5cmd", "rclone"]
+        with self.listed(count) as lists:
+            for tool in tools:
+                write_files(self.work / tool, count)
+            timed(COMMANDS["nbdata"]["nothing"](lists.place, str(self.work / "nbdata")))
+            env = rclone_environment(lists.url)
+            sides = [
+                Side(
+                    tool,
+                    lambda _, tool=tool: COMMANDS[tool]["nothing"](lists.place, str(self.work / tool)),  # type: ignore[misc]
+                    env=env,
+                )
+                for tool in tools
+            ]
+            self.row(row, sides, count * SIZE)
+        for tool in tools:
+            shutil.rmtree(self.work / tool)
+
+    def planned(self) -> None:
+        """What would be done with very many objects, none of which is there; all they print is thrown away."""
+        count = int(PLANNED * self.scale)
+        row = f"plan {count:,} objects"
+        if self.only not in row:
+            return
+        with self.listed(count) as lists:
+            env = rclone_environment(lists.url)
+            out = str(self.work / "planned")
+            sides = [
+                Side(tool, lambda _, tool=tool: COMMANDS[tool]["plan"](lists.place, out), env=env)  # type: ignore[misc]
+                for tool in ("nbdata", "s5cmd", "rclone")
+            ]
+            self.row(row, sides, count * SIZE)
+        ours = self.results[-3]["runs"]
+        middle = {part: statistics.median(run[part] for run in ours) for part in ("wall", "memory", "agent")}
+        print(
+            f"A plan of {count:,} objects: {count / middle['wall']:,.0f} objects/s; at most the agent held "
+            f"{middle['agent'] / 1e6:,.0f} MB, and the command {(middle['memory'] - middle['agent']) / 1e6:,.0f} MB.",
+            flush=True,
+        )
+
     def checked(self, name: str) -> None:
         """md5check beside md5sum, both against the same sums."""
         row = f"md5check {name}"
         if self.only not in row:
             return
-        source, (count, size) = self.source(name), self.data(name)
+        source, (count, size) = self.source(name, store=False), self.data(name)
         sums = source / "MD5SUMS"
         lines = (f"{hashlib.md5(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(source.iterdir()))
         sums.write_text("".join(lines))
@@ -268,15 +336,35 @@ class Bench:
         sums.unlink()
 
     def extracted(self) -> None:
-        """20,000 files of about 20 KB from 9 gz volumes, in 100 folders, beside ``cat | tar xz``."""
-        row = "extract 20,000 × 20 KB, 9 gz volumes"
-        if self.only not in row:
-            return
-        source, volumes = self.work / "members", self.work / "volumes"
+        """20,000 files of 20 KB from 9 gz volumes, beside ``tar xz`` of what ``cat`` or ``s5cmd cat`` gives.
+
+        What was unpacked is removed at the end only: ext4 without a journal gives no inode anew that was freed a
+        minute ago, and looks at each of them for every file that is made meanwhile, whoever makes it.
+        """
+        for folders in (100, 1):
+            where = f"in {folders} folders" if folders > 1 else "in one folder"
+            rows = {
+                kind: f"extract 20,000 × 20 KB from 9 gz volumes {kind}, {where}"
+                for kind in ("on the disk", "in S3")
+            }
+            if any(self.only in row for row in rows.values()):
+                source, volumes = self._packed(folders)
+                place = f"s3://bench/volumes-{folders}"
+                timed(COMMANDS["s5cmd"]["push"](str(volumes), place))
+                each = " ".join(f"'{place}/{path.name}'" for path in sorted(volumes.iterdir()))
+                self._extracted(rows["on the disk"], source, str(volumes), f"cat '{volumes}'/*")
+                self._extracted(
+                    rows["in S3"], source, f"{place}/", f"for v in {each}; do '{BIN}/s5cmd' cat \"$v\"; done"
+                )
+        for path in self.work.glob("unpacked-*"):
+            shutil.rmtree(path)
+
+    def _packed(self, folders: int) -> tuple[Path, Path]:
+        """Files of 20 KB, of which gzip saves nearly half, and the volumes of their archive."""
+        source, volumes = self.work / f"unpacked-source-{folders}", self.work / f"unpacked-volumes-{folders}"
         volumes.mkdir()
-        count = int(20_000 * self.scale)
-        for number in range(count):
-            path = source / f"{number % 100:02d}" / f"{number:05d}"
+        for number in range(int(20_000 * self.scale)):
+            path = source / (f"{number % folders:02d}" if folders > 1 else "") / f"{number:05d}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(random.randbytes(12_000) + bytes(8_000))
         whole = self.work / "all.tar.gz"
@@ -287,36 +375,33 @@ class Bench:
             for number in range(9):
                 (volumes / f"all.tar.gz.{number:02d}").write_bytes(file.read(part))
         whole.unlink()
+        return source, volumes
 
-        def ours(number: int) -> list[str]:
-            return [
-                str(BIN / "nbdata"),
-                "untar_volumes",
-                str(volumes),
-                str(self.work / f"nbdata{number}"),
-                "-q",
-            ]
-
-        def tar(number: int) -> list[str]:
-            out = self.work / f"tar{number}"
-            return ["bash", "-c", f"mkdir '{out}' && cat '{volumes}'/all.tar.gz.* | tar xz -C '{out}'"]
+    def _extracted(self, row: str, source: Path, volumes: str, read: str) -> None:
+        if self.only not in row:
+            return
+        out = f"{self.work}/unpacked-{slug(row)}"
 
         def after(tool: str) -> Callable[[int], None]:
             def look(number: int) -> None:
-                out = self.work / f"{tool}{number}"
-                assert same(source, out)
-                shutil.rmtree(out)
+                assert same(source, Path(f"{out}-{tool}{number}")), f"{tool} unpacked other bytes"
 
             return look
 
-        sides = [Side("nbdata", ours, after("nbdata")), Side("cat \\| tar xz", tar, after("tar"))]
-        self.row(row, sides, count * 20_000)
-        shutil.rmtree(source)
-        shutil.rmtree(volumes)
+        def ours(number: int) -> list[str]:
+            return [str(BIN / "nbdata"), "untar_volumes", volumes, f"{out}-nbdata{number}", "-q"]
+
+        def tar(number: int) -> list[str]:
+            target = f"{out}-tar{number}"
+            return ["bash", "-c", f"mkdir '{target}' && ({read}) | tar xz -C '{target}'"]
+
+        theirs = "s5cmd cat \\| tar xz" if volumes.startswith("s3:") else "cat \\| tar xz"
+        sides = [Side("nbdata", ours, after("nbdata")), Side(theirs, tar, after("tar"))]
+        self.row(row, sides, int(20_000 * self.scale) * 20_000)
 
     def ceiling(self, name: str) -> None:
         """How fast the server is read by clients that throw everything away, if a row needs to know."""
-        if name not in self.sources:
+        if name not in self.in_store:
             return
         read, seconds, cpu = read_by_sockets("bench", f"{slug(name)}/", self.server.pid)
         print(
@@ -336,6 +421,8 @@ def campaign(bench: Bench) -> None:
     bench.checked(SMALL)
     bench.ceiling(SMALL)
     bench.drop(SMALL)
+    bench.many_unchanged()
+    bench.planned()
     bench.moves(FEW, everybody, both)
     bench.drop(FEW)
     bench.moves(BIG, everybody, both)
@@ -344,6 +431,8 @@ def campaign(bench: Bench) -> None:
     bench.drop(BIG)
     bench.moves(HUGE, everybody, both)
     bench.drop(HUGE)
+    bench.checked(MANY)
+    bench.drop(MANY)
     bench.extracted()
     with bench.over(10, 50e6):
         for name in (FEW, "8 × 64 MiB"):

@@ -228,8 +228,10 @@ class Plan(_Record):
         lines = [printable(self.line), *(f"  {printable(note)}" for note in self.notes)]
         for action in ("delete", "repair"):
             count = self.actions.get(action, [0, 0])[0]
+            if not count:  # to look for them is to read all rows
+                continue
             named = itertools.islice((row.path for row in self.rows if row.action == action), _NAMED)
-            lines += [f"  {action} {printable(path)}" for path in named if count]
+            lines += [f"  {action} {printable(path)}" for path in named]
             if count > _NAMED:
                 lines.append(f"  … and {count - _NAMED:,} more")
         return "\n".join(lines)

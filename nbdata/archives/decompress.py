@@ -9,6 +9,7 @@ warning in a notebook is not read.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nbdata.archives.bzip2 import Bzip2Stream
@@ -203,7 +204,8 @@ class _Headed(Decompressed):
     def __init__(self, raw: io.RawIOBase, head: bytes, start: int) -> None:
         super().__init__()
         self._raw = raw
-        self._head = head
+        self._block: Callable[[], memoryview] | None = getattr(raw, "block", None)
+        self._head: bytes | memoryview = head
         self.taken = start
 
     @property
@@ -220,9 +222,21 @@ class _Headed(Decompressed):
         view = memoryview(buffer).cast("B")
         count = min(len(view), len(self._head))
         view[:count], self._head = self._head[:count], self._head[count:]
-        count += self._raw.readinto(view[count:]) or 0
+        if count < len(view):
+            count += self._raw.readinto(view[count:]) or 0
         self.taken += count
         return count
+
+    def next_input(self) -> bytes:
+        """At most `_INPUT` bytes, copied once; none at the end."""
+        if self._block is None:
+            data = bytes(self._head) + (self._raw.read(_INPUT - len(self._head)) or b"")
+            self._head = b""
+        else:
+            self._head = self._head or self._block()
+            data, self._head = bytes(self._head[:_INPUT]), self._head[_INPUT:]
+        self.taken += len(data)
+        return data
 
     def close(self) -> None:
         try:
@@ -262,6 +276,11 @@ class _Decoded(Decompressed):
         view[:count] = self._block[:count]
         self._block = self._block[count:]
         return count
+
+    def produce(self) -> memoryview:
+        """The next bytes as the decoder has made them, so that nobody need copy them; none at the end."""
+        block, self._block = self._block or memoryview(self._decode()), memoryview(b"")
+        return block
 
     def close(self) -> None:
         try:
@@ -334,7 +353,7 @@ class _Decoded(Decompressed):
 
     def _take(self) -> bytes:
         if not self._pending:
-            return self._source.read(_INPUT) or b""
+            return self._source.next_input()
         data, self._pending = self._pending, b""
         return data
 

@@ -50,6 +50,8 @@ class PathGuard:
         self._files: set[str] = set()
         self._folders: set[str] = set()  # folded, as the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
+        self._filed: set[str] = set()  # folders of files
+        self._judged: dict[str, str] = {}  # folder as named -> the final one; both with their slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
         """Know (path, kind, linkname) of earlier members, which were judged when they came."""
@@ -70,6 +72,12 @@ class PathGuard:
             If the name is absolute or holds ``..``, NUL, ``.nbdata`` or a component over 255 bytes,
             or if the path leads through a symbolic link of this archive.
         """
+        folder, slash, base = name.rpartition("/")
+        folder += slash  # "" and "/" are not the same
+        if not self._links and base.isascii() and 0 < len(base) <= _NAME_MAX and base[0] != ".":
+            judged = self._judged.get(folder)
+            if judged is not None and "\0" not in base:
+                return judged + base
         parts = components(name)
         if name.startswith("/"):
             raise _unsafe(name, "has an absolute name")
@@ -87,12 +95,18 @@ class PathGuard:
             folder = "/".join(kept[:length])
             if _fold(folder) in self._links:
                 raise _unsafe(name, f"would be written through the symbolic link {folder}")
+        if kept and len(parts) > self._strip and parts[-1] == base:
+            self._judged[folder] = "".join(f"{part}/" for part in kept[:-1])
         return "/".join(kept) or None
 
     def add_file(self, path: str) -> None:
         """Record that a file stands at this path now."""
-        self._add_parents(path)
-        self._links.pop(_fold(path), None)
+        parent = path.rpartition("/")[0]
+        if parent not in self._filed:
+            self._add_parents(path)
+            self._filed.add(parent)
+        if self._links:
+            self._links.pop(_fold(path), None)
         self._files.add(path)
 
     def add_folder(self, path: str) -> None:
@@ -153,15 +167,15 @@ class PathGuard:
         return "hardlink", target
 
     def _add_parents(self, path: str) -> None:
-        parent = posixpath.dirname(_fold(path))
+        parent = _fold(path).rpartition("/")[0]
         while parent and parent not in self._folders:
             self._folders.add(parent)
-            parent = posixpath.dirname(parent)
+            parent = parent.rpartition("/")[0]
 
 
 def _fold(path: str) -> str:
     """One key for all names that a disk may take for the same (macOS: any case, any composition)."""
-    return path if path.isascii() and path.islower() else unicodedata.normalize("NFC", path.casefold())
+    return path.lower() if path.isascii() else unicodedata.normalize("NFC", path.casefold())
 
 
 def _unsafe(name: str, what: str) -> UnsafeMember:

@@ -32,6 +32,11 @@ class Selection:
         self._patterns = {pattern: _compile(pattern) for pattern in patterns}
         self._unmatched = set(self._patterns) if unmatched is None else set(unmatched)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether there are patterns; else it takes everything."""
+        return bool(self._patterns)
+
     def takes(self, name: str) -> bool:
         """Whether a name, in components joined by ``/``, is wanted; notes which patterns matched."""
         if not self._patterns:

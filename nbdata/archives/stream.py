@@ -232,6 +232,15 @@ class Readahead(io.RawIOBase):
         self._used += len(piece)
         return len(piece)
 
+    def block(self) -> memoryview:
+        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        if self.closed:
+            raise ValueError("read from a closed Readahead")
+        if self._used == len(self._block):
+            self._block, self._used = self._pump.swap(self._block), 0
+        piece, self._used = self._block[self._used :], len(self._block)
+        return piece
+
     def abandon(self) -> None:
         """Let a reader that waits for bytes wait no more; from any thread, and at once.
 
@@ -258,19 +267,29 @@ class Readahead(io.RawIOBase):
             super().close()
 
 
+# What a source has made is copied into a block with what comes next, if it is smaller than such a part of one.
+_COPIED = 8
+
+
 class _Pump:
-    """The blocks between the two threads: free ones go down, filled ones come up."""
+    """The blocks between the two threads: free ones go down, filled ones come up.
+
+    Blocks of the source's own are handed on in place of free ones, and so there are no more of them.
+    """
 
     def __init__(self, blocks: int, block_size: int) -> None:
         self._changed = threading.Condition()
         self._free = deque(memoryview(bytearray(block_size)) for _ in range(blocks))
         self._filled: deque[memoryview] = deque()
+        self._spare: deque[memoryview] = deque()  # for which blocks of the source's own are on their way
         self._ended = False
         self._stopped = False
         self._error: BaseException | None = None
+        self._produce: Callable[[], memoryview] | None = None  # of a source that makes blocks of its own
 
     def run(self, source: io.RawIOBase) -> None:
         """The thread: fill blocks until the source ends, fails, or nobody wants more."""
+        self._produce = getattr(source, "produce", None)
         try:
             while (block := self._take_free()) is not None:
                 if not self._fill(block, source):
@@ -290,9 +309,16 @@ class _Pump:
         """Fill a block and hand it over, also when its source fails; False at the end."""
         filled = 0
         more = True
+        if self._produce is not None:
+            made = self._produce()
+            if made and len(made) * _COPIED >= len(block):
+                self._spare.append(block)
+                self._hand_over(made)
+                return True
+            block[: len(made)], filled, more = made, len(made), bool(made)
         try:
             # A source that yields little at a time fills a block, unless the reader is waiting.
-            while filled < len(block) and not self._stopped and not (filled and not self._filled):
+            while more and filled < len(block) and not self._stopped and not (filled and not self._filled):
                 count = source.readinto(block[filled:])
                 if not count:
                     more = False
@@ -300,16 +326,19 @@ class _Pump:
                 filled += count
         finally:
             if filled:
-                with self._changed:
-                    self._filled.append(block[:filled])
-                    self._changed.notify_all()
+                self._hand_over(block[:filled])
         return more
+
+    def _hand_over(self, block: memoryview) -> None:
+        with self._changed:
+            self._filled.append(block)
+            self._changed.notify_all()
 
     def swap(self, used: memoryview) -> memoryview:
         """Give a block back and get the next; an empty one at the end. Raises what the source raised."""
         with self._changed:
             if used.obj:
-                self._free.append(memoryview(used.obj))
+                self._free.append(self._spare.pop() if used.readonly else memoryview(used.obj))
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._filled or self._ended or self._stopped)
             if self._filled:

@@ -19,7 +19,8 @@ from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.place import Place
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
-from nbdata.archives.tar_headers import Headers, Tape
+from nbdata.archives.tape import Tape
+from nbdata.archives.tar_headers import Headers, PlainFile
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
 if TYPE_CHECKING:
@@ -31,17 +32,20 @@ _VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
 _MAX_SECONDS = 1 << 40
 
 
-class MemberReader(io.RawIOBase):
-    """The bytes of one member, exactly; usable until the next member is asked for.
+class MemberReader:
+    """The bytes of one member, exactly, as a raw stream; usable until the next member is asked for.
 
     Sparse files come expanded. A member that the archive cuts short raises BadArchive.
     """
 
-    def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]]) -> None:
-        super().__init__()
+    __slots__ = ("_data", "_position", "_size", "_tape", "closed")
+
+    def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]] | None = None) -> None:
+        self.closed = False
         self._tape = tape
         self._size = size
-        self._data = deque([*data, (size, 0)])  # (offset, length) of what is stored; between them are zeros
+        # (offset, length) of what is stored; between them are zeros. None: all is.
+        self._data = None if data is None else deque([*data, (size, 0)])
         self._position = 0
 
     def readable(self) -> bool:
@@ -50,15 +54,33 @@ class MemberReader(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
+    def close(self) -> None:
+        """Let nobody read more of it."""
+        self.closed = True
+
+    def read(self, size: int = -1) -> bytes:
+        """So many bytes, fewer only at the end; -1: all that are left."""
+        left = self._size - self._position
+        data = bytearray(left if size < 0 else min(size, left))
+        view, done = memoryview(data), 0
+        while done < len(data):
+            done += self.readinto(view[done:])
+        return bytes(data)
+
+    def content(self) -> bytes | memoryview:
+        """All of it at once, before anything else is read; it stays as it is when the next member is asked for."""
+        if self._data is not None or self.closed:
+            return self.read()
+        self._position = self._size
+        return self._tape.content(self._size)
+
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         if self.closed:
             raise ValueError("the member is read no more: the next one was asked for")
         view = memoryview(buffer).cast("B")[: self._size - self._position]
         if not view:
             return 0
-        while self._position >= sum(self._data[0]) and len(self._data) > 1:
-            self._data.popleft()
-        offset, length = self._data[0]
+        offset, length = (0, self._size) if self._data is None else self._stretch(self._data)
         if self._position < offset:
             count = min(len(view), offset - self._position)
             view[:count] = bytes(count)
@@ -68,8 +90,14 @@ class MemberReader(io.RawIOBase):
         self._position += count
         return count
 
+    def _stretch(self, data: deque[tuple[int, int]]) -> tuple[int, int]:
+        """What is stored at the position, or next."""
+        while self._position >= sum(data[0]) and len(data) > 1:
+            data.popleft()
+        return data[0]
 
-@dataclass(frozen=True)
+
+@dataclass(slots=True)
 class Member:
     """One member, checked and ready to be written.
 
@@ -177,22 +205,31 @@ def _read(
 ) -> Generator[Member, None, None]:
     try:
         headers = Headers(tape, place.pax_headers)
-        while (info := headers.following()) is not None:
-            if not selection.takes("/".join(components(info.name))) or info.type == _VOLUME_LABEL:
+        while (found := headers.plain_file() or headers.following()) is not None:
+            if selection.chooses and not selection.takes("/".join(components(found.name))):
                 continue
-            data = _stored(info, headers, tape)
-            member = _checked(info, guard, MemberReader(tape, info.size if info.isreg() else 0, data))
+            holes = 0
+            if isinstance(found, PlainFile):
+                member = _plain(found, guard, tape)
+            elif found.type == _VOLUME_LABEL:
+                continue
+            else:
+                data = _stored(found, headers, tape)
+                member = _checked(found, guard, MemberReader(tape, found.size if found.isreg() else 0, data))
+                holes = 0 if member is None else member.size - sum(length for _, length in data)
             if member is None:
-                if stripped is not None and not info.isdir() and guard.path(info.name) is None:
-                    stripped(info.name)
+                folder = not isinstance(found, PlainFile) and found.isdir()
+                if stripped is not None and not folder and guard.path(found.name) is None:
+                    stripped(found.name)
                 continue
             if target_check is not None:
                 target_check(member.name)
-            holes = member.size - sum(length for _, length in data)
             if limit is not None:
                 limit.spend(holes)
             place.offset, place.pax_headers = headers.offset, dict(headers.pax_headers)
-            place.holes, place.unmatched = place.holes + holes, selection.unmatched
+            place.holes += holes
+            if selection.chooses:
+                place.unmatched = selection.unmatched
             try:
                 yield member
             finally:
@@ -201,6 +238,16 @@ def _read(
         selection.check_all_matched()
     finally:
         tape.close()
+
+
+def _plain(found: PlainFile, guard: PathGuard, tape: Tape) -> Member | None:
+    """The member that a plain file is; None if nothing is left to write."""
+    name, mode, size, mtime_ns, offset = found
+    path = guard.path(name)
+    if path is None:
+        return None
+    guard.add_file(path)
+    return Member(path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(tape, size), offset)
 
 
 def _checked(info: tarfile.TarInfo, guard: PathGuard, reader: MemberReader) -> Member | None:
@@ -271,9 +318,9 @@ def _mtime_ns(info: tarfile.TarInfo) -> int:
 
 def _stored(info: tarfile.TarInfo, headers: Headers, tape: Tape) -> list[tuple[int, int]]:
     """(offset, length) of what the archive holds of a file; checked, because maps may be forged."""
-    sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
     if not info.isreg():
         return []
+    sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
     if sparse is None:
         return [(0, info.size)]
     end = stored = 0

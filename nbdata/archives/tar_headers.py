@@ -12,27 +12,46 @@ They are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what
 
 from __future__ import annotations
 
-import io
+import contextlib
+import re
+import struct
 import tarfile
 from tarfile import (  # type: ignore[attr-defined]
     EmptyHeaderError,
     EOFHeaderError,
     TruncatedHeaderError,
 )
-from typing import Any
+from typing import Any, NamedTuple
+from zlib import adler32
 
-from nbdata.archives.stream import volume_at
-from nbdata.errors import BadArchive, NbdataError
+from nbdata.archives.tape import Tape
+from nbdata.errors import NbdataError
 
-__all__ = ["Header", "Headers", "Tape"]
+__all__ = ["Header", "Headers", "PlainFile"]
 
-_BUFFER = 1 << 20
 _MAX_HEADER = 4 << 20
-# Of mode, size, time and checksum, in octal digits.
-_NUMBERS = ((100, 107), (124, 135), (136, 147), (148, 154))
-_END = b" \0"
-_PLAIN_FILE = ord("0")
+_BLOCK = tarfile.BLOCKSIZE
+# Name, mode, size, time and checksum, each number with the byte behind it, kind, magic, prefix of the name.
+_FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
+_END, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
 _MAGIC = (b"ustar\0", b"ustar ")
+# Records of a pax header that say nothing about where the content is, or that nobody here needs; as long as they are
+# short, the header lies in one piece of memory.
+_RECORD = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
+_TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
+# Global records that change no member; git archive writes one.
+_IDLE = {"comment"}
+_SECOND = 10**9
+
+
+class PlainFile(NamedTuple):
+    """A file of which its header says nothing unusual, as most are."""
+
+    name: str
+    mode: int
+    size: int
+    mtime_ns: int
+    offset: int
 
 
 class Header(tarfile.TarInfo):
@@ -44,29 +63,68 @@ class Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
-        plain = (
-            len(buf) == tarfile.BLOCKSIZE
-            and buf[156] == _PLAIN_FILE
-            and buf[257:263] in _MAGIC
-            and buf[107] in _END
-            and buf[135] in _END
-            and buf[147] in _END
-        )
-        try:
-            numbers = [int(buf[a:b], 8) for a, b in _NUMBERS] if plain else []
-        except ValueError:
-            numbers = []
-        if not numbers or sum(buf) - sum(buf[148:156]) + 8 * ord(" ") != numbers[3]:
-            return super().frombuf(buf, encoding, errors)
-        info = cls(_text(bytes(buf[:100]), encoding, errors))
-        if prefix := _text(bytes(buf[345:500]), encoding, errors):
-            info.name = f"{prefix}/{info.name}"
-        info.mode, info.size, info.mtime, info.chksum = numbers
-        return info
+        found = _fields(memoryview(buf))
+        if found is not None and found[0] == _PLAIN_FILE:
+            _, name, prefix, size, mode, mtime = found
+            info = cls(_joined(name, prefix))
+            with contextlib.suppress(ValueError):
+                info.size, info.mode, info.mtime = size, int(mode, 8), int(mtime, 8)
+                info.chksum = int(buf[148:154], 8)
+                return info
+        return super().frombuf(buf, encoding, errors)
 
 
-def _text(field: bytes, encoding: str, errors: str) -> str:
-    return field.partition(b"\0")[0].decode(encoding, errors)
+# Kind, name and its prefix, size, and mode and time as they are written.
+_Fields = tuple[bytes, bytes, bytes, int, bytes, bytes]
+
+
+def _fields(buf: memoryview) -> _Fields | None:
+    """What a header says, if it writes numbers in plain octal digits, and its checksum is right."""
+    if len(buf) != _BLOCK:
+        return None
+    name, mode, a, size, b, mtime, c, checksum, kind, magic, prefix = _FIELDS.unpack(buf)
+    if magic not in _MAGIC or a not in _END or b not in _END or c not in _END:
+        return None
+    # The low half of Adler-32 is a sum and one more, and that of so few bytes never passes its modulus; the checksum
+    # is made with spaces in its own place.
+    total = (adler32(buf[:148]) & 0xFFFF) + (adler32(buf[156:384]) & 0xFFFF) + (adler32(buf[384:]) & 0xFFFF)
+    try:
+        if int(checksum, 8) != total - 3 + 8 * ord(" "):
+            return None
+        return kind, name, prefix, int(size, 8), mode, mtime
+    except ValueError:
+        return None
+
+
+def _joined(name: bytes, prefix: bytes) -> str:
+    return f"{_text(prefix)}/{_text(name)}" if prefix[0] else _text(name)
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _records(data: bytes) -> tuple[str | None, int | None] | None:
+    """Path and time of a pax header, if all its records are of the harmless kind. Source: POSIX.1-2017, pax."""
+    path: str | None = None
+    mtime_ns: int | None = None
+    at = 0
+    while at < len(data):
+        record = _RECORD.match(data, at)
+        end = at + int(record[1]) if record is not None else 0
+        if record is None or not record.end() < end <= len(data) or data[end - 1] != ord("\n"):
+            return None
+        key, value = record[2], data[record.end() : end - 1]
+        if key == b"mtime":
+            time = _TIME.fullmatch(value)
+            if time is None:
+                return None
+            seconds, fraction = time.groups(b"")
+            mtime_ns = int(seconds) * _SECOND + int(fraction[:9].ljust(9, b"0"))
+        elif key == b"path":
+            path = value.decode("utf-8", "surrogateescape").rstrip("/")
+        at = end
+    return path, mtime_ns
 
 
 class Headers(tarfile.TarFile):
@@ -78,6 +136,44 @@ class Headers(tarfile.TarFile):
         self._tape = tape
         options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
         super().__init__(fileobj=tape, mode="r", pax_headers=dict(pax_headers), **options)  # type: ignore[arg-type]
+
+    def plain_file(self) -> PlainFile | None:
+        """The next member, if it is a plain file with nothing unusual about it; else `following` is to tell."""
+        if self.firstmember is not None or self._loaded or not self.pax_headers.keys() <= _IDLE:
+            return None
+        tape = self._tape
+        tape.skip_to(self.offset)
+        buf = tape.peek(_BLOCK)
+        found = None if buf is None else _fields(buf)
+        if found is None:
+            return None
+        kind, name, prefix, size, mode, mtime = found
+        path, mtime_ns, length = None, None, _BLOCK
+        if kind in (_PAX, _LONG_NAME) and size > 0:  # it speaks of the header that comes next
+            length = _BLOCK - size // -_BLOCK * _BLOCK
+            whole = tape.peek(length + _BLOCK)
+            if whole is None:
+                return None
+            told = bytes(whole[_BLOCK : _BLOCK + size])
+            more = _records(told) if kind == _PAX else (_text(told), None)
+            found = _fields(whole[length:])
+            if more is None or found is None:
+                return None
+            kind, name, prefix, size, mode, mtime = found
+            path, mtime_ns = more
+            length += _BLOCK
+        if kind != _PLAIN_FILE or size < 0:
+            return None
+        try:
+            bits = int(mode, 8)
+            if mtime_ns is None:
+                mtime_ns = int(mtime, 8) * _SECOND
+        except ValueError:
+            return None
+        begins = tape.tell()
+        tape.wind(length)
+        self.offset = begins + length - size // -_BLOCK * _BLOCK
+        return PlainFile(_joined(name, prefix) if path is None else path, bits, size, mtime_ns, begins)
 
     def following(self) -> tarfile.TarInfo | None:
         """The next header, or None at the zero block that ends the archive."""
@@ -108,68 +204,3 @@ class Headers(tarfile.TarFile):
         if info.size < 0 or self.offset < tape.tell():
             raise tape.bad(f"has a header with an impossible size, of {info.name}")
         return info
-
-
-class Tape:
-    """A stream that only winds forwards, with the position and the errors that go with it."""
-
-    def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
-        self._source = source
-        self._buffered = io.BufferedReader(source, _BUFFER)
-        self._position = position
-        self.name = name
-        self.ended = False
-        self.header_budget: int | None = None
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        """At most size bytes, fewer only at the end; for `tarfile`, which reads headers with it."""
-        if self.header_budget is not None:
-            self.header_budget -= size
-            if self.header_budget < 0 or size < 0:
-                raise self.bad("has a header of impossible length")
-        data = self._buffered.read(size)
-        self._position += len(data)
-        self.ended = self.ended or len(data) < size
-        return data
-
-    def fill(self, view: memoryview) -> None:
-        """Fill the view, or raise that the archive ends too early."""
-        count = self._buffered.readinto(view)
-        self._position += count
-        if count < len(view):
-            raise self.ends_too_early()
-
-    def skip_to(self, position: int) -> None:
-        """Wind forwards."""
-        while self._position < position:
-            size = min(position - self._position, _BUFFER)
-            if len(self.read(size)) < size:
-                raise self.ends_too_early()
-
-    def drain(self) -> None:
-        """Read what is left, which must be zeros."""
-        while data := self.read(_BUFFER):
-            if data.count(0) < len(data):
-                self._position -= len(data.lstrip(b"\0"))
-                raise self.bad("has more data after its end", "If several archives were joined, unpack each")
-
-    def ends_too_early(self) -> BadArchive:
-        return self.bad("ends too early", "Check that the last volume is there, and whole")
-
-    def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
-        details: dict[str, Any] = {"offset": self._position}
-        place = f"byte {self._position:,}"
-        where = volume_at(self._source, max(self._position - 1, 0))
-        if where is not None:
-            details["volume"] = where[0]
-            place += f", in volume {where[0]}"
-        return BadArchive(
-            f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
-        )
-
-    def close(self) -> None:
-        if not self._source.closed:
-            self._buffered.detach()  # the source is not ours to close

@@ -60,12 +60,18 @@ class ArchiveStream:
         self._run, self._op, self._volumes, self._stripped = run, op, volumes, stripped
         self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
         self.read = 0
+        self._looked = -1, 0  # how much was read when the volume was looked for, and which it was
         self._stack = contextlib.ExitStack()
         self._top: io.RawIOBase | None = None
 
     def volume(self) -> int:
         """The number of the volume up to which was read."""
-        return self._volumes.volume_at(self.began.compressed + self.read)
+        read, number = self._looked
+        if read != self.read:  # many members come of what is read at once
+            read = self.read
+            number = self._volumes.volume_at(self.began.compressed + read)
+            self._looked = read, number
+        return number
 
     @property
     def volume_begun(self) -> int:

@@ -19,7 +19,6 @@ from nbdata.errors import BadOption
 from nbdata.paths import glob_base
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location
-from nbdata.transfer.index import Index
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Entry, Selection
@@ -43,15 +42,15 @@ def plan(run: Run) -> Plan:
     name = name_at(target, only, mirror=op.delete)
     apart = _Apart(found, target, name, mirror=op.delete)
     remote = standing(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
-    index = Index(run.context.state_dir, op.source, op.target, _NOWHERE)
+    index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
-    kept = set[str]()
     for entry in Selection.of(op).apply(apart.entries()):
         key = name or key_at(target, entry.path)
-        kept.add(key)
         action, reason = "unrepresentable", _unfit(target, entry.path)
         there = remote.get(key)
+        if op.delete:
+            remote.keep(key)
         if reason is None:
             action, reason = decide_copy(
                 entry.info, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
@@ -65,7 +64,7 @@ def plan(run: Run) -> Plan:
             detail["reason"] = reason
         rows.add(Row(entry.path, action, entry.info.size, detail))
     if op.delete:
-        plan_deletions(run, target, remote, kept, index, out, rows.add)
+        plan_deletions(run, target, remote, index, out, rows.add)
     if apart.left_out:
         out.notes.append(f"{apart.left_out:,} objects lie in the target itself and are left out")
     if not out.actions and (why := Selection.of(op).none_left()):
@@ -170,7 +169,7 @@ class _Copying:
         self.run, self.op, self.plan = run, run.operation, planned
         self.outcome = Outcome(run)
         self.outcome.notes.extend(planned.notes)
-        self.index = Index(run.context.state_dir, self.op.source, self.op.target, _NOWHERE)
+        self.index = run.index(self.op.source, self.op.target, _NOWHERE)
         at_source, at_target = _ends(run)
         self.target = at_target.open(self.op.target)
         self.uploads = BegunUploads(at_target, self.op.target)

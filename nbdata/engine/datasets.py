@@ -124,8 +124,11 @@ def list_data(run: Run, place: str) -> DataSet:
         If a folder below it cannot be read: what it holds would go unchecked.
     """
     base = glob_base(place)
-    pattern = glob_regex(glob_pattern(place).rstrip("/") if has_glob(place) else "**")
-    left_out = LeftOut(run.operation, lambda path: pattern.fullmatch(path) is not None)
+    in_scope: Callable[[str], bool] = _anything
+    if has_glob(place):
+        pattern = glob_regex(glob_pattern(place).rstrip("/"))
+        in_scope = lambda path: pattern.fullmatch(path) is not None  # noqa: E731
+    left_out = LeftOut(run.operation, in_scope)
     found = find(run, base, left_out)
     listing = run.row_file("listing")
     if found.single is not None:
@@ -135,7 +138,7 @@ def list_data(run: Run, place: str) -> DataSet:
         for entry in beside(run.control, data.folder, name):
             data.add(entry, data=False)
     else:
-        data = DataSet(found.location, "", listing, lambda path: pattern.fullmatch(path) is not None)
+        data = DataSet(found.location, "", listing, in_scope)
         for entry in found.entries:
             if not is_ours(entry.path):
                 data.add(entry, data=not is_checksum_file(entry.path))
@@ -144,6 +147,10 @@ def list_data(run: Run, place: str) -> DataSet:
         raise left_out.unreadable[0][1]
     data.left_out = left_out.notes(folders=False)
     return data
+
+
+def _anything(_path: str) -> bool:
+    return True
 
 
 def parent(location: Location) -> Location:
@@ -155,7 +162,8 @@ def parent(location: Location) -> Location:
 
 def is_ours(path: str) -> bool:
     """Whether a path lies in ``.nbdata``, which is nobody's data."""
-    return ".nbdata" in path.lower().split("/")
+    path = path.lower()
+    return ".nbdata" in path and ".nbdata" in path.split("/")
 
 
 def beside(control: Control, folder: Location, name: str) -> list[Entry]:
@@ -227,10 +235,12 @@ class ChecksumReader:
 def detail_of(info: ObjectInfo) -> dict[str, object]:
     """What a row remembers of an object, beside its path and size."""
     detail: dict[str, object] = {"key": info.key}
-    for name in ("etag", "modified", "version"):
-        value = getattr(info, name)
-        if value not in ("", None):
-            detail[name] = value
+    if info.etag:
+        detail["etag"] = info.etag
+    if info.modified is not None:
+        detail["modified"] = info.modified
+    if info.version:
+        detail["version"] = info.version
     return detail
 
 

@@ -37,6 +37,11 @@ def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision
     return None
 
 
+def _compared(info: ObjectInfo, size: int) -> str:
+    """What to do where only the bytes can tell whether a file of this size is the object."""
+    return "compare" if info.size == size and parse_etag(info.etag).kind == "md5" else "overwrite"
+
+
 def decide_pull(
     info: ObjectInfo, local: os.stat_result | None, record: Record | None, *, overwrite: str, size_only: bool
 ) -> Decision:
@@ -47,20 +52,20 @@ def decide_pull(
     """
     if local is None:
         return Decision("fetch")
-    if stat.S_ISDIR(local.st_mode):
-        return Decision("conflict", "a folder stands where the file is to be")
-    if kind := special_kind(local.st_mode):
-        return Decision("conflict", f"a {kind} stands where the file is to be")
+    if not stat.S_ISREG(local.st_mode):
+        if stat.S_ISDIR(local.st_mode):
+            return Decision("conflict", "a folder stands where the file is to be")
+        if kind := special_kind(local.st_mode):
+            return Decision("conflict", f"a {kind} stands where the file is to be")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == info.size):
         return decided
-    comparable = info.size == local.st_size and parse_etag(info.etag).kind == "md5"
     if record is None:
-        return Decision("compare" if comparable else "overwrite")
+        return Decision(_compared(info, local.st_size))
     same_source = bool(record.tag) and record.tag == validator(info)
     if record.local_same(local):
         return Decision("unchanged" if same_source else "overwrite")
     if same_source:
-        return Decision("compare" if comparable else "overwrite", "the local file was changed or touched")
+        return Decision(_compared(info, local.st_size), "the local file was changed or touched")
     return Decision(
         "conflict", "changed on both sides since it was pulled; --overwrite always takes the source's"
     )
@@ -79,14 +84,13 @@ def decide_push(
         return Decision("send")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == remote.size):
         return decided
-    comparable = remote.size == local.st_size and parse_etag(remote.etag).kind == "md5"
     if record is None:
-        return Decision("compare" if comparable else "overwrite")
+        return Decision(_compared(remote, local.st_size))
     same_target = bool(record.tag) and record.tag == validator(remote)
     if record.local_same(local):
         if same_target:
             return Decision("unchanged")
-        return Decision("compare" if comparable else "overwrite", "the object in the store was changed")
+        return Decision(_compared(remote, local.st_size), "the object in the store was changed")
     if same_target:
         return Decision("overwrite")
     return Decision(

@@ -30,6 +30,7 @@ from nbdata.engine.run import Outcome, Run
 from nbdata.engine.writers import Writers
 from nbdata.engine.written import Written, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
+from nbdata.report import Row
 from nbdata.space.limits import disk_of
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Record
@@ -81,6 +82,7 @@ class Extraction:
             landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
         )  # fmt: skip
         self._umask = run.context.umask
+        self._below = root.rstrip("/") + "/"
         self._real_root = ""
         self._staging: dict[str, str] = {}  # parent -> folder for temporaries
         self._pending: dict[str, str] = {}  # path that has not landed yet -> its outcome
@@ -90,7 +92,7 @@ class Extraction:
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
-        self._writers = Writers[_Small](_WRITERS, self._write_small)
+        self._writers = Writers[_Small](_WRITERS, self._write_all)
 
     def __enter__(self) -> Extraction:
         self._landing.__enter__()
@@ -151,7 +153,7 @@ class Extraction:
         except NbdataError as error:
             if error is self._stream_error:
                 raise
-            self._failed(member, error)
+            self._failed(member.name, error)
         return True
 
     def _verdict(self, member: Member) -> str:
@@ -198,13 +200,14 @@ class Extraction:
 
     def _place(self, member: Member) -> str:
         """The folder for temporaries of a member that is to be written, whose parent is made."""
-        path, record = member.name, self._written.index.get(member.name)
+        path = member.name
+        record = self._written.index.get(path) if self.behind else None
         known = record is not None and self._written.is_of_line(record)
         if known and record is not None and offset_of(record) < self.behind <= member.offset:
             self._written.replacing(record, member)
             if self.careful:
                 self._written.index.sync()
-        parent = os.path.dirname(path)
+        parent = path.rpartition("/")[0]
         staging = self._staging.get(parent)
         if staging is None:
             self._refuse_links(parent, path)
@@ -238,7 +241,7 @@ class Extraction:
         if verdict == "leave":
             return False
         small = member.size <= _SMALL
-        blocks: Iterable[memoryview] = [self._content(member)] if small else self._blocks(member)
+        blocks: Iterable[bytes | memoryview] = (self._content(member),) if small else self._blocks(member)
         if verdict == "verify":
             crc = 0
             for block in blocks:
@@ -259,7 +262,7 @@ class Extraction:
         if small:
             self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
         else:
-            self._write(member, staging, blocks, None)
+            self._landing.land(self._write(member, staging, blocks, None))
         return True
 
     def _claim(self, size: int) -> None:
@@ -270,15 +273,12 @@ class Extraction:
             self._flush()
             self._space.claim(size, fresh=True)
 
-    def _content(self, member: Member) -> memoryview:
-        view, done = memoryview(bytearray(member.size)), 0
+    def _content(self, member: Member) -> bytes | memoryview:
         try:
-            while done < member.size:
-                done += member.reader.readinto(view[done:])
+            return member.reader.content()
         except BaseException as error:
             self._stream_error = error
             raise
-        return view
 
     def _blocks(self, member: Member) -> Iterator[memoryview]:
         while True:
@@ -292,19 +292,26 @@ class Extraction:
                 return
             yield self._buffer[:count]
 
-    def _write_small(self, item: _Small) -> None:
+    def _write_all(self, items: list[_Small]) -> None:
         """In a thread of the writers."""
+        whole: list[Landed] = []
         try:
-            self._write(*item)
-        except NbdataError as error:
-            self._failed(item.member, error)
+            for item in items:
+                try:
+                    whole.append(self._write(*item))
+                except NbdataError as error:
+                    self._failed(item.member.name, error)
+        finally:
+            self._landing.land_all(whole)
 
-    def _write(self, member: Member, staging: str, blocks: Iterable[memoryview], volume: int | None) -> None:
+    def _write(
+        self, member: Member, staging: str, blocks: Iterable[bytes | memoryview], volume: int | None
+    ) -> Landed:
         fd, temporary = self._landing.temporary(staging)
         crc = size = 0
         try:
             for block in blocks:
-                done = 0
+                done = os.write(fd, block)
                 while done < len(block):
                     done += os.write(fd, block[done:])
                 crc = crc32(block, crc)
@@ -317,13 +324,12 @@ class Extraction:
             os.unlink(temporary)
             self._space.note(-size)
             if isinstance(error, OSError) and not isinstance(error, NbdataError):
-                raise disk_error(error, os.path.join(self._root, member.name)) from error
+                raise disk_error(error, self._below + member.name) from error
             raise
         finally:
             os.close(fd)
         tag = self._written.tag(member, self._volume() if volume is None else volume, crc)
-        final = os.path.join(self._root, member.name)
-        self._landing.land(Landed(member.name, temporary, final, member.size, tag=tag))
+        return Landed(member.name, temporary, self._below + member.name, member.size, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
         temporary = self._landing.unused(staging)
@@ -344,9 +350,9 @@ class Extraction:
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
         self._landing.land(Landed(member.name, temporary, final, 0, synced=True, tag=tag))
 
-    def _failed(self, member: Member, error: NbdataError) -> None:
-        self._pending.pop(member.name, None)
-        self._outcome.fail(member.name, error)
+    def _failed(self, path: str, error: NbdataError) -> None:
+        self._pending.pop(path, None)
+        self._outcome.fail(path, error)
 
     def _flush(self) -> None:
         """Wait until all that was taken has landed."""
@@ -364,13 +370,17 @@ class Extraction:
         self._run.control.advance(files=len(good))
         # Bytes of large files were noted while they were written.
         self._space.landed([f.size for f in good if f.size <= _SMALL], len(good))
-        for file in batch:
+        moved: list[Row] = []
+        for file in good:
             outcome = self._pending.pop(file.path, "extracted")
-            if file.error is None:
-                self._outcome.add(file.path, outcome, file.size, moved=outcome == "extracted")
+            if outcome == "extracted":
+                moved.append(Row(file.path, outcome, file.size, {}))
+            else:
+                self._outcome.add(file.path, outcome, file.size)
+        self._outcome.add_moved(moved)
         for file in batch:
             if file.error is not None:
-                self._outcome.fail(file.path, file.error)
+                self._failed(file.path, file.error)
 
     def settle(self) -> None:
         """Wait until all that was taken is durable under final names, and recorded."""
@@ -415,5 +425,5 @@ class _Small(NamedTuple):
 
     member: Member
     staging: str
-    blocks: Iterable[memoryview]
+    blocks: Iterable[bytes | memoryview]
     volume: int

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from nbdata.engine.run import Run
 from nbdata.errors import NotEnoughSpace
+from nbdata.space.ledger import Reservation
 from nbdata.space.limits import round_up
 
 __all__ = ["GrowingSpace"]
@@ -49,18 +50,18 @@ class GrowingSpace:
         `fresh` says that all that was claimed before has landed (see `Reservation.grow`).
         """
         with self._lock:
-            self._claim(size, fresh)
+            claimed = self._claimed + round_up(size, self._block)
+            if claimed <= self._held or self._reservation is None or not self._bounded:
+                self._claimed = claimed
+            else:
+                self._claim(claimed, fresh, self._reservation)
 
-    def _claim(self, size: int, fresh: bool) -> None:
-        claimed = self._claimed + round_up(size, self._block)
+    def _claim(self, claimed: int, fresh: bool, reservation: Reservation) -> None:
         missing = claimed - self._held
-        if missing <= 0 or self._reservation is None or not self._bounded:
-            self._claimed = claimed
-            return
         while True:  # in smaller steps where the room is tight
             more = max(missing, _STEPS[self._step])
             try:
-                self._reservation.grow(more, fresh=fresh)
+                reservation.grow(more, fresh=fresh)
             except NotEnoughSpace as error:
                 if more == missing:
                     if self._more_room(missing):
@@ -94,4 +95,5 @@ class GrowingSpace:
 
     def landed(self, sizes: list[int], files: int) -> None:
         """Whole files of these sizes are on the disk now."""
-        self.note(sum(round_up(size, self._block) for size in sizes), files)
+        block = self._block
+        self.note(sum([-(-size // block) for size in sizes]) * block, files)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbdata.caching.folder import LOCK, cache_folders
@@ -74,21 +74,41 @@ def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Row]:
         if not isinstance(error, NotADirectoryError):
             planned.notes.append(f"{error.filename} cannot be looked into ({os.strerror(error.errno or 0)})")
 
-    for folder, folders, names in os.walk(root, onerror=failed):
+    for folder, folders, names in _walk(root, failed):
         run.control.checkpoint()
         held = None
         if OWN_FOLDER in folders:
             folders.remove(OWN_FOLDER)
             held = _holder(folder) or _elsewhere(os.path.join(folder, OWN_FOLDER))
             yield from _own(root, folder, held)
-        folders.sort()
-        for name in sorted(names):
+        for name in names:
             if name.endswith(PARTIAL):
                 path = os.path.join(folder, name)
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - os.lstat(path).st_mtime > _STILL:
                         held = held or _holder(folder)
                         yield _row(root, path, "in use" if held else "remove", folder, held)
+
+
+def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Each folder with the names of the folders in it, of which those go on that are left there, and of all else.
+
+    As `os.walk` from the top, which can not go down a thousand levels before Python 3.12.
+    """
+    pending = [root]
+    while pending:
+        at = pending.pop()
+        folders, names = list[str](), list[str]()
+        try:
+            with os.scandir(at) as found:
+                for entry in found:
+                    (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        except OSError as error:
+            failed(error)
+            continue
+        names.sort()
+        yield at, folders, names
+        pending += [os.path.join(at, name) for name in sorted(folders, reverse=True)]
 
 
 def _own(root: str, folder: str, held: str | None) -> Iterator[Row]:

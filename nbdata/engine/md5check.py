@@ -13,6 +13,7 @@ from nbdata.engine.expected import Vouching, vouching
 from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.repair import Repair, promised_by
 from nbdata.engine.run import Outcome, Run
+from nbdata.engine.small_files import batches, right_files
 from nbdata.engine.verdict_table import in_order, wrong_table
 from nbdata.engine.vouched import Answer, compare
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
@@ -191,8 +192,11 @@ class _Checking:
             )  # fmt: skip
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in biggest_first(self.plan):
-            if row.action == "check":
+        for rows, small in batches(biggest_first(self.plan), self.store):
+            row = rows[0]
+            if small:
+                yield partial(self._check_small, rows)
+            elif row.action == "check":
                 yield partial(self._check, row)
             elif row.action == "mismatch":
                 self._mismatch(row, row.detail, read=-1)
@@ -200,6 +204,20 @@ class _Checking:
                 self._lost(row, row.detail)
             else:
                 self.outcome.add(row.path, row.action, row.size, **_told(row.detail))
+
+    def _check_small(self, rows: list[Row]) -> None:
+        assert isinstance(self.store, LocalStore)
+        ok, right, size = str(Verdict.OK), list[Row](), 0
+        for row, found in right_files(self.run.control, self.store, rows, self.op.algorithm):
+            if found is None:
+                self._check(row)
+                continue
+            algorithm, digest = found
+            told = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.detail["source"]}
+            right.append(Row(row.path, ok, row.size, told))
+            size += row.size
+        self.run.control.advance(files=len(right), bytes=size)
+        self.outcome.add_moved(right)
 
     def _check(self, row: Row) -> None:
         try:

@@ -25,9 +25,9 @@ from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.gathering import BATCH, Gathering
-from nbdata.transfer.index import Index, Record
+from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
-from nbdata.transfer.names import LocalNames, folds_case, unrepresentable
+from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
@@ -60,43 +60,46 @@ def plan_of(run: Run, found: Found) -> Plan:
         )
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
-    index = Index(run.context.state_dir, op.source, root, _identity(root))
+    index = run.index(op.source, root, _identity(root))
     block = disk_of(root)[2]
     begun = Begun(os.path.join(root, OWN_FOLDER))
     names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
     kept = set[str]() if op.delete else None
+    base = root.rstrip("/") + "/"
+    empty = not os.path.isdir(root)  # and nothing needs to be looked at
     for entry in Selection.of(op).apply(found.entries):
+        info, present, needed = entry.info, 0, 0
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
-        present = needed = 0
-        if reason:
+        if reason and not (rename or op.encode_names):
+            reason += "; --encode-names fetches it under another name"
+        if reason or (reason := too_long(base, path)):
             action = "unrepresentable"
-            if not (rename or op.encode_names):
-                reason += "; --encode-names fetches it under another name"
         else:
-            local = _lstat(os.path.join(root, path))
-            record = index.get(path)
-            action, reason = decide_pull(
-                entry.info, local, record, overwrite=op.overwrite, size_only=op.size_only
-            )
+            local = None if empty else _lstat(base + path)
+            record = None if local is None else index.get(path)
+            action, reason = decide_pull(info, local, record, overwrite=op.overwrite, size_only=op.size_only)
             if action in _MOVES:
                 if found.location.store.ranges:
-                    present = begun.present(path, op.source, entry.info)
+                    present = begun.present(path, op.source, info)
                 out.files += 1
-                out.bytes += max(entry.info.size, 0)
+                out.bytes += max(info.size, 0)
                 if action != "compare":  # which claims room when it is found to differ
                     out.present += present
-                    needed = round_up(entry.info.size, block) - round_up(present, block)
+                    needed = round_up(info.size, block) - round_up(present, block)
                     out.needed += needed
                     out.inodes += 1
         if kept is not None:
             kept.add(path)
-        out.count(action, entry.info.size)
-        detail = detail_of(entry.info) | {"needed": needed}
+        out.count(action, info.size)
+        detail: dict[str, object] = {}  # of what stays as it is nothing more will be asked
+        if action != "unchanged":
+            detail = detail_of(info)
+            detail["needed"] = needed
         if present:
             detail["present"] = present
         if reason:
             detail["reason"] = reason
-        rows.add(Row(path, action, entry.info.size, detail))
+        rows.add(Row(path, action, info.size, detail))
     if kept is not None:
         plan_local_deletions(op, root, kept, index, out, rows)
     if not out.actions and (why := Selection.of(op).none_left()):
@@ -133,7 +136,8 @@ def _lstat(path: str) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link that leads nowhere, as a broken one does
+        # A link that leads nowhere, as a broken one does; and a name that nothing here can have.
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             return None
         raise disk_error(error, path) from error
 
@@ -176,14 +180,14 @@ class _Pulling:
         self.outcome = Outcome(run)
         if not planned.actions:
             self.outcome.notes.extend(planned.notes)
-        self.index = Index(run.context.state_dir, self.op.source, self.root, _identity(self.root))
+        self.index = run.index(self.op.source, self.root, _identity(self.root))
         self.store = run.open(folder_part(self.op.source)).store
-        self.verified: dict[str, bool] = {}
+        self.verified: dict[str, bool] = {}  # of files that have not landed yet
         self.claimed: dict[str, int] = {}  # bytes that are reserved for each file that is under way
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
         self.lock = threading.Lock()
         self.present: dict[str, int] = {}  # bytes of an object that an earlier run had fetched
-        self.unguarded = 0
+        self.unguarded = self.unverified = 0
         self.unfinished: dict[str, Partial] = {}  # big objects whose parts were begun
         self.crew = Crew(run.control, self.op.concurrency)
         self.gathering = Gathering[_Small](
@@ -223,10 +227,9 @@ class _Pulling:
                 f"{self.unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
                 "change would not show"
             )
-        unverified = sum(not good for good in self.verified.values())
-        if unverified and self.op.verify != "none":
+        if self.unverified and self.op.verify != "none":
             self.outcome.notes.append(
-                f"{unverified:,} could not be verified: the store vouches for no checksum of them"
+                f"{self.unverified:,} could not be verified: the store vouches for no checksum of them"
             )
         self.outcome.notes += filter(None, [self.index.problem])
         return self.outcome.report()
@@ -283,6 +286,8 @@ class _Pulling:
             self.verified[row.path] = verified
             self.landing.land(Landed(row.path, temporary, final, info.size, tag=validator(info)))
         except Exception as error:
+            self.claimed.pop(row.path, None)
+            self.verified.pop(row.path, None)
             self.outcome.fail(row.path, error)
         self.crew.done += 1
         self.run.control.checkpoint()
@@ -342,6 +347,8 @@ class _Pulling:
             landed = Landed(row.path, temporary, final, size, tag=validator(info), reserved=expected)
             self.landing.land(landed)
         except Exception as error:
+            self.claimed.pop(row.path, None)
+            self.verified.pop(row.path, None)
             self.outcome.fail(row.path, error)
 
     def _resumes(self, row: Row, info: ObjectInfo) -> bool:
@@ -367,7 +374,7 @@ class _Pulling:
         What changes it later, or while it is read, makes it another than was recorded.
         """
         digest = new_digest("md5")
-        view = memoryview(bytearray(1 << 20))
+        view = memoryview(bytearray(min(1 << 20, info.size + 1)))
         try:
             with open(path, "rb", buffering=0) as file:
                 before = os.fstat(file.fileno())
@@ -471,9 +478,9 @@ class _Pulling:
                 continue
             if file.synced:  # a big one: its record of parts is of no more use
                 Partial.forget_record(file.temporary)
-            self.outcome.add(
-                file.path, "fetched", file.size, moved=True, verified=self.verified.get(file.path, False)
-            )
+            verified = self.verified.pop(file.path, False)
+            self.unverified += not verified
+            self.outcome.add(file.path, "fetched", file.size, moved=True, verified=verified)
             self.outcome.present += self.present.pop(file.path, 0)
             self.unguarded += not file.tag
             self.run.control.advance(files=1)

@@ -25,7 +25,7 @@ from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.gathering import BATCH, Gathering
-from nbdata.transfer.index import Index, Record
+from nbdata.transfer.index import Record
 from nbdata.transfer.names import decoded
 from nbdata.transfer.part_records import PART, validator
 from nbdata.transfer.pool import Crew
@@ -60,19 +60,23 @@ def plan(run: Run) -> Plan:
     name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
     remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
-    index = Index(run.context.state_dir, op.source, op.target, _identity(root))
+    index = run.index(op.source, op.target, _identity(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
-    kept = set[str]()
+    taken = set[str]() if op.encode_names else None  # else no two names give the same key
     detail: dict[str, object]
     for entry in Selection.of(op).apply(found.entries):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
         why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
-        if why or key in kept:
+        if why or (taken is not None and key in taken):
             detail = {"reason": why or f"another file has the same key, {key}"}
             out.count("unrepresentable", entry.info.size)
             rows.add(Row(entry.path, "unrepresentable", entry.info.size, detail))
             continue
-        kept.add(key)
+        if taken is not None:
+            taken.add(key)
+        there = remote.get(key)
+        if op.delete:
+            remote.keep(key)
         path = "/" + entry.info.key
         try:
             local = os.stat(path)
@@ -81,7 +85,6 @@ def plan(run: Run) -> Plan:
         except OSError as error:
             left_out(entry.path, "unreadable", disk_error(error, path))
             continue
-        there = remote.get(key)
         decision = decide_push(
             local, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
         )
@@ -103,7 +106,7 @@ def plan(run: Run) -> Plan:
         rows.add(row)
     out.notes += (told := left_out.notes())
     if op.delete:
-        plan_deletions(run, target, remote, kept, index, out, rows.add, spared=left_out.covers)
+        plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers)
     if not out.actions and (why := Selection.of(op).none_left()):
         out.notes.append(why)
     rows.close()
@@ -134,7 +137,7 @@ def _identity(root: str) -> tuple[int, int]:
 
 def _blocks(control: Control, fd: int, start: int, size: int) -> Iterator[memoryview]:
     """What a file holds from an offset on, up to `size` bytes."""
-    view, end = memoryview(bytearray(1 << 20)), start + size
+    view, end = memoryview(bytearray(min(1 << 20, size))), start + size
     while start < end:
         try:
             count = os.preadv(fd, [view[: end - start]], start)
@@ -170,7 +173,7 @@ class _Pushing:
         self.outcome = Outcome(run)
         self.outcome.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self.identity = _identity(planned.details["root"])
-        self.index = Index(run.context.state_dir, self.op.source, self.op.target, self.identity)
+        self.index = run.index(self.op.source, self.op.target, self.identity)
         self.target = run.open(self.op.target)
         self.unverified = 0
         self.lock = threading.Lock()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from nbdata.engine.datasets import is_ours
 from nbdata.engine.run import Outcome, Run
+from nbdata.engine.standing import Standing
 from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
@@ -44,20 +45,24 @@ def key_at(target: Location, path: str) -> str:
     return _prefix(target) + path
 
 
-def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> dict[str, ObjectInfo]:
-    """What stands at the target already, by key."""
+def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> Standing:
+    """What stands at the target already."""
     if target.store.read_only:
         raise BadOption(
             "the target can only be read",
             path=target.place,
             remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
         )
-    if overwrite == "always" and not delete:
-        return {}
+    nothing = overwrite == "always" and not delete
+    return Standing(run.folder, () if nothing else _listed(run, target, name))
+
+
+def _listed(run: Run, target: Location, name: str) -> Iterator[ObjectInfo]:
     try:
         if name:
-            return {name: retrying(run.control, lambda: target.store.head(name))}
-        return {info.key: info for info in listing(run.control, target.store, _prefix(target))}
+            yield retrying(run.control, lambda: target.store.head(name))
+        else:
+            yield from listing(run.control, target.store, _prefix(target))
     except NotFound as error:
         if error.details.get("bucket"):
             raise
@@ -65,14 +70,12 @@ def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: b
             # Only a listing tells a missing bucket; not all who may write may list.
             with contextlib.suppress(AccessDenied):
                 next(listing(run.control, target.store, name), None)
-        return {}
 
 
 def plan_deletions(
     run: Run,
     target: Location,
-    remote: dict[str, ObjectInfo],
-    kept: set[str],
+    remote: Standing,
     index: Index,
     out: Plan,
     add: Callable[[Row], None],
@@ -83,6 +86,8 @@ def plan_deletions(
 
     Parameters
     ----------
+    remote : Standing
+        What is there, without the objects that are to be kept.
     spared : callable, optional
         Whether nobody knows what the source has at a relative path, so that the object there stays.
 
@@ -94,10 +99,11 @@ def plan_deletions(
     op = run.operation
     passes = glob_filter(getattr(op, "include", ()), getattr(op, "exclude", ()))
     stay = 0
-    for key, info in remote.items():
+    for info in remote.others():
+        key = info.key
         path = key[len(_prefix(target)) :]
         marker = key.endswith("/") and info.size <= 0  # what consoles make for a folder is no data
-        if key in kept or marker or is_ours(path) or not passes(path):
+        if marker or is_ours(path) or not passes(path):
             continue
         if spared is not None and spared(path):
             stay += 1

@@ -17,6 +17,7 @@ from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.control import Control
+from nbdata.transfer.index import Index
 
 __all__ = ["BAD", "Outcome", "Run"]
 
@@ -63,6 +64,7 @@ class Run:
     moving: bool = False
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
+    _index: Index | None = field(default=None, init=False, repr=False)
 
     def open(self, place: str) -> Location:
         """The store and key of a place, with this run's credentials, stopped when this run is.
@@ -74,6 +76,14 @@ class Run:
             found = open_place(place, self.context, stop=self.control, fs=self.bindings.get("fs"))
             self._opened[place] = found
         return found
+
+    def index(self, source: str, target: str, identity: tuple[int, int] | None) -> Index:
+        """The records of a source and target; the same ones for who performs as for who planned: they may be many."""
+        known, self._index = self._index, None
+        if known is None or not known.is_of(source, target, identity):
+            known = Index(self.context.state_dir, source, target, identity)
+            self._index = known
+        return known
 
     def row_file(self, name: str) -> RowFile:
         """A new file for rows."""
@@ -118,6 +128,16 @@ class Outcome:
                 self.failures.append([path, str(detail.get("reason", outcome))])
                 self._ranks.append(_WORST.index(outcome) if outcome in _WORST else len(_WORST))
         self._rows.add(Row(path, outcome, size, detail))
+
+    def add_moved(self, rows: list[Row]) -> None:
+        """Record many objects that went well, and whose bytes were moved, at once."""
+        with self._lock:
+            for row in rows:
+                self.counts[row.action] = self.counts.get(row.action, 0) + 1
+                self.bytes += row.size
+            self.files += len(rows)
+            self._unanswered = 0
+        self._rows.extend(rows)
 
     def answered(self) -> None:
         """The store has answered for an object of which nothing is recorded."""

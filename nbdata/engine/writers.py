@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 __all__ = ["Writers"]
 
-#: Bytes that may wait to be written, in all.
-WAITING = 16 << 20
+#: Bytes that may wait to be written, in all: few, so that they are still in the cache of the processor.
+WAITING = 4 << 20
 # A batch is handed over when it holds so many bytes or items.
 _BATCH_BYTES, _BATCH_ITEMS = 1 << 20, 64
 
@@ -29,11 +29,11 @@ class Writers(Generic[_T]):
     count : int
         Threads.
     write : callable
-        Called with each item, in one of the threads. What it raises ends the whole: no further item is
+        Called with each batch, in one of the threads. What it raises ends the whole: no further batch is
         written.
     """
 
-    def __init__(self, count: int, write: Callable[[_T], None]) -> None:
+    def __init__(self, count: int, write: Callable[[list[_T]], None]) -> None:
         self._write = write
         self._batch: list[_T] = []
         self._batch_bytes = 0
@@ -98,10 +98,8 @@ class Writers(Generic[_T]):
                 self._busy += 1
                 self._changed.notify_all()
             try:
-                for item in batch:
-                    if self._error is not None:
-                        break
-                    self._write(item)
+                if self._error is None:
+                    self._write(batch)
             except BaseException as error:
                 self._error = self._error or error
             finally:

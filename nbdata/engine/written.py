@@ -100,9 +100,8 @@ class Written:
 
     def records(self) -> Iterator[tuple[str, Record]]:
         """Paths and records of all that this archive wrote; those of folders end in a slash."""
-        for path in self.index.paths():
-            record = self.index.get(path)
-            if record is not None and self.is_ours(record) and not path.startswith(_OWN):
+        for path, record in self.index.records():
+            if self.is_ours(record) and not path.startswith(_OWN):
                 yield path, record
 
     def replacing(self, record: Record, member: Member) -> None:
@@ -112,9 +111,8 @@ class Written:
     def replaced(self) -> Iterator[tuple[str, Record]]:
         """What `replacing` was told: paths, and records whose size is the offset of the later member."""
         prefix = self.own("replaced") + "/"
-        for name in self.index.paths():
-            record = self.index.get(name) if name.startswith(prefix) else None
-            if record is not None and self.is_of_line(record):
+        for name, record in self.index.records():
+            if name.startswith(prefix) and self.is_of_line(record):
                 yield name[len(prefix) :], record
 
     def sound(self, root: str) -> tuple[dict[str, Record], bool]:
@@ -145,7 +143,7 @@ class Written:
     def complete(self) -> None:
         """Record that all members of the archive are there; what is needed to go on is forgotten."""
         needless = (self.own("checkpoint"), self.own("replaced"))
-        forgotten = {name: None for name in self.index.paths() if name.startswith(needless)}
+        forgotten = {name: None for name, _ in self.index.records() if name.startswith(needless)}
         self.index.put({self._complete: Record(self.fingerprints[-1], *self._digest(), 0, 0), **forgotten})
 
     def is_complete(self) -> bool:

@@ -34,12 +34,14 @@ _MANIFEST = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+# What each of these names has in it; most names have nothing of it.
+_HINT = re.compile("md5|sha|crc|checksum|manifest", re.IGNORECASE)
 _ALGORITHM = re.compile("|".join(ALGORITHMS), re.IGNORECASE)
 
 
 def is_checksum_file(name: str) -> bool:
     """Whether a file of this name holds checksums of others: a sidecar or a manifest."""
-    return owner_of(name) is not None or is_manifest(name)
+    return _HINT.search(name) is not None and (owner_of(name) is not None or is_manifest(name))
 
 
 def is_manifest(name: str) -> bool:

@@ -256,7 +256,7 @@ class _Collector:
                 if name != source or self.separate:
                     self._claim(name, entry, source)
         if usable and (is_manifest(source) or len(names) > 1):
-            self.complete_folders.update(map(posixpath.dirname, names))
+            self.complete_folders.update({name.rpartition("/")[0] for name in names})
 
     def _claim(self, name: str, entry: Entry, source: str) -> None:
         self.claims[name].append(Expected(entry.algorithm, entry.digest, source))
@@ -265,6 +265,10 @@ class _Collector:
         """The expectations, with the first of these algorithms that is known for a file."""
         result = Expectations(problems=self.problems)
         for name in sorted(self.data | self.claims.keys()):
+            heard = self.claims.get(name)
+            if heard and len(heard) == 1 and heard[0].algorithm in algorithms and name in self.data:
+                result.expected[name] = heard[0]
+                continue
             by_algorithm: dict[str, list[Expected]] = {}
             for claim in self.claims.get(name, ()):
                 by_algorithm.setdefault(claim.algorithm, []).append(claim)
@@ -298,6 +302,9 @@ def _resolve(folder: str, name: str | None) -> str | None:
 
     Any ``..`` is refused, also one that stays inside: through a link, ``a/../b`` need not be ``b``.
     """
-    if name is None or name.startswith("/") or ".." in name.split("/"):
+    if name is None or name.startswith("/") or (".." in name and ".." in name.split("/")):
         return None
+    path = f"{folder}/{name}" if folder else name
+    if name and path[0] not in "./" and path[-1] != "/" and "//" not in path and "/." not in path:
+        return path  # as `normpath` would leave it
     return posixpath.normpath(posixpath.join(folder, name))

@@ -8,6 +8,7 @@ import calendar
 import functools
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
@@ -181,7 +182,7 @@ def seconds_asked(text: str) -> int | None:
 def iso_time(text: str | None) -> float | None:
     """Seconds since the epoch of a time such as 2026-01-31T12:00:00Z."""
     try:
-        return float(calendar.timegm(time.strptime((text or "")[:19], "%Y-%m-%dT%H:%M:%S")))
+        return datetime.fromisoformat(f"{(text or '')[:19]}+00:00").timestamp()
     except ValueError:
         return None
 

@@ -22,6 +22,7 @@ from nbdata.stores.az_config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
 from nbdata.stores.http1 import Origin, Response
 from nbdata.stores.object_store import ObjectStore, refuse_spent
+from nbdata.stores.pages import Page, ahead
 from nbdata.stores.pools import pool_of
 from nbdata.stores.sigv4 import quote_query
 
@@ -133,6 +134,9 @@ class AzStore(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return ahead(self._pages(prefix, after))
+
+    def _pages(self, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
         query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": str(self._page)}
         while True:
             root = _read(self._send("GET", "", query).read(limit=64 << 20))
@@ -140,12 +144,14 @@ class AzStore(ObjectStore):
                 raise StoreUnavailable(
                     "the store's listing cannot be read", path=self._said(prefix), details={"retry": True}
                 )
-            for item in root.iterfind("Blobs/Blob"):
-                info = _listed(item)
-                # With folders of their own (Data Lake), accounts list those too.
-                if info.key > after and item.findtext("Properties/ResourceType") != "directory":
-                    yield info
             marker = root.findtext("NextMarker")
+            # With folders of their own (Data Lake), accounts list those too.
+            files = (
+                _listed(item)
+                for item in root.iterfind("Blobs/Blob")
+                if item.findtext("Properties/ResourceType") != "directory"
+            )
+            yield Page([info for info in files if info.key > after], bool(marker))
             if not marker:
                 return
             if marker == query.get("marker"):

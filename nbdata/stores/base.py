@@ -11,9 +11,9 @@ import abc
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nbdata.errors import BadOption, NbdataError, SourceChanged, StoreUnavailable
 
@@ -39,8 +39,11 @@ T = TypeVar("T")
 _LOOKED_AT = 5000
 
 
-@dataclass(frozen=True)
-class ObjectInfo:
+# What is kept of objects of which a listing tells no more; one for all, since there may be a million.
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class ObjectInfo(NamedTuple):
     """What a store says of one object.
 
     Attributes
@@ -70,10 +73,10 @@ class ObjectInfo:
     etag: str = ""
     modified: float | None = None
     version: str = ""
-    checksums: dict[str, str] = field(default_factory=dict)
-    composite: dict[str, str] = field(default_factory=dict)
+    checksums: Mapping[str, str] = _NOTHING
+    composite: Mapping[str, str] = _NOTHING
     encrypted: bool = False
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = _NOTHING
 
 
 class Stop(Protocol):

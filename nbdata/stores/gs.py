@@ -18,6 +18,7 @@ from nbdata.stores.base import ObjectInfo, Source, Stop, Store, fill
 from nbdata.stores.gs_config import GsConfig
 from nbdata.stores.http1 import Origin, Response
 from nbdata.stores.object_store import ObjectStore, refuse_spent
+from nbdata.stores.pages import Page, ahead
 from nbdata.stores.pools import pool_of
 from nbdata.stores.sigv4 import quote_query
 
@@ -115,6 +116,9 @@ class GsStore(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return ahead(self._pages(prefix, after))
+
+    def _pages(self, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
         query = {
             "prefix": prefix,
             "maxResults": "1000",
@@ -126,11 +130,9 @@ class GsStore(ObjectStore):
         path = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
         while True:
             page = _document(self._send("GET", path, "", query).read())
-            for item in page.get("items", ()):
-                info = _info_of(item)
-                if info.key > after:
-                    yield info
             token = page.get("nextPageToken")
+            infos = map(_info_of, page.get("items", ()))
+            yield Page([info for info in infos if info.key > after], bool(token))
             if not token:
                 return
             if token == query.get("pageToken"):

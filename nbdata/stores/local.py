@@ -48,6 +48,8 @@ NO_INODES = "the disk has no inodes left for more files"
 QUOTA = "the quota of the file system"
 #: Kinds below which there may be files.
 MAY_HOLD = ("link to a folder", "unreadable")
+# Inside the class `list` is the method.
+_Names = list[str]
 #: How the names of files end that are being written by a store; never listed.
 PARTIAL = ".nbdata-partial"
 
@@ -69,6 +71,10 @@ def disk_error(error: OSError, path: str) -> NbdataError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         reason = "the file system is read-only" if error.errno == errno.EROFS else "the disk refuses"
         return AccessDenied(reason, path=path, remedy="Choose another folder, or mend its permissions")
+    if error.errno == errno.ENAMETOOLONG:
+        return BadOption(
+            "the path is longer than the disk takes", path=path, remedy="Use a folder with a shorter path"
+        )
     if is_full(error):
         quota = error.errno == errno.EDQUOT
         full = NO_INODES if _lacks_inodes(path) else "the disk became full"
@@ -153,6 +159,17 @@ def make_folders(path: str, mode: int) -> None:
         sync_folder(above)
 
 
+def _make_parents(path: str) -> None:
+    """Make the folders above a file; of however many levels, which `os.makedirs` cannot."""
+    missing, above = [], os.path.dirname(path)
+    while not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # a file in the way is told by who goes on
+            os.mkdir(folder)
+
+
 class LocalStore(Store):
     """Files below ``/``; what is nbdata's own (``.nbdata`` folders, unfinished files) is never listed.
 
@@ -173,42 +190,58 @@ class LocalStore(Store):
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         folder, _, start = prefix.rpartition("/")
-        for info in self._walk(f"/{folder}" if folder else "/", folder + "/" if folder else "", start):
+        for info in self._walk(folder + "/" if folder else "", start):
             if info.key > after:
                 yield info
 
-    def _walk(self, path: str, key: str, start: str) -> Iterator[ObjectInfo]:
+    def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
+        """All files below a folder whose names there begin with `start`; of however many folders in one another."""
+        levels = [(folder, iter(self._names(folder, start)))]
+        while levels:
+            folder, names = levels[-1]
+            for name in names:
+                if name.endswith("/"):
+                    levels.append((folder + name, iter(self._names(folder + name, ""))))
+                    break
+                if (info := self._stat(folder + name)) is not None and not name.endswith(PARTIAL):
+                    yield _info(folder + name, info)
+            else:
+                levels.pop()
+
+    def _names(self, folder: str, start: str) -> _Names:
+        """What is in a folder, in order; a folder as "name/", so that keys come as an object store would give them."""
+        path = "/" + folder.rstrip("/")
         try:
             with os.scandir(path) as found:
-                entries = [e for e in found if e.name.startswith(start) and e.name.lower() != ".nbdata"]
+                names = [
+                    f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+                    for entry in found
+                    if entry.name.startswith(start) and entry.name.lower() != ".nbdata"
+                ]
         except (FileNotFoundError, NotADirectoryError):  # nothing is below it
-            return
+            return []
         except OSError as error:
-            self._notice(key.rstrip("/"), "unreadable", disk_error(error, path))
-            return
-        if not entries and not start:
-            self._notice(key.rstrip("/"), "empty folder")
-        # A folder sorts as "name/", so that keys come in the order an object store would give them.
-        for entry in sorted(entries, key=lambda e: e.name + "/" * e.is_dir(follow_symlinks=False)):
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(entry.path, f"{key}{entry.name}/", "")
-            elif (info := self._stat(entry, key)) is not None and not entry.name.endswith(PARTIAL):
-                yield _info(key + entry.name, info)
+            self._notice(folder.rstrip("/"), "unreadable", disk_error(error, path))
+            return []
+        if not names and not start:
+            self._notice(folder.rstrip("/"), "empty folder")
+        names.sort()
+        return names
 
-    def _stat(self, entry: os.DirEntry[str], folder: str) -> os.stat_result | None:
+    def _stat(self, key: str) -> os.stat_result | None:
         """What is known of a file; None for anything else."""
-        key = folder + entry.name
+        path = "/" + key
         try:
-            info = entry.stat()
+            info = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
-            if entry.is_symlink():
+            if os.path.islink(path):
                 self._notice(key, "broken link")
             return None  # else it vanished meanwhile
         except OSError as error:
             if error.errno == errno.ELOOP:
                 self._notice(key, "loop of links")
             else:
-                self._notice(key, "unreadable", disk_error(error, entry.path))
+                self._notice(key, "unreadable", disk_error(error, path))
             return None
         if stat.S_ISREG(info.st_mode):
             return info
@@ -229,6 +262,24 @@ class LocalStore(Store):
         if not stat.S_ISREG(found.st_mode):
             raise NotFound("not a file", path="/" + key)
         return _info(key, found)
+
+    def content(self, key: str, etag: str, buffer: bytearray) -> memoryview:
+        """All bytes of a small file at once, if it is the one that was listed; in the buffer, which is larger than it.
+
+        NbdataError for anything else.
+        """
+        try:
+            fd = os.open("/" + key, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                found = os.fstat(fd)
+                count = os.readv(fd, [buffer])
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise disk_error(error, "/" + key) from error
+        if not stat.S_ISREG(found.st_mode) or stat_tag(found) != etag or count != found.st_size:
+            raise SourceChanged("the file changed since it was listed", path="/" + key)
+        return memoryview(buffer)[:count]
 
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
@@ -263,7 +314,7 @@ class LocalStore(Store):
         # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
         partial = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}{PARTIAL}"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _make_parents(path)
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
                 for piece in fill(source, size, path):

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import BUSY, differs, iso_time, refused
+from nbdata.stores.answers import BUSY, differs, refused
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload, fill, worth_retrying
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.http1 import Response
 from nbdata.stores.http_heads import Head
 from nbdata.stores.lanes import Lanes
 from nbdata.stores.object_store import ObjectStore
-from nbdata.stores.s3_answers import decoded, encrypted, info_of, made_of, quoted
+from nbdata.stores.pages import Page, ahead
+from nbdata.stores.s3_answers import decoded, encrypted, info_of, listed, made_of, quoted
 from nbdata.stores.s3_client import Aim, S3Client
 from nbdata.stores.sigv4 import quote_path
 
@@ -63,6 +64,9 @@ class S3Store(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return ahead(self._pages(prefix, after))
+
+    def _pages(self, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
         query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
         if after:
             query["start-after"] = after
@@ -73,18 +77,10 @@ class S3Store(ObjectStore):
                 raise StoreUnavailable(
                     "the store's answer is no listing", path=self.name, got=f"<{root.tag[:40]}>"
                 )
-            decode = root.findtext("EncodingType") == "url"
-            last = ""
-            for item in root.iterfind("Contents"):
-                key = item.findtext("Key") or ""
-                last = decoded(key) if decode else key
-                yield ObjectInfo(
-                    last,
-                    int(item.findtext("Size") or -1),
-                    etag=item.findtext("ETag") or "",
-                    modified=iso_time(item.findtext("LastModified")),
-                )
-            if root.findtext("IsTruncated") != "true":
+            objects = listed(root)
+            more = root.findtext("IsTruncated") == "true"
+            yield Page(objects, more)
+            if not more:
                 return
             token = root.findtext("NextContinuationToken")
             if token and token != query.get("continuation-token"):
@@ -92,6 +88,7 @@ class S3Store(ObjectStore):
                 query.pop("start-after", None)
                 continue
             # A server that knows only version 1 of the listing gives no token, and goes on behind `marker`.
+            last = objects[-1].key if objects else ""
             if token or not last or last == query.get("marker"):
                 raise StoreUnavailable(
                     "the store says that its listing goes on, and does not say where",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from nbdata.stores.answers import http_time
+from nbdata.stores.answers import http_time, iso_time
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.http1 import Response
 from nbdata.stores.http_heads import Head
 
-__all__ = ["decoded", "encrypted", "info_of", "made_of", "quoted"]
+__all__ = ["decoded", "encrypted", "info_of", "listed", "made_of", "quoted"]
 
 # Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
 _KEPT = {
@@ -28,12 +29,34 @@ _STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, 
 
 def decoded(key: str) -> str:
     """A key of an answer with ``encoding-type=url``; some servers write a blank as ``+``."""
+    if "%" not in key and "+" not in key:
+        return key
     return unquote(key.replace("+", "%20"), errors="surrogatepass")
 
 
 def quoted(etag: str | None) -> str:
     """An ETag as listings have it; SeaweedFS answers a copy, and Ceph also a finished upload, without its quotes."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
+
+
+def listed(root: ET.Element) -> list[ObjectInfo]:
+    """The objects of a page of a listing."""
+    encoded = root.findtext("EncodingType") == "url"
+    found = []
+    for item in root:
+        if item.tag != "Contents":
+            continue
+        told = item.findtext
+        key = told("Key") or ""
+        found.append(
+            ObjectInfo(
+                decoded(key) if encoded else key,
+                int(told("Size") or -1),
+                told("ETag") or "",
+                iso_time(told("LastModified")),
+            )
+        )
+    return found
 
 
 def info_of(key: str, response: Response | Head) -> ObjectInfo:

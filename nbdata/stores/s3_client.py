@@ -28,6 +28,10 @@ __all__ = ["Aim", "S3Client"]
 # Seconds between two questions for credentials that are said to expire soon all the same.
 _ASK_AGAIN = 30.0
 
+# The namespace of a document, which is another with each server. To take it out of the names of a thousand objects
+# takes longer than never to have it there.
+_NAMESPACE = re.compile(rb"\A((?:<\?xml[^>]*>\s*)?<[\w.-]+)\s+xmlns=(?:\"[^\"<>]*\"|'[^'<>]*')")
+
 
 class Aim(NamedTuple):
     """Where requests go, and how they are signed."""
@@ -238,15 +242,17 @@ class S3Client:
         data = response.read()
         try:
             # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
-            root = ET.fromstring(data.lstrip())  # noqa: S314  expat refuses entity bombs since 2.4.1
+            data = _NAMESPACE.sub(rb"\1", data.lstrip())
+            root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
         except ET.ParseError as error:
             if re.match(rb"\s*<(!doctype )?html", data[:256], re.IGNORECASE):
                 raise self._web_page() from error
             root = ET.Element("Unreadable")
         if root.tag.lower().endswith("html"):
             raise self._web_page()
-        for element in root.iter():  # names without their namespace: servers differ in it
-            element.tag = element.tag.rpartition("}")[2]
+        if b"xmlns" in data:
+            for element in root.iter():
+                element.tag = element.tag.rpartition("}")[2]
         if root.tag in ("Error", "Unreadable"):  # S3 may say 200 and mean 500 (CompleteMultipartUpload)
             response.status = 500
             raise error_of(response, data, path=f"{self.name}/{key}", identity="")

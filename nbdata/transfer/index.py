@@ -5,7 +5,8 @@ store said (ETag or version, size) and how the local file looked right after (si
 A file is unchanged when the listing says the same as the record **and** the local stat does: size and
 mtime alone lose data, since extracted files carry years-old times.
 
-Format: append-only lines ``CRC32 of the rest in hex, space, JSON array``. The first line names the target
+Format: append-only lines as in `keyed_lines`, which holds only where each is, so that a million records take a tenth
+of a gigabyte. The first line names the target
 folder and its device and inode: an index of another folder that had the same name is not used, and
 `written_below` finds what was written where. A torn tail (a kill in mid-write) ends reading, and is cut off
 before the next append. The last line of a path wins.
@@ -19,16 +20,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import threading
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii as _text
 from typing import NamedTuple
 
 from nbdata.errors import NbdataError
 from nbdata.paths import is_inside, is_url
 from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
+from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line, seal
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -68,12 +69,9 @@ class Index:
     """
 
     def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
-        name = hashlib.sha256(
-            f"{source.rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
-        ).hexdigest()
         # Where files were written; nothing of a URL is kept, which may hold a secret.
         written = "" if is_url(target) else target.rstrip("/") or "/"
-        self._begin(os.path.join(folder, "index", name[:32] + ".log"), written, identity)
+        self._begin(os.path.join(folder, "index", _name(source, target)), written, identity)
 
     @classmethod
     def at(cls, path: str, target: str, identity: tuple[int, int]) -> Index:
@@ -85,7 +83,7 @@ class Index:
     def _begin(self, path: str, target: str, identity: tuple[int, int] | None) -> None:
         self.path, self.target = path, target
         self._identity = identity
-        self._records: dict[str, Record | None] = {}
+        self._records = KeyedLines()
         self._lines = 0
         self._good = 0  # bytes up to which the file is sound
         self._fd = -1
@@ -99,33 +97,40 @@ class Index:
 
     def _load(self) -> None:
         try:
-            with open(self.path, "rb") as file:
-                for number, line in enumerate(file):
-                    values = _parse(line)
-                    if values is None:
-                        break
-                    if number == 0:
-                        if self._identity is None or values != self._header(*self._identity):
-                            break
-                    else:
-                        path, *rest = values
-                        self._records[str(path)] = Record(*rest) if rest else None  # type: ignore[arg-type]  # CRC'd: ours
-                    self._lines += 1
-                    self._good += len(line)
+            self._records.read_from(self.path)
+            for offset, line in self._records.scan():
+                if offset:
+                    self._records.take(offset, line)
+                elif self._identity is None or parse_line(line) != self._header(*self._identity):
+                    break
+                self._lines += 1
+                self._good = offset + len(line)
         except FileNotFoundError:
             pass
         except (OSError, TypeError, ValueError):
             self._records.clear()
             self._lines = self._good = 0
-        self._records = {path: record for path, record in self._records.items() if record is not None}
+
+    def is_of(self, source: str, target: str, identity: tuple[int, int] | None) -> bool:
+        """Whether it is that of this source and target, and nothing was written to it."""
+        mine = os.path.basename(self.path) == _name(source, target)
+        return mine and self._identity == identity and self._fd < 0
 
     def get(self, path: str) -> Record | None:
         """The record of a relative path, or None."""
-        return self._records.get(path)
+        line = self._records.find(key_of(path))
+        return None if line is None else _record_in(line)[1]
+
+    def records(self) -> Iterator[tuple[str, Record]]:
+        """All recorded relative paths with their records."""
+        for line in self._records.live(self._good):
+            path, record = _record_in(line)
+            if record is not None:
+                yield path, record
 
     def paths(self) -> list[str]:
         """All recorded relative paths."""
-        return [path for path, record in self._records.items() if record is not None]
+        return [path for path, _ in self.records()]
 
     def open(self, identity: tuple[int, int], *, needed: bool = True) -> None:
         """Begin to write, once the target folder exists.
@@ -136,7 +141,8 @@ class Index:
             return
         self._needed = needed
         if self._identity != identity:
-            self._identity, self._records, self._lines, self._good = identity, {}, 0, 0
+            self._identity, self._lines, self._good = identity, 0, 0
+            self._records.clear()
         try:
             make_folders(os.path.dirname(self.path), 0o700)
             if self._lines > 1000 and self._lines > 3 * len(self._records):
@@ -147,9 +153,10 @@ class Index:
             with contextlib.suppress(OSError):  # as where folders cannot be synced
                 sync_folder(os.path.dirname(self.path))
             if not self._good:
-                header = _format(self._header(*identity))
+                header = format_line(self._header(*identity))
                 _write(self._fd, header)
                 self._good = len(header)
+            self._records.read_from(self.path)
         except OSError as error:
             self._lose(error)
 
@@ -168,7 +175,7 @@ class Index:
 
     def _forget(self, paths: Iterable[str]) -> None:
         """An old record of what has a new one that is lost would be a lie; none of all is only a comparison."""
-        if not self._records.keys().isdisjoint(paths):
+        if any(self.get(path) is not None for path in paths):
             self._records.clear()
             self._announced.clear()
             with contextlib.suppress(OSError):
@@ -180,26 +187,32 @@ class Index:
 
     def _compact(self) -> None:
         assert self._identity is not None
-        lines = [_format(self._header(*self._identity))]
-        lines += [_format([path, *record]) for path, record in self._records.items() if record is not None]
         fresh = self.path + ".new"
         with open(fresh, "wb") as file:
-            file.writelines(lines)
+            file.write(format_line(self._header(*self._identity)))
+            file.writelines(self._records.live(self._good))
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, self.path)
-        self._good, self._lines = sum(map(len, lines)), len(lines)
+        self._records.clear()
+        self._lines = self._good = 0
+        self._load()
 
-    def put(self, records: dict[str, Record | None]) -> None:
+    def put(self, records: Mapping[str, Record | None]) -> None:
         """Append records (None: forget the path); in the file when it returns, on disk after `close`."""
         with self._lock:
-            if self._append(records):
-                self._records.update(records)
+            at = self._good
+            lines = self._append(records)
+            for line in lines:
+                self._records.take(at, line)
+                at += len(line)
+            if lines:
                 self._announced.difference_update(records)
 
-    def _append(self, records: Mapping[str, Record | None]) -> bool:
-        """Whether they are in the file."""
-        data = b"".join(_format([path, *(record or ())]) for path, record in records.items())
+    def _append(self, records: Mapping[str, Record | None]) -> list[bytes]:
+        """The lines, if they are in the file."""
+        lines = [_line_of(path, record) for path, record in records.items()]
+        data = b"".join(lines)
         if not self.problem:
             try:
                 _write(self._fd, data)
@@ -207,10 +220,10 @@ class Index:
                 self._lose(error)
         if self.problem:
             self._forget(records)
-            return False
+            return []
         self._good += len(data)
         self._lines += len(records)
-        return True
+        return lines
 
     def announce(self, tags: Mapping[str, str], looks: Mapping[str, os.stat_result] | None = None) -> None:
         """Say on the disk that what was recorded of some paths is about to be otherwise; nothing where none was.
@@ -225,7 +238,7 @@ class Index:
             How the local files look, where they are what stays.
         """
         with self._lock:
-            known = {path: tag for path, tag in tags.items() if self._records.get(path) is not None}
+            known = {path: tag for path, tag in tags.items() if self.get(path) is not None}
             if not known:
                 return
             announced: dict[str, Record | None] = {
@@ -268,13 +281,18 @@ class Index:
         """Write through to the disk, and close."""
         if self._fd >= 0 and not self.problem:
             with self._lock, contextlib.suppress(NbdataError):
-                self._append({path: self._records[path] for path in sorted(self._announced)})
+                self._append({path: self.get(path) for path in sorted(self._announced)})
                 self._announced.clear()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.fdatasync(fd)
             os.close(fd)
+
+
+def _name(source: str, target: str) -> str:
+    text = f"{source.rstrip('/')}\0{target.rstrip('/')}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:32] + ".log"
 
 
 def written_below(folder: str, path: str) -> Iterator[Index]:
@@ -294,7 +312,7 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
                 continue
             with contextlib.suppress(OSError, ValueError):
                 with open(file, "rb") as lines:
-                    header = _parse(lines.readline(1 << 16))
+                    header = parse_line(lines.readline(1 << 16))
                 if header is None or header[:2] != ["nbdata-index", _VERSION] or not header[4]:
                     continue
                 target = str(header[4])
@@ -305,17 +323,18 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
                     yield Index.at(file, target, (found.st_dev, found.st_ino))
 
 
-def _format(values: list[object]) -> bytes:
-    body = json.dumps(values, separators=(",", ":")).encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)
+def _record_in(line: bytes) -> tuple[str, Record | None]:
+    """The path of a line, and its record, if it is one of this version."""
+    path, *rest = parse_line(line) or [""]
+    return str(path), Record(*rest) if len(rest) == len(Record._fields) else None  # type: ignore[arg-type]  # CRC'd: ours
 
 
-def _parse(line: bytes) -> list[object] | None:
-    head, _, body = line.partition(b" ")
-    if not body.endswith(b"\n") or head != b"%08x" % zlib.crc32(body[:-1]):
-        return None
-    values = json.loads(body)
-    return values if isinstance(values, list) else None
+def _line_of(path: str, record: Record | None) -> bytes:
+    """What `format_line` gives, of which there are many."""
+    if record is None:
+        return seal(f"[{_text(path)}]")
+    tag, size, local_size, mtime_ns, ctime_ns = record
+    return seal(f"[{_text(path)},{_text(tag)},{size},{local_size},{mtime_ns},{ctime_ns}]")
 
 
 def _write(fd: int, data: bytes) -> None:

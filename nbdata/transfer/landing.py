@@ -21,7 +21,8 @@ import secrets
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, UnsafeMember
@@ -32,10 +33,14 @@ from nbdata.transfer.marks import Mark
 
 __all__ = ["Landed", "Landing"]
 
-# Files that may wait for the committer; a full queue holds the writers.
-_WAITING = 512
-# Files of a batch: bounds what a kill makes us fetch again.
-_BATCH = 256
+# Files that may wait for the committer, and their bytes; more holds the writers.
+_WAITING, _WAITING_BYTES = 2048, 128 << 20
+# Files of a batch, and their bytes: bound what a kill makes us fetch again.
+_BATCH, _BATCH_BYTES = 1024, 64 << 20
+# Folders of a batch from which on one syncfs is faster than to sync each of them.
+_MANY = 16
+# Folders that are remembered as made and looked at; one that is not is looked at again.
+_KNOWN = 50_000
 # How long a batch gathers, in seconds: each costs the disk a few milliseconds, however small it is.
 _GATHER = 0.1
 
@@ -124,7 +129,8 @@ class Landing:
         self._unsynced: set[str] = set()  # folders with a new folder in them
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
-        self._ready: list[Landed] = []
+        self._ready: deque[Landed] = deque()
+        self._ready_bytes = 0
         self._queue = threading.Lock()
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
         self._ended = False  # nothing comes any more
@@ -240,6 +246,9 @@ class Landing:
                 self._refuse_outside(parent, path)
                 self.make_folder(parent)
                 self._refuse_outside(parent, path)
+                if len(self._checked) >= _KNOWN:  # else a million folders would be held
+                    self._checked.clear()
+                    self._made.clear()
                 staging = self._checked[parent] = self.staging(parent)
             except OSError as error:
                 if isinstance(error, NbdataError):
@@ -330,17 +339,35 @@ class Landing:
 
     def land(self, file: Landed) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
-        if not file.reserved and not file.synced and file.size:
-            self.reserve(file.size)
-            file.reserved = file.size
+        self.land_all((file,))
+
+    def land_all(self, files: Sequence[Landed]) -> None:
+        """Hand over several, which costs little more than one."""
+        more = 0
+        for file in files:
+            if not file.reserved and not file.synced:
+                file.reserved = file.size
+                more += file.size
+        if more:
+            self.reserve(more)
         with self._queue:
-            self._room.wait_for(lambda: len(self._ready) < _WAITING)
+            self._room.wait_for(self._has_room)
             if self._broken is not None:
                 raise self._broken
-            self._ready.append(file)
-            # Not each: to wake a thread takes longer than to rename a file.
-            if len(self._ready) in (1, _BATCH):
+            idle = not self._ready
+            self._ready.extend(files)
+            self._ready_bytes += sum(map(_weight, files))
+            # Not each time: to wake a thread takes longer than to rename a file.
+            if idle or self._is_batch():
                 self._due.notify()
+
+    def _has_room(self) -> bool:
+        many = len(self._ready) >= _WAITING or self._ready_bytes >= _WAITING_BYTES
+        return self._broken is not None or not many
+
+    def _is_batch(self) -> bool:
+        many = len(self._ready) >= _BATCH or self._ready_bytes >= _BATCH_BYTES
+        return self._ended or self._pressed > 0 or many
 
     def flush(self) -> None:
         """Wait until all that was handed over has landed."""
@@ -353,6 +380,7 @@ class Landing:
         self._thread.start()
 
     def _finish(self) -> None:
+        """Let the committer finish what is there, and wait for it."""
         with self._queue:
             self._ended = True
             self._due.notify()
@@ -371,8 +399,12 @@ class Landing:
         """What has gathered; nothing at the end."""
         with self._queue:
             self._due.wait_for(lambda: self._ready or self._ended)
-            self._due.wait_for(lambda: len(self._ready) >= _BATCH or self._pressed or self._ended, _GATHER)
-            batch, self._ready = self._ready[:_BATCH], self._ready[_BATCH:]
+            self._due.wait_for(self._is_batch, _GATHER)
+            batch, size = list[Landed](), 0
+            while self._ready and len(batch) < _BATCH and size < _BATCH_BYTES:
+                batch.append(self._ready.popleft())
+                size += _weight(batch[-1])
+            self._ready_bytes -= size
             self._room.notify_all()
             return batch
 
@@ -397,17 +429,34 @@ class Landing:
                 os.replace(file.temporary, file.final)
                 # After the rename, since that is what last changes the file's ctime.
                 file.stat = os.lstat(file.final)
-                parents.setdefault(os.path.dirname(file.final), []).append(file)
+                parents.setdefault(file.final.rpartition("/")[0] or "/", []).append(file)
             except OSError as error:
                 file.error = _as_target_error(error, file.final)
+        self._sync_names(parents)
+        self.sync_folders()
+        self._report(batch)
+
+    def _sync_names(self, parents: dict[str, list[Landed]]) -> None:
+        """Make the new names durable: folder by folder, or where they are many, all at once."""
+        if len(parents) > _MANY and _syncfs is not None:
+            moved = [file for files in parents.values() for file in files]
+            try:
+                _sync_disks(moved)
+            except OSError as error:
+                for file in moved:
+                    file.error = disk_error(error, file.final)
+            return
         for parent, files in parents.items():
             try:
                 sync_folder(parent)
             except OSError as error:
                 for file in files:
                     file.error = disk_error(error, file.final)
-        self.sync_folders()
-        self._report(batch)
+
+
+def _weight(file: Landed) -> int:
+    """Bytes that are still to be written to the disk."""
+    return 0 if file.synced else file.size
 
 
 def _as_target_error(error: OSError, path: str) -> NbdataError:
@@ -434,18 +483,24 @@ except (AttributeError, OSError):  # not Linux
 def _make_durable(files: list[Landed]) -> None:
     """Bytes of all files on disk: one syncfs for many, else fdatasync each (as for one or two)."""
     if len(files) > 2 and _syncfs is not None:
-        for device in {os.path.dirname(file.temporary) for file in files}:
-            fd = os.open(device, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                if _syncfs(fd):
-                    code = ctypes.get_errno()
-                    raise OSError(code, os.strerror(code))
-            finally:
-                os.close(fd)
+        _sync_disks(files)
         return
     for file in files:
         fd = os.open(file.temporary, os.O_RDWR | os.O_CLOEXEC)
         try:
             os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
+def _sync_disks(files: list[Landed]) -> None:
+    """All bytes and names on the disks of these files; a file and its temporary are on the same one."""
+    assert _syncfs is not None
+    for folder in {file.temporary.rpartition("/")[0] for file in files}:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
         finally:
             os.close(fd)

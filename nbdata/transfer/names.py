@@ -25,13 +25,17 @@ from collections.abc import Collection
 
 from nbdata.paths import OWN_FOLDER
 
-__all__ = ["LocalNames", "decoded", "encoded", "folds_case", "unrepresentable"]
+__all__ = ["LocalNames", "decoded", "encoded", "folds_case", "too_long", "unrepresentable"]
 
 # Bytes that file systems allow in a component.
 _LONGEST = 255
+# Bytes that the system takes in a path (PATH_MAX, which counts the NUL at its end), and the most that a character has.
+_PATH, _UTF8 = os.pathconf("/", "PC_PATH_MAX") - 1, 4
 _LIKE_ESCAPES = re.compile(r"%(?=[0-7][0-9A-F])")
 _ESCAPES = re.compile(r"%([0-7][0-9A-F])")
 _EMPTY, _GOES_ON, _FOLDER = "%_", "%+", "%."
+# Most paths, which are surely names; the others are looked at part by part.
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.=-]{0,254}(?:/[A-Za-z0-9_-][A-Za-z0-9_.=-]{0,254})*")
 
 
 def unrepresentable(path: str) -> str | None:
@@ -40,6 +44,8 @@ def unrepresentable(path: str) -> str | None:
     Beside what a POSIX disk cannot hold, a component ``.nbdata`` is refused at every depth and in any case:
     a bucket could forge the records of partials there.
     """
+    if _PLAIN.fullmatch(path):
+        return None
     if "\0" in path:
         return "holds a NUL"
     for part in path.split("/"):
@@ -52,6 +58,14 @@ def unrepresentable(path: str) -> str | None:
         if len(os.fsencode(part)) > _LONGEST:
             return "has a component of more than 255 bytes"
     return None
+
+
+def too_long(base: str, path: str) -> str | None:
+    """Why there can be no file at a relative path below a folder whose path is long, or None if there can."""
+    if len(base) + len(path) <= _PATH // _UTF8:
+        return None
+    size = len(os.fsencode(base + path))
+    return f"its path would have {size:,} bytes, and the system takes {_PATH:,}" if size > _PATH else None
 
 
 def encoded(key: str, *, files: Collection[str] = ()) -> str:
@@ -170,8 +184,9 @@ class LocalNames:
 
         Listings come in key order, so only keys that begin the current one need be kept.
         """
-        while self._files and not key.startswith(self._files[-1]):
-            self._files.pop()
-        above = [name for name in self._files if key.startswith(name + "/")]
-        self._files.append(key)
+        files = self._files
+        while files and not key.startswith(files[-1]):
+            files.pop()
+        above = [name for name in files if key.startswith(name + "/")] if files else []
+        files.append(key)
         return above

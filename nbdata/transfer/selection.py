@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base
@@ -16,8 +17,7 @@ from nbdata.stores.base import ObjectInfo
 __all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One object of the source: its path relative to the source, and what the store says of it."""
 
     path: str
@@ -157,13 +157,15 @@ class Selection:
 
     def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The selected entries, in the order of the listing."""
-        passes = glob_filter(self.include, self.exclude)
-        chosen: Iterable[Entry] = (e for e in entries if passes(e.path))
+        chosen = iter(entries)
+        if self.include or self.exclude:
+            passes = glob_filter(self.include, self.exclude)
+            chosen = (e for e in entries if passes(e.path))
         if self.files_from is not None:
             chosen = self._listed(chosen)
         if self.sample is not None:
             chosen = self._sampled(chosen)
-        return self._limited(chosen)
+        return chosen if self.max_files is None and self.max_bytes is None else self._limited(chosen)
 
     def _listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         assert self.files_from is not None

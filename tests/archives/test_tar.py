@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nbdata.archives.stream import JoinedStream
 from nbdata.archives.tar import Member, read_members
-from nbdata.archives.tar_headers import Header
+from nbdata.archives.tar_headers import Header, Headers
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound, UnsafeMember
 from tests.archives.test_stream import cut, volumes_of
 
@@ -449,3 +449,55 @@ def test_the_fast_way_to_read_a_header_gives_what_tarfile_gives(data: st.DataObj
         expected, tuple
     ):  # it also refuses headers for fields that nobody needs, such as the owner's
         assert read(Header) == expected
+
+
+_NAMES = st.text(st.sampled_from("aé/. Ω"), min_size=1, max_size=150)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_what_is_read_where_it_lies_is_what_tarfile_reads(data: st.DataObject) -> None:
+    entries: list[Entry] = [
+        (data.draw(_NAMES), "file", data.draw(st.binary(max_size=700)))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    mtime = data.draw(st.sampled_from(["", "7.25", "1234567890.123456789123", "1e5", "-3.5", "9" * 13]))
+    records = {"mtime": mtime} if mtime else {}
+    records |= data.draw(
+        st.dictionaries(st.sampled_from(["uid", "comment", "size"]), st.sampled_from(["0", "7"]))
+    )
+    format_ = data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
+    blob = bytearray(tar_of(*entries, format=format_, pax_headers=records))
+    if data.draw(
+        st.booleans()
+    ):  # one byte is another, and where it is one of a header, the checksum is right for it
+        at = data.draw(st.integers(0, len(blob) - 1))
+        blob[at] = data.draw(st.integers(0, 255))
+        start = at // 512 * 512
+        if blob[start + 257 : start + 262] == b"ustar":
+            block = blob[start : start + 512]
+            blob[start + 148 : start + 156] = b"%06o\0 " % (sum(block[:148]) + 256 + sum(block[156:]))
+
+    def read() -> list[object]:
+        found: list[object] = []
+        try:
+            for member in read_members(io.BytesIO(bytes(blob)), max_expansion=1 << 20):
+                facts = (member.name, member.kind, member.size, member.mode, member.mtime_ns, member.offset)
+                found.append((*facts, member.reader.content()))
+        except NbdataError as error:
+            found.append(type(error))
+        return found
+
+    fast = read()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Headers, "plain_file", lambda _: None)
+        assert read() == fast
+
+
+def test_plain_files_are_read_without_tarfile(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = tar_of(*((name, "file", b"1") for name in ("first", "d/a", "d/" + "b" * 120)), mtime=5.5)
+    members = read_members(io.BytesIO(blob))
+    next(members)  # `tarfile` reads the first one by itself
+    monkeypatch.setattr(tarfile.TarInfo, "_proc_member", None)
+    found = [(m.name, m.reader.content(), m.mtime_ns) for m in members]
+    assert found == [("d/a", b"1", 5_500_000_000), ("d/" + "b" * 120, b"1", 5_500_000_000)]

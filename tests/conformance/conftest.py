@@ -8,7 +8,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class Place:
     def put(self, key: str, data: bytes) -> ObjectInfo:
         if self.folder is not None:
             behind = LocalStore().write(f"{self.folder}/{key}".lstrip("/"), io.BytesIO(data), len(data))
-            return replace(behind, key=self.prefix + key)
+            return behind._replace(key=self.prefix + key)
         return self.store.write(self.prefix + key, io.BytesIO(data), len(data))
 
     def get(

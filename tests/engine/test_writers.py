@@ -12,7 +12,7 @@ from nbdata.engine.writers import Writers
 
 def test_all_items_are_written_in_order_by_one_writer() -> None:
     seen: list[int] = []
-    pool = Writers[int](1, seen.append)
+    pool = Writers[int](1, seen.extend)
     for number in range(1000):
         pool.put(number, 100)
     pool.drain()
@@ -22,7 +22,7 @@ def test_all_items_are_written_in_order_by_one_writer() -> None:
 
 def test_no_more_bytes_wait_than_the_bound() -> None:
     go_on, taken = threading.Event(), []
-    pool = Writers[int](1, lambda item: (taken.append(item), go_on.wait())[0])
+    pool = Writers[int](1, lambda items: (taken.extend(items), go_on.wait())[0])
     handed = 0
 
     def feed() -> None:
@@ -46,8 +46,8 @@ def test_no_more_bytes_wait_than_the_bound() -> None:
 def test_the_first_error_comes_back_and_nothing_more_is_written() -> None:
     seen: list[int] = []
 
-    def fail(item: int) -> None:
-        seen.append(item)
+    def fail(items: list[int]) -> None:
+        seen.extend(items)
         raise OSError("no")
 
     pool = Writers[int](1, fail)
@@ -63,8 +63,8 @@ def test_the_first_error_comes_back_and_nothing_more_is_written() -> None:
 def test_what_waits_is_dropped_when_that_is_asked_for() -> None:
     begun, go_on, seen = threading.Event(), threading.Event(), []
 
-    def write(item: int) -> None:
-        seen.append(item)
+    def write(items: list[int]) -> None:
+        seen.extend(items)
         begun.set()
         go_on.wait()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-NEEDED = ("nbdata", "tests", "docs", "pyproject.toml", "README.md")
+NEEDED = ("nbdata", "tests", "benchmarks", "docs", "pyproject.toml", "README.md")
 
 
 @dataclass

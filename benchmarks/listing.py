@@ -1,0 +1,146 @@
+"""A server that only lists: a bucket of any number of objects, which are nowhere, and are made up as they are listed.
+
+It answers ListObjectsV2 (and version 1) in pages of 1,000, HEAD, and GET of objects of 100 bytes, to anybody. So a plan
+over a million objects, or a sync where nothing changed, can be measured without uploading a million objects first, and
+every tool is given the same answers. ``python listing.py --objects 1000000`` prints its address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote
+
+PREFIX = "many/"
+SIZE = 100
+# When all objects were last modified, which is before any file of a benchmark.
+MODIFIED = 1_700_000_000
+_PAGE = 1000
+_LISTED = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(MODIFIED))
+_TOLD = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(MODIFIED))
+_ENTRY = (
+    "<Contents><Key>%s</Key><LastModified>" + _LISTED + "</LastModified><ETag>&quot;%s&quot;</ETag>"
+    f"<Size>{SIZE}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+)
+_DOCUMENT = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+    "<Name>bench</Name><Prefix>%s</Prefix><KeyCount>%d</KeyCount><MaxKeys>1000</MaxKeys>"
+    "<IsTruncated>%s</IsTruncated>%s%s</ListBucketResult>"
+)
+
+
+def content(number: int) -> bytes:
+    """What an object holds."""
+    return b"%0*d" % (SIZE, number)
+
+
+class Bucket:
+    """So many objects, all in one folder or in folders of so many."""
+
+    def __init__(self, objects: int, per_folder: int, delay: float) -> None:
+        self.objects, self.per_folder, self.delay = objects, per_folder, delay
+
+    def name(self, number: int) -> str:
+        """The path of an object below the prefix; in the order of numbers."""
+        name = f"object-{number:09d}"
+        return f"{number // self.per_folder:06d}/{name}" if self.per_folder else name
+
+    def page(self, query: dict[str, str]) -> bytes:
+        """One page of the listing."""
+        prefix = query.get("prefix", "")
+        after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
+        first = int(after.rpartition("-")[2]) + 1 if after else 0
+        last = min(self.objects, first + min(_PAGE, int(query.get("max-keys", _PAGE))))
+        if not PREFIX.startswith(prefix):
+            first = last = self.objects
+        entries = "".join(
+            _ENTRY % (PREFIX + self.name(n), hashlib.md5(content(n)).hexdigest()) for n in range(first, last)
+        )
+        more = "" if last >= self.objects else f"<NextContinuationToken>-{last - 1}</NextContinuationToken>"
+        return (_DOCUMENT % (prefix, last - first, str(bool(more)).lower(), more, entries)).encode()
+
+    def answer(self, method: str, target: str) -> tuple[int, str, bytes]:
+        """Status, further headers and body for a request."""
+        path, _, query = target.partition("?")
+        key = unquote(path).lstrip("/").partition("/")[2]
+        if method == "GET" and not key:
+            time.sleep(self.delay)
+            return 200, "Content-Type: application/xml\r\n", self.page(dict(parse_qsl(query)))
+        name = key.removeprefix(PREFIX)
+        digits = name.rpartition("-")[2]
+        number = int(digits) if digits.isdigit() else self.objects
+        if number >= self.objects or name != self.name(number):
+            return 404, "", b""
+        body = content(number)
+        headers = f'ETag: "{hashlib.md5(body).hexdigest()}"\r\nLast-Modified: {_TOLD}\r\n'
+        return 200, headers, body
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer the requests of one connection, one after the other."""
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection, connection.makefile("rb") as lines:
+            while line := lines.readline():
+                while lines.readline() not in (b"\r\n", b""):
+                    pass  # of the headers nothing matters
+                method, target, _ = line.decode().split(" ", 2)
+                status, headers, body = self.answer(method, target)
+                head = f"HTTP/1.1 {status} -\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode()
+                connection.sendall(head if method == "HEAD" else head + body)
+
+
+class ListServer:
+    """The server as a process of its own; a context manager."""
+
+    def __init__(self, objects: int, *, per_folder: int = 0, delay: float = 0.0) -> None:
+        command = [sys.executable, __file__, "--objects", str(objects), "--per-folder", str(per_folder)]
+        self.process = subprocess.Popen(
+            [*command, "--delay", str(delay)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        self.place = f"s3://bench/{PREFIX.rstrip('/')}"
+
+    def __enter__(self) -> ListServer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def write_files(folder: Path, objects: int) -> None:
+    """The objects as files, as old as they say, as who pulled them would have them."""
+    folder.mkdir()
+    bucket = Bucket(objects, 0, 0.0)
+    for number in range(objects):
+        path = folder / bucket.name(number)
+        path.write_bytes(content(number))
+        os.utime(path, (MODIFIED, MODIFIED))
+
+
+def main() -> None:
+    """Serve until somebody ends it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--objects", type=int, default=1_000_000)
+    parser.add_argument("--per-folder", type=int, default=0, help="0: all in one")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before a page is answered")
+    options = parser.parse_args()
+    bucket = Bucket(options.objects, options.per_folder, options.delay)
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=bucket.serve, args=(connection,), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""A stream that only winds forwards, read block by block, with the position and the errors that go with it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from nbdata.archives.stream import volume_at
+from nbdata.errors import BadArchive
+
+__all__ = ["Tape"]
+
+_BUFFER = 1 << 20
+
+
+class Tape:
+    """Where headers and contents of a tar stream are read from.
+
+    Blocks are taken as the source has them in memory (`Readahead.block`), so that what is small is copied once. The
+    source stays open.
+
+    Parameters
+    ----------
+    source : readable raw stream
+    name : str or None
+        How messages call the archive.
+    position : int
+        Where in the tar stream `source` stands.
+    """
+
+    def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
+        self._source = source
+        self._next: Callable[[], memoryview] = getattr(source, "block", None) or _blocks_of(source)
+        self._block = memoryview(b"")
+        self._at = 0  # in the block
+        self._begins = position  # where the block lies in the stream
+        self.name = name
+        self.ended = False
+        self.header_budget: int | None = None
+
+    def tell(self) -> int:
+        """The position in the tar stream."""
+        return self._begins + self._at
+
+    def peek(self, size: int) -> memoryview | None:
+        """The next bytes without winding, if they lie together in memory; valid until the tape is wound."""
+        if self._at == len(self._block):
+            self._more()
+        end = self._at + size
+        return self._block[self._at : end] if end <= len(self._block) else None
+
+    def wind(self, size: int) -> None:
+        """Pass over bytes that `peek` has given."""
+        self._at += size
+
+    def read(self, size: int) -> bytes:
+        """At most size bytes, fewer only at the end; for `tarfile`, which reads headers with it."""
+        if self.header_budget is not None:
+            self.header_budget -= size
+            if self.header_budget < 0 or size < 0:
+                raise self.bad("has a header of impossible length")
+        data = self._take(size)
+        self.ended = self.ended or len(data) < size
+        return data
+
+    def content(self, size: int) -> bytes | memoryview:
+        """So many bytes, which stay as they are, or raise that the archive ends too early."""
+        end = self._at + size
+        if end <= len(self._block) and self._block.readonly:  # nobody will write there again
+            piece, self._at = self._block[self._at : end], end
+            return piece
+        data = self._take(size)
+        if len(data) < size:
+            raise self.ends_too_early()
+        return data
+
+    def fill(self, view: memoryview) -> None:
+        """Fill the view, or raise that the archive ends too early."""
+        filled = 0
+        while filled < len(view):
+            piece = self._piece(len(view) - filled)
+            if not piece:
+                raise self.ends_too_early()
+            view[filled : filled + len(piece)] = piece
+            filled += len(piece)
+
+    def skip_to(self, position: int) -> None:
+        """Wind forwards."""
+        at = position - self._begins
+        if self._at <= at <= len(self._block):
+            self._at = at
+            return
+        while (left := position - self.tell()) > 0:
+            if not self._piece(left):
+                raise self.ends_too_early()
+
+    def drain(self) -> None:
+        """Read what is left, which must be zeros."""
+        while piece := self._piece(_BUFFER):
+            data = bytes(piece)
+            if data.count(0) < len(data):
+                self._at -= len(data.lstrip(b"\0"))
+                raise self.bad("has more data after its end", "If several archives were joined, unpack each")
+
+    def _take(self, size: int) -> bytes:
+        end = self._at + size
+        if end <= len(self._block):
+            data, self._at = bytes(self._block[self._at : end]), end
+            return data
+        pieces: list[bytes] = []
+        while size > 0 and (piece := self._piece(size)):
+            pieces.append(bytes(piece))
+            size -= len(piece)
+        return b"".join(pieces)
+
+    def _piece(self, most: int) -> memoryview:
+        """Some of the next bytes; none at the end."""
+        if self._at == len(self._block):
+            self._more()
+        piece = self._block[self._at : self._at + most]
+        self._at += len(piece)
+        return piece
+
+    def _more(self) -> None:
+        self._begins, self._at, self._block = self.tell(), 0, memoryview(b"")
+        self._block = self._next()
+
+    def ends_too_early(self) -> BadArchive:
+        """The error for a stream that stops where more should come."""
+        return self.bad("ends too early", "Check that the last volume is there, and whole")
+
+    def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
+        """The error for what is found here, with the volume that it lies in."""
+        position = self.tell()
+        details: dict[str, Any] = {"offset": position}
+        place = f"byte {position:,}"
+        where = volume_at(self._source, max(position - 1, 0))
+        if where is not None:
+            details["volume"] = where[0]
+            place += f", in volume {where[0]}"
+        return BadArchive(
+            f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
+        )
+
+    def close(self) -> None:
+        """Hold the source's memory no longer."""
+        self._begins, self._at, self._block = self.tell(), 0, memoryview(b"")
+
+
+def _blocks_of(source: io.RawIOBase) -> Callable[[], memoryview]:
+    """Blocks of a stream that has none of its own in memory."""
+    buffer = memoryview(bytearray(_BUFFER))
+
+    def read() -> memoryview:
+        return buffer[: source.readinto(buffer) or 0]
+
+    return read

@@ -1,0 +1,70 @@
+"""Listings that come in pages: the next page is asked for while the objects of one are looked at."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+__all__ = ["Page", "ahead"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Page(Generic[_T]):
+    """What one answer lists, and whether there is more."""
+
+    items: Sequence[_T]
+    more: bool
+
+
+def ahead(pages: Iterator[Page[_T]]) -> Iterator[_T]:
+    """All items of pages, in order.
+
+    Never more than two pages are held. Who takes only the first item has one page asked for; who leaves later may
+    leave a request behind, whose answer nobody reads.
+    """
+    page = next(pages, None)
+    while page is not None:
+        items = iter(page.items)
+        yield from itertools.islice(items, 1)
+        if not page.more:
+            yield from items
+            return
+        coming = _Coming(pages)
+        yield from items
+        page = coming.page()
+
+
+class _Coming(Generic[_T]):
+    """The next of some pages, on its way."""
+
+    def __init__(self, pages: Iterator[Page[_T]]) -> None:
+        self._pages = pages
+        self._page: Page[_T] | None = None
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._fetch, name="listing", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system gives no more threads
+            self._thread = None
+            self._fetch()
+
+    def _fetch(self) -> None:
+        try:
+            self._page = next(self._pages, None)
+        except BaseException as error:
+            self._error = error
+
+    def page(self) -> Page[_T] | None:
+        """Wait for it; None if there is none."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._page

@@ -1,0 +1,53 @@
+"""Files of many folders land in one batch: durable under their names before anybody hears of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nbdata.engine.runner import Planning
+from nbdata.transfer import landing
+from nbdata.transfer.landing import Landed, Landing
+
+FOLDERS = 40
+
+
+def land(target: Path, landed: Callable[[list[Landed]], None]) -> None:
+    """One file in each of many folders, handed over together."""
+    with Landing(str(target), Planning(), umask=0o022, landed=landed) as there:
+        files = []
+        for number in range(FOLDERS):
+            final, staging = there.prepare(f"{number}/file")
+            fd, temporary = there.temporary(staging)
+            os.write(fd, b"content")
+            os.close(fd)
+            files.append(Landed(f"{number}/file", temporary, final, 7))
+        there.land_all(files)
+
+
+def test_their_names_are_synced_together_before_they_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    real = landing._syncfs
+    assert real is not None
+
+    def synced(fd: int) -> int:
+        seen.append(len([*tmp_path.glob("*/file")]))
+        return real(fd)
+
+    monkeypatch.setattr(landing, "_syncfs", synced)
+    land(tmp_path, lambda batch: seen.append([file.error for file in batch]))
+    assert seen == [0, FOLDERS, [None] * FOLDERS]  # their bytes, their names, and then it is told
+
+
+def test_none_of_them_is_done_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, batches = [0, -1], list[list[Landed]]()
+    monkeypatch.setattr(landing, "_syncfs", lambda _: results.pop(0))
+    monkeypatch.setattr(landing.ctypes, "get_errno", lambda: errno.EIO)
+    land(tmp_path, batches.append)
+    assert [file.error is not None for batch in batches for file in batch] == [True] * FOLDERS
