@@ -28,7 +28,7 @@ from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
-from nbdata.transfer.part_records import PART, Begun, part_size_for, validator
+from nbdata.transfer.part_records import NOTED, PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
@@ -210,7 +210,8 @@ class _Pulling:
                 umask=self.run.context.umask,
                 landed=self._landed,
                 landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
-                most=lambda: self.crew.wanted * PART,
+                # Of a part that is under way a kill loses what was not noted yet, beside that.
+                most=lambda: self.crew.wanted * (PART - NOTED),
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
