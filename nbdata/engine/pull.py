@@ -15,9 +15,9 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import Judge, of_parts, plain_md5, right
+from nbdata.engine.verify import Judge, of_parts, plain_md5, right, vouched
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged
-from nbdata.integrity.digests import new_digest
+from nbdata.integrity.digests import ALGORITHMS, new_digest
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
@@ -66,7 +66,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
     kept = set[str]() if op.delete else None
     base = root.rstrip("/") + "/"
-    empty = not os.path.isdir(root)  # and nothing needs to be looked at
+    empty = _missing(root)  # and nothing needs to be looked at
     for entry in Selection.of(op).apply(found.entries):
         info, present, needed = entry.info, 0, 0
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
@@ -128,6 +128,17 @@ def _identity(root: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _missing(path: str) -> bool:
+    """Whether there is nothing; False where nobody may look, which is told of what is looked for there."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _lstat(path: str) -> os.stat_result | None:
@@ -192,6 +203,7 @@ class _Pulling:
         self.crew = Crew(run.control, self.op.concurrency)
         self.gathering = Gathering[_Small](
             run.control,
+            self.crew,
             lambda: self.store.read_each(
                 self.gathering.next,
                 info=lambda small: small[1],
@@ -268,7 +280,11 @@ class _Pulling:
             and self.promised is None
             and self.run.control.rate is None
             and row.path not in self.begun
-            and (self.op.verify == "none" or of_parts(info, self.op.verify) is None)
+            and (
+                vouched(info, self.op.verify) is not None
+                if self.op.verify in ALGORITHMS
+                else self.op.verify == "none" or of_parts(info, self.op.verify) is None
+            )
         )
 
     def _arrived(self, small: _Small, told: ObjectInfo, body: memoryview) -> None:
@@ -277,15 +293,18 @@ class _Pulling:
         try:
             verified = right(told, self.op.verify, body)
             if verified is None:
-                self.run.control.advance(retries=1)
                 self.gathering.missed(small, None)
                 return
             final, staging = self.landing.prepare(row.path)
             self.claimed[row.path] = row.detail["needed"]
             temporary = self.landing.written(staging, body, row.path)
-            self.run.control.advance(bytes=info.size)
             self.verified[row.path] = verified
             self.landing.land(Landed(row.path, temporary, final, info.size, tag=validator(info)))
+            self.run.control.advance(bytes=info.size)
+        except ChecksumMismatch:
+            self.run.control.advance(retries=1)
+            self.gathering.missed(small, None)
+            return
         except Exception as error:
             self.claimed.pop(row.path, None)
             self.verified.pop(row.path, None)

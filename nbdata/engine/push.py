@@ -29,6 +29,7 @@ from nbdata.transfer.index import Record
 from nbdata.transfer.names import decoded
 from nbdata.transfer.part_records import PART, validator
 from nbdata.transfer.pool import Crew
+from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.send import (
     FileSource,
@@ -150,6 +151,17 @@ def _blocks(control: Control, fd: int, start: int, size: int) -> Iterator[memory
         control.checkpoint()
 
 
+def _differs(now: os.stat_result, before: os.stat_result) -> bool:
+    """Whether a file may hold other bytes, or has no name any more.
+
+    Its other names may come and go, which is a change of its status (ctime) but not of its bytes.
+    """
+    relinked = now.st_nlink != before.st_nlink and now.st_nlink
+    return (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or (
+        now.st_ctime_ns != before.st_ctime_ns and not relinked
+    )
+
+
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
     return _Pushing(run, planned).run_all()
@@ -182,6 +194,7 @@ class _Pushing:
         self.crew = Crew(run.control, self.op.concurrency)
         self.gathering = Gathering[Row](
             run.control,
+            self.crew,
             lambda: self.target.store.write_each(
                 self._loaded,
                 body=lambda loaded: (loaded.row.detail["key"], loaded.data),
@@ -211,12 +224,12 @@ class _Pushing:
 
     def _units(self) -> Iterator[Callable[[], None]]:
         batch: list[Row] = []
-        together = self.target.store.writes_each if self.run.control.rate is None else -1
+        together = self.run.control.rate is None
         for row in self.plan.rows:
             if row.action not in _MOVES:
                 self.outcome.left(row)
                 continue
-            gathered = row.action != "compare" and row.size <= together
+            gathered = together and row.action != "compare" and row.size <= self.target.store.writes_each
             if gathered:
                 batch.append(row)
             if batch and (len(batch) == BATCH or not gathered):
@@ -260,11 +273,7 @@ class _Pushing:
 
     def _unchanged(self, fd: int, before: os.stat_result, path: str) -> None:
         now = os.fstat(fd)
-        # Its other names may come and go, which is a change of its status (ctime) but not of its bytes.
-        relinked = now.st_nlink != before.st_nlink
-        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or (
-            now.st_ctime_ns != before.st_ctime_ns and not (relinked and now.st_nlink)
-        ):
+        if _differs(now, before):
             what = "changed" if now.st_nlink else "was deleted or replaced"
             raise SourceChanged(
                 f"the file {what} while it was sent", path=path, remedy="Run the same line again"
@@ -307,11 +316,27 @@ class _Pushing:
 
     def _written(self, loaded: _Loaded, info: ObjectInfo) -> None:
         """The store has answered for a small file."""
+        if info.etag:
+            self._judged(loaded, info)
+        else:
+            self.gathering.later(partial(self._asked_after, loaded._replace(data=b"")))
+        self.run.control.checkpoint()
+
+    def _asked_after(self, loaded: _Loaded) -> None:
+        """The store did not tell of what it got; it does when it is asked."""
+        try:
+            info = retrying(self.run.control, lambda: self.target.store.head(loaded.row.detail["key"]))
+        except Exception as error:
+            self.outcome.fail(loaded.row.path, error)
+            return
+        if info.size in (loaded.row.size, -1):
+            self._judged(loaded, info)
+        else:
+            self.gathering.missed(loaded.row, None)
+
+    def _judged(self, loaded: _Loaded, info: ObjectInfo) -> None:
         row = loaded.row
         try:
-            if not info.etag:
-                self.gathering.missed(row, None)  # it has to be asked
-                return
             verified = loaded.hasher.verify("" if info.encrypted else answer_of(info))
             self.run.control.advance(bytes=row.size)
             self._sent(row, loaded.before, info, verified)
@@ -321,7 +346,6 @@ class _Pushing:
         except Exception as error:
             self.outcome.fail(row.path, error)
         self.crew.done += 1
-        self.run.control.checkpoint()
 
     def _small(self, row: Row, failed: NbdataError | None = None) -> None:
         """Send a file in one piece, or compare it, whatever its size; `failed` is why a first try did not do it."""
@@ -448,11 +472,7 @@ class _Pushing:
             return
         try:
             now = os.lstat(path)
-            same = (now.st_dev, now.st_ino, now.st_mtime_ns) == (
-                before.st_dev,
-                before.st_ino,
-                before.st_mtime_ns,
-            )
+            same = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino) and not _differs(now, before)
             if stat.S_ISLNK(now.st_mode):
                 self._keep("links; neither they nor what they lead to is deleted")
             elif same:

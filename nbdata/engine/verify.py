@@ -58,9 +58,12 @@ def vouched(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
 
 
 def right(info: ObjectInfo, verify: str, body: memoryview) -> bool | None:
-    """Whether these bytes, all of an object, were verified; None if the usual way has to find out.
+    """Whether these bytes, all of an object, were verified; None if more has to be asked to know.
 
-    That is where they seem to be wrong, and where more has to be asked.
+    Raises
+    ------
+    ChecksumMismatch
+        If they are wrong.
     """
     if verify == "none":
         return False
@@ -70,7 +73,15 @@ def right(info: ObjectInfo, verify: str, body: memoryview) -> bool | None:
     algorithm, expected = known
     digest = new_digest(algorithm)
     digest.update(body)
-    return True if digest.hexdigest() == expected else None
+    if (got := digest.hexdigest()) != expected:
+        raise _mismatch(info, algorithm, expected, got)
+    return True
+
+
+def _mismatch(info: ObjectInfo, algorithm: str, expected: str, got: str) -> ChecksumMismatch:
+    return ChecksumMismatch(
+        f"the {algorithm} of the bytes is wrong", path=info.key, expected=expected, got=got
+    )
 
 
 class PartsPromise(NamedTuple):
@@ -175,12 +186,7 @@ class _Whole:
         self._digest.catch_up(fd, size)
         got = self._digest.hexdigest(size)
         if got != self._expected:
-            raise ChecksumMismatch(
-                f"the {self._algorithm} of the bytes is wrong",
-                path=self._info.key,
-                expected=self._expected,
-                got=got,
-            )
+            raise _mismatch(self._info, self._algorithm, self._expected, got)
         return True
 
 

@@ -11,6 +11,7 @@ otherwise is left to who asks in the usual way, one object a thread, and knows w
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from nbdata.errors import NbdataError
+from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
 from nbdata.stores.dial import Closed
 from nbdata.stores.http1 import Connection, Pool
@@ -51,6 +52,7 @@ class _Lane(Generic[T]):
         self.asked: tuple[T, bytes] | None = None
         self.unsent = memoryview(b"")  # of the request
         self.head: Head | None = None
+        self.usual = False  # whether it is the head of an answer that is taken here
         self.came = self.body = self.end = 0  # bytes of the answer that came; where its body begins and ends
         self.moved = 0.0
 
@@ -97,7 +99,13 @@ class Lanes(Generic[T]):
         self._dialling = 0
         self._over = False
         self._poll = select.poll()
-        self._ear, self._mouth = socket.socketpair()
+        try:
+            self._ear, self._mouth = socket.socketpair()
+        except OSError as error:
+            raise StoreUnavailable(
+                f"no connections can be watched ({os.strerror(error.errno or 0)})",
+                remedy="Close files, or allow this process more of them (ulimit -n)",
+            ) from error
         for end in (self._ear, self._mouth):
             end.setblocking(False)
         self._poll.register(self._ear, select.POLLIN)
@@ -109,26 +117,29 @@ class Lanes(Generic[T]):
         try:
             looked = time.monotonic()
             self._fill()
-            while self._busy or self._dialling or self._backlog:
-                for fd, events in self._poll.poll(_LOOK * 1000):
-                    lane = self._lanes.get(fd)
-                    if fd == self._ear.fileno():
-                        self._hear()
-                    elif lane is not None and lane.unsent and events == select.POLLOUT:
-                        self._go_on_sending(lane)
-                    elif lane is not None:
-                        self._read(lane)
+            while self._busy or self._backlog:
+                self._look(self._poll.poll(_LOOK * 1000))
                 if self._stop is not None and self._stop.is_set():
                     return
                 now = time.monotonic()
                 if now - looked > _LOOK:
-                    self._give_up_the_silent(now, held=now - looked > 4 * _LOOK)
                     looked = now
+                    self._give_up_the_silent(now)
                 self._fill()
         finally:
             if self._stop is not None:
                 self._stop.remove(self._wake)
             self._close()
+
+    def _look(self, ready: list[tuple[int, int]]) -> None:
+        for fd, events in ready:
+            lane = self._lanes.get(fd)
+            if fd == self._ear.fileno():
+                self._hear()
+            elif lane is not None and lane.unsent and events == select.POLLOUT:
+                self._go_on_sending(lane)
+            elif lane is not None:
+                self._read(lane)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it is awake
@@ -139,6 +150,9 @@ class Lanes(Generic[T]):
             self._over = True
             self._ear.close()
             self._mouth.close()
+            unused = [made for made in self._dialled if isinstance(made, Connection)]
+        for connection in unused:
+            self._give_back(connection)
         for lane in self._lanes.values():
             if lane.asked is None:
                 self._give_back(lane.connection)
@@ -173,7 +187,15 @@ class Lanes(Generic[T]):
                 self._add(kept, kept=True)
             else:
                 self._dialling += 1
-                threading.Thread(target=self._dial, name="dialler", daemon=True).start()
+                try:
+                    threading.Thread(target=self._dial, name="dialler", daemon=True).start()
+                except (
+                    RuntimeError
+                ):  # the system gives no more threads: those connections that there are do it
+                    if self._lanes or self._dialling > 1:
+                        self._dialling -= 1
+                        return
+                    self._dial()
 
     def _dial(self) -> None:
         made: Connection | Exception
@@ -232,13 +254,18 @@ class Lanes(Generic[T]):
         else:
             self._missed(asked[0], self._pool.lost(why))
 
-    def _give_up_the_silent(self, now: float, *, held: bool) -> None:
-        """End what is dead; when this thread was `held`, nobody has looked whether they are."""
-        for lane in [lane for lane in self._lanes.values() if lane.asked is not None]:
-            if held:
-                lane.moved = now
-            elif now - lane.moved > self._pool.origin.stall:
-                self._break(lane, TimeoutError())
+    def _give_up_the_silent(self, now: float) -> None:
+        """End what is dead: not what was only not looked at, since its user took his time or was paused."""
+        late = [
+            fd
+            for fd, lane in self._lanes.items()
+            if lane.asked is not None and now - lane.moved > self._pool.origin.stall
+        ]
+        if late:
+            ready = dict(self._poll.poll(0))
+            for fd in late:
+                if not ready.get(fd, 0) & ~select.POLLOUT:
+                    self._break(self._lanes[fd], TimeoutError())
 
     # -- one exchange -----------------------------------------------------------------------------
 
@@ -255,11 +282,13 @@ class Lanes(Generic[T]):
             while lane.unsent:
                 lane.unsent = lane.unsent[lane.sock.send(lane.unsent) :]
                 lane.moved = time.monotonic()
+            return
         except _LATER:
-            pass
+            return
         except OSError as error:
             lane.unsent = memoryview(b"")
-            self._break(lane, error)
+            why = error
+        self._break(lane, why)
 
     def _go_on_sending(self, lane: _Lane[T]) -> None:
         self._send(lane)
@@ -267,7 +296,10 @@ class Lanes(Generic[T]):
             self._poll.modify(lane.sock, select.POLLIN)
 
     def _read(self, lane: _Lane[T]) -> None:
-        """Take what came; when it is whole, ask for the next before it is used."""
+        """Take what came; when it is whole, ask for the next before it is used.
+
+        What users raise, which may be an OSError too, is none of the connection's.
+        """
         while True:
             room = lane.view[lane.came :]
             try:
@@ -276,40 +308,51 @@ class Lanes(Generic[T]):
                     raise Closed("the server closed the connection")
                 lane.came += count
                 lane.moved = time.monotonic()
-                if lane.head is None and not self._begins(lane):
-                    return
+                if lane.head is None:
+                    self._begin(lane)
             except _LATER:
                 return
             except (OSError, Closed) as error:
-                self._break(lane, error)
-                return
-            if lane.head is not None and lane.came >= lane.end:
-                self._whole(lane)  # what its user raises, say of a full disk, is nothing of the connection's
-                return
+                why = error
+                break
+            if lane.head is not None:
+                if not lane.usual:
+                    asked = self._drop(lane)
+                    assert asked is not None
+                    self._missed(asked[0], lane.head)
+                    return
+                if lane.came >= lane.end:
+                    self._whole(lane)
+                    return
             if count < len(room) and not lane.encrypted:
                 return  # that was all for now
+        self._break(lane, why)
 
-    def _begins(self, lane: _Lane[T]) -> bool:
-        """Read the head, if it is there; False if the connection was given up, since it tells of something else."""
-        end = lane.buffer.find(b"\r\n\r\n", 0, lane.came)
-        if end < 0:
-            if lane.came == len(lane.view):
-                raise Closed("the head of the answer is too long")
-            return True
-        head = parse_head(bytes(lane.view[:end]))
+    def _begin(self, lane: _Lane[T]) -> None:
+        """Read the head, if it is there; others may come before it (1xx), which tell nothing."""
+        while True:
+            end = lane.buffer.find(b"\r\n\r\n", 0, lane.came)
+            if end < 0:
+                if lane.came == len(lane.view):
+                    raise Closed("the head of the answer is too long")
+                return
+            head = parse_head(bytes(lane.view[:end]))
+            if head.status >= 200:
+                break
+            rest = bytes(lane.view[end + 4 : lane.came])
+            lane.view[: len(rest)] = rest
+            lane.came = len(rest)
         self._pool.reached = True
         length = length_of(head.headers)
-        if head.status != 200 or "transfer-encoding" in head.headers or not 0 <= length <= self._most:
-            asked = self._drop(lane)
-            assert asked is not None
-            self._missed(asked[0], head)
-            return False
-        lane.head, lane.body, lane.end = head, end + 4, end + 4 + length
-        if lane.end > len(lane.view):
+        lane.head = head
+        lane.usual = (
+            head.status == 200 and "transfer-encoding" not in head.headers and 0 <= length <= self._most
+        )
+        lane.body, lane.end = end + 4, end + 4 + length
+        if lane.usual and lane.end > len(lane.view):
             came, lane.buffer = lane.view[: lane.came], bytearray(lane.end)
             lane.view = memoryview(lane.buffer)
             lane.view[: lane.came] = came
-        return True
 
     def _whole(self, lane: _Lane[T]) -> None:
         asked, head = lane.asked, lane.head
@@ -320,7 +363,10 @@ class Lanes(Generic[T]):
             lane.asked, lane.may_be_closed = None, True
             self._busy -= 1
             self._free.append(lane)
-            self._fill()  # its answer does not come into the buffer before this body was used
+            try:
+                self._fill()  # the next answer does not come into the buffer before this body was used
+            finally:
+                self._arrived(asked[0], head, body)
         else:
             self._drop(lane)
-        self._arrived(asked[0], head, body)
+            self._arrived(asked[0], head, body)

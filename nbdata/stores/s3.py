@@ -27,6 +27,8 @@ __all__ = ["S3Store"]
 # What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
 _NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
 _MD5 = re.compile("[0-9a-f]{32}")
+# Answers of a shape that `read_each` does not take, after which it is used no more.
+_UNUSUAL = 8
 # Inside the class `list` is the method.
 _Keys = list[str]
 
@@ -60,6 +62,7 @@ class S3Store(ObjectStore):
         self.name = f"s3://{bucket}"
         self._bucket = bucket
         self._client = S3Client(bucket, config, stop, renew)
+        self._unusual = 0
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -187,6 +190,11 @@ class S3Store(ObjectStore):
 
         def otherwise(wanted: T, why: NbdataError | Head) -> None:
             if isinstance(why, Head):
+                self._unusual += why.status == 200
+                if (
+                    self._unusual >= _UNUSUAL
+                ):  # in chunks, say: to ask twice for each is worse than one by one
+                    self.reads_each = self.writes_each = -1
                 busy = why.status in BUSY
                 path = self._said(key(wanted))
                 missed(wanted, refused(why.status, why.headers, path=path, identity="") if busy else None)
@@ -198,7 +206,7 @@ class S3Store(ObjectStore):
             self._client.stop,
             more=following,
             width=width,
-            most=self.reads_each,
+            most=S3Store.reads_each,
             arrived=came,
             missed=otherwise,
         )

@@ -1,8 +1,8 @@
 """Small objects for a crew of workers: they hand them over in batches, and one of them moves all.
 
 A thread an object is what big ones want, and wastes the processor on small ones (see `nbdata.stores.lanes`). So the
-worker that comes first with small ones becomes the gatherer until there are none left; the others bring more, or move
-in the usual way, one at a time, what did not go at the first try.
+worker that comes first with small ones becomes the gatherer until there are none left; the others bring more. What did
+not go at the first try is moved in the usual way, as a unit of its own, by whoever is free.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Generic
 from nbdata.errors import NbdataError
 from nbdata.stores.base import T
 from nbdata.transfer.control import Control
+from nbdata.transfer.pool import Crew, Unit
 
 __all__ = ["BATCH", "Gathering"]
 
 #: Objects that are best handed over at a time.
 BATCH = 64
 # Objects that may wait to be asked for, and to be asked for again.
-_WAITING, _ALONE = 4 * BATCH, 64
+_WAITING, _LATER = 4 * BATCH, 64
 
 
 class Gathering(Generic[T]):
@@ -30,6 +31,8 @@ class Gathering(Generic[T]):
     Parameters
     ----------
     control : Control
+    crew : Crew
+        Whose workers they are.
     each : callable
         Moves what `next` gives until that is None, and calls `missed` for what did not go; `Store.read_each` and
         `Store.write_each` do. It runs in one thread at a time. What it raises ends all.
@@ -38,58 +41,58 @@ class Gathering(Generic[T]):
     """
 
     def __init__(
-        self, control: Control, each: Callable[[], None], alone: Callable[[T, NbdataError | None], None]
+        self,
+        control: Control,
+        crew: Crew,
+        each: Callable[[], None],
+        alone: Callable[[T, NbdataError | None], None],
     ) -> None:
-        self._control, self._each, self._move_alone = control, each, alone
+        self._control, self._crew, self._each, self._alone = control, crew, each, alone
         self._changed = threading.Condition()
         self._waiting = deque[T]()
-        self._alone: deque[tuple[T, NbdataError | None]] = deque()
-        self._gathering = self._broken = False
+        self._later = 0  # units that were brought and are not done
+        self._gathering = False
 
     def take(self, batch: list[T]) -> None:
         """Have these moved: by another worker who is at it, or now."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._alone or self._has_room())
-                if self._broken:
-                    return
-                if not self._alone:
-                    self._waiting.extend(batch)
-                    if self._gathering:
-                        return
-                    self._gathering = True
-                    break
-                left = self._alone.popleft()
-            self._move_alone(*left)
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._waiting.extend(batch)
+            if self._gathering:
+                return
+            self._gathering = True
         try:
-            self._gather()
-        except BaseException:
+            while self._goes_on():
+                self._each()
+                # A stop ends it before all was done.
+                self._control.checkpoint()
+        finally:
             with self._changed:
-                self._gathering, self._broken = False, True
+                self._gathering = False
                 self._changed.notify_all()
-            raise
 
     def _has_room(self) -> bool:
-        return self._broken or not self._gathering or len(self._waiting) < _WAITING
+        return not self._gathering or len(self._waiting) < _WAITING or self._crew.broken
 
-    def _gather(self) -> None:
-        """Until nothing is left; who has handed over meanwhile may have gone."""
-        while True:
-            self._control.checkpoint()
-            self._each()
-            with self._changed:
-                left = self._alone.popleft() if self._alone else None
-                if left is None and not self._waiting:
-                    self._gathering = False
-                    self._changed.notify_all()
-                    return
-            if left is not None:
-                self._move_alone(*left)
+    def _goes_on(self) -> bool:
+        """Whether something is left; who has handed over meanwhile may have gone."""
+        self._control.checkpoint()
+        with self._changed:
+            if not self._waiting or self._crew.broken:
+                self._gathering = False
+                self._changed.notify_all()
+                return False
+            if self._later < _LATER:
+                return True
+            self._gathering = False
+        # Too many did not go: first those.
+        self._crew.bring([lambda: self.take([])])
+        return False
 
     def next(self) -> T | None:
         """What is to be moved next; None if there is nothing now."""
         with self._changed:
-            if not self._waiting or len(self._alone) >= _ALONE:
+            if not self._waiting or self._later >= _LATER or self._crew.broken:
                 return None
             wanted = self._waiting.popleft()
             if len(self._waiting) == _WAITING - BATCH:
@@ -98,6 +101,18 @@ class Gathering(Generic[T]):
 
     def missed(self, wanted: T, why: NbdataError | None) -> None:
         """Leave one to be moved in the usual way."""
+        self.later(lambda: self._alone(wanted, why))
+
+    def later(self, unit: Unit) -> None:
+        """Leave something that takes its time to whoever is free."""
+
+        def counted() -> None:
+            try:
+                unit()
+            finally:
+                with self._changed:
+                    self._later -= 1
+
         with self._changed:
-            self._alone.append((wanted, why))
-            self._changed.notify()
+            self._later += 1
+        self._crew.bring([counted])

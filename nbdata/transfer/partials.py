@@ -164,6 +164,7 @@ class Partial(Parts):
             start, end = self.span(number)
             self.note(number, end - start)
             return
+        batch: list[int] = []
         try:
             while batch := self._next_batch():
                 os.fdatasync(self.fd)
@@ -173,7 +174,11 @@ class Partial(Parts):
                 spans = {n: self.span(n) for n in batch}
                 self._marked(sum(end - start - self.begun.get(n, 0) for n, (start, end) in spans.items()))
         except BaseException as error:
-            self._recording = False
+            with self._lock:
+                lost, self._unrecorded = [*batch, *self._unrecorded], []
+                self._recording = False
+            for each in lost:  # what could not be synced may be gone, whatever was noted of it
+                self.note(each, 0)
             if isinstance(error, OSError) and not isinstance(error, NbdataError):
                 raise disk_error(error, self.data) from error
             raise

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.transfer.control import Control
 
-__all__ = ["FIRST", "MOST", "Crew", "run_units"]
+__all__ = ["FIRST", "MOST", "Crew", "Unit", "run_units"]
 
 #: Requests at a time at the beginning, and at most, unless told otherwise.
 FIRST, MOST = 16, 64
@@ -87,6 +87,11 @@ class Crew:
         except BaseException as error:
             self.end(error)
         self.join()
+
+    @property
+    def broken(self) -> bool:
+        """Whether an error ends all."""
+        return bool(self._errors)
 
     def bring(self, units: Iterable[Unit]) -> None:
         """Have these done before any others; for units that find out what there is to do.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,51 @@ def test_files_that_change_or_go_while_they_are_sent_are_told_and_not_sent(
     client = client_of(s3)
     assert objects_of(client, bucket) == {n: d for n, d in FILES.items() if n not in ("148", "149")}
     client.close()
+
+
+def test_a_pull_that_is_cancelled_before_its_last_objects_came_is_cancelled(
+    proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    url = put({name: FILES[name] for name in ("000", "001", "002")})
+    tally = proxy.begin(always(Fault("stall", BEFORE), action="get"))
+    job = nbdata.Pull(url, str(tmp_path / "out")).start()
+    end = time.monotonic() + 20
+    while len(tally.faults) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    job.cancel()
+    with pytest.raises(nbdata.Cancelled):
+        job.wait(timeout=20)
+    assert job.snapshot().state == "CANCELLED"
+
+
+def test_the_first_failure_stops_what_is_to_stop_there(
+    proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    url = put(FILES)
+    tally = proxy.begin(always(Fault("refuse", BEFORE, status=403), key="000"))
+    with pytest.raises(nbdata.NbdataError):
+        nbdata.pull(url, tmp_path / "out", concurrency=2, on_error="stop", quiet=True)
+    assert len(tally.down) < len(FILES) // 2
+
+
+def test_a_file_that_changed_while_it_was_sent_is_not_deleted(
+    proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
+) -> None:
+    """Although it has the same size and time, as what copies in place leaves it."""
+    file = tmp_path / "000"
+    file.write_bytes(b"before")
+
+    def change(request: Exchange, before: int) -> Fault | None:
+        if request.action == "put":
+            found = file.stat()
+            with file.open("r+b") as data:
+                data.write(b"behind")
+            os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+        return None
+
+    proxy.begin(change)
+    report = nbdata.push(tmp_path, f"s3://{bucket}/", delete_source=True, quiet=True)
+    assert report.counts == {"sent": 1}
+    assert file.read_bytes() == b"behind"
+    assert any("changed after it was sent" in note for note in report.notes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
+from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.http1 import Origin, Pool
 from nbdata.stores.http_heads import Head, request_head
 from nbdata.stores.lanes import Lanes
@@ -145,7 +145,6 @@ def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
         b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MOST + 1),
-        b"HTTP/1.1 100 Continue\r\n\r\n",
     ],
 )
 def test_what_is_not_the_usual_answer_is_left_to_others(answer: bytes) -> None:
@@ -230,16 +229,27 @@ def test_a_stop_ends_it_at_once() -> None:
     assert not asking.missed
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), NotEnoughSpace("the disk became full")])
-def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use(error: Exception) -> None:
+def test_continue_and_early_hints_are_no_answers() -> None:
+    hints = b"HTTP/1.1 100 Continue\r\n\r\n" + b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 20
+    with serving(answering(hints + ok(b"a"), ok(b"a"))) as port:
+        asking = Asking(port, width=1)
+        asking.ask(2)
+    assert asking.came == {0: b"a", 1: b"a"}
+
+
+@pytest.mark.parametrize("kind", [KeyError, PermissionError])
+def test_what_its_user_raises_ends_it_and_leaves_no_connection_in_use(kind: type[Exception]) -> None:
+    """An OSError of the disk, too, is none of the connection's."""
+
     def use(number: int) -> None:
         if number >= 5:
-            raise error
+            raise kind(number)
 
     with serving(telling()) as port:
         asking = Asking(port, use=use)
-        with pytest.raises(type(error)):
+        with pytest.raises(kind):
             asking.ask(50)
+        assert not asking.missed
         asking.use = lambda _: None
         asking.came.clear()
         asking.ask(50)  # answers of before are not taken for those of now
