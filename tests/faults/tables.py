@@ -264,9 +264,9 @@ kernel's in a new kernel. A tree has {FILES} files, small ones, {MIDDLING} middl
 third of its bytes; pulls and pushes have one to three connections. When a kernel dies the job goes on in the agent:
 the new kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too.
 Afterwards all files are compared byte for byte, and what was moved again is counted by the proxy: at most a part of
-{PART >> 20} MiB a connection and 6 MB, and of an extraction what lies behind the last checkpoint, as its report tells
-(one is made every 64 MiB of volumes at most, behind a member, while no more than a twentieth of the time goes into them,
-and of compressed data where its checksums prove all before it: of gzip in one piece never).
+{PART >> 20} MiB a connection and 6 MB, and of an extraction what lies behind the last checkpoint, as its report
+tells (one is made every 64 MiB of volumes at most, behind a member, while no more than a twentieth of the time goes
+into them, and of compressed data where its checksums prove all before it: of gzip in one piece never).
 
 {kill_tables(killed)}
 ## Disks with too little room
