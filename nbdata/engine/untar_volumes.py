@@ -135,7 +135,7 @@ def _extract(
             volume=stream.volume,
         )  # fmt: skip
         extraction.careful = deletion is not None or bool(found.volumes.recorded)
-        with _doubting(written, extraction, stream), extraction:
+        with _doubting(run, written, extraction, stream), extraction:
             if checkpoint is not None:
                 again_to = checkpoint.place.offset
                 _go_on(run, found, extraction, outcome)
@@ -172,7 +172,7 @@ def _extract(
 
 
 @contextlib.contextmanager
-def _doubting(written: Written, extraction: Extraction, stream: ArchiveStream) -> Iterator[None]:
+def _doubting(run: Run, written: Written, extraction: Extraction, stream: ArchiveStream) -> Iterator[None]:
     """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
 
     What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
@@ -181,6 +181,8 @@ def _doubting(written: Written, extraction: Extraction, stream: ArchiveStream) -
     try:
         yield
     except (BadArchive, ChecksumMismatch) as error:
+        if run.control.is_set():  # the end of what was read may only look like one
+            raise
         # The frames of Zstandard may have no checksums.
         unsure = stream.format == "zst" and isinstance(error, ChecksumMismatch)
         right = 0 if unsure else min(stream.verified, stream.proven)
