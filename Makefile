@@ -5,7 +5,7 @@
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
 #   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make mutants  take away one guard after the other, and see that its test notices (minutes)
-#   make faults  pull and push behind a proxy that spoils them, kill -9 of the agent, disks that are too small (half an hour)
+#   make faults  pull, push and extract behind a proxy that spoils them, kill -9 of agents and kernels, disks that are too small (most of an hour)
 #   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)

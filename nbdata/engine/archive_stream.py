@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from nbdata.archives.decompress import open_decompressed
-from nbdata.archives.place import Place, Restart
+from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.tar import Member, read_members
 from nbdata.engine.run import Run
@@ -74,9 +74,24 @@ class ArchiveStream:
         return number
 
     @property
+    def volume_begun(self) -> int:
+        """The number of the volume in which reading began."""
+        return self._volumes.volume_at(self.began.compressed) if self.began.compressed else 0
+
+    @property
     def verified(self) -> int:
         """Up to where the tar stream is known to be right, as far as its compression has checksums."""
         return self._decompressed.verified
+
+    @property
+    def proven(self) -> int:
+        """The same, as far as volumes were read whole and so are what their store vouches for.
+
+        Of plain tar in a store, where nothing else tells.
+        """
+        if self.format != "tar" or self._volumes.is_local():
+            return EVERYTHING
+        return self._volumes.begun_at(self.began.compressed + self.read)
 
     def restart(self, offset: int) -> Restart:
         """Where reading may begin to reach an offset of the tar stream."""

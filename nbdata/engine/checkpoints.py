@@ -253,21 +253,35 @@ class Checkpoints:
             extraction.room_from(self._make_room)
         self._last, self._at = stream.began, stream.place.offset
         self._not_before = 0.0
-        self._behind = stream.place.copy()  # the last member that was taken
+        # Where volumes may be deleted: behind the last member before which all is proven, and one that is not yet so.
+        self._behind = stream.place.copy()
+        self._next = self._behind
 
     def passed(self) -> None:
         """A member was taken: make a checkpoint behind it, if it is time and this is a place for one."""
         place, stream = self._stream.place, self._stream
         if self._deletion is not None:
-            self._behind = place.copy()
+            place = self._proven(place)
         if place.offset - self._at < EVERY or place.offset > stream.verified:
             return
         restart = stream.restart(place.offset)
         if restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before:
             self._make(place.copy(), restart)
 
+    def _proven(self, place: Place) -> Place:
+        """The last place, as far as is known, before which all is proven: only behind that may volumes be deleted."""
+        self._look_at_next()
+        self._next = place.copy()
+        self._look_at_next()
+        return self._behind
+
+    def _look_at_next(self) -> None:
+        if self._next.offset <= self._stream.proven:
+            self._behind = self._next
+
     def _make_room(self) -> bool:
         """Have volumes deleted that are not needed behind the last member; whether any went."""
+        self._look_at_next()
         if self._deletion is None or self._behind.offset > self._stream.verified:
             return False
         before = self._deletion.count

@@ -172,6 +172,8 @@ class Extraction:
             if self._written.is_older(record, member):
                 return "leave"  # a later member of the same name was written already
             if self._written.is_of(record, member):
+                if self._written.is_doubtful(record):
+                    return "write"
                 if member.kind == "file":
                     return "verify"
                 if record.local_same(found):

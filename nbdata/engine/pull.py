@@ -28,7 +28,7 @@ from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
-from nbdata.transfer.part_records import PART, Begun, part_size_for, validator
+from nbdata.transfer.part_records import NOTED, PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
@@ -162,8 +162,6 @@ def _in_parts(store: Store, info: ObjectInfo) -> bool:
 
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
 _KEPT = 256 << 10
-# Bytes that wait for their names, and as many that get them just now: a kill loses them, so no more than a part.
-_WAITING = PART // 2
 # One of many small objects, and what the store says of it.
 _Small = tuple[Row, ObjectInfo]
 # Errors after which what was fetched is of no use.
@@ -224,7 +222,8 @@ class _Pulling:
                 umask=self.run.context.umask,
                 landed=self._landed,
                 landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
-                waiting=_WAITING,
+                # Of a part that is under way a kill loses what was not noted yet, beside that.
+                most=lambda: self.crew.wanted * (PART - NOTED),
             ) as self.landing:
                 self.index.open(self.landing.identity, needed=False)
                 self.begun = Begun(self.landing.staging(self.root))
@@ -333,7 +332,13 @@ class _Pulling:
                     self._anew(row.path)
                 Partial.remove(Partial.data_of(staging, row.path))
             self.claimed[row.path] = row.detail["needed"]
-            fd, temporary = self.landing.temporary(staging)
+            expected = max(0, info.size)
+            self.landing.reserve(expected)
+            try:
+                fd, temporary = self.landing.temporary(staging)
+            except NbdataError:
+                self.landing.release(expected)
+                raise
             try:
                 os.fchmod(fd, self.landing.file_mode)
                 verified = fetch_whole(
@@ -349,6 +354,7 @@ class _Pulling:
                 if info.size < 0:
                     self.claimed[row.path] = size
             except BaseException as error:
+                self.landing.release(expected)
                 if not self._keep(row.path, info, staging, temporary, fd, error):
                     with contextlib.suppress(
                         FileNotFoundError
@@ -358,7 +364,8 @@ class _Pulling:
             finally:
                 os.close(fd)
             self.verified[row.path] = verified
-            self.landing.land(Landed(row.path, temporary, final, size, tag=validator(info)))
+            landed = Landed(row.path, temporary, final, size, tag=validator(info), reserved=expected)
+            self.landing.land(landed)
         except Exception as error:
             self.claimed.pop(row.path, None)
             self.verified.pop(row.path, None)

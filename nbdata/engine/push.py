@@ -27,12 +27,11 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.names import decoded
-from nbdata.transfer.part_records import validator
+from nbdata.transfer.part_records import PART, validator
 from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.send import (
-    BIG,
     FileSource,
     PartedSend,
     SentPart,
@@ -284,7 +283,7 @@ class _Pushing:
         return lambda: SentHasher(key, self.op.verify)
 
     def _in_parts(self, row: Row) -> bool:
-        return self.target.store.multipart and row.size >= BIG
+        return self.target.store.multipart and row.size > PART
 
     def _loaded(self) -> _Loaded | None:
         """The next of the small files that are sent together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbdata.engine.archive_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
@@ -16,7 +16,7 @@ from nbdata.engine.unpack_plan import plan_deletion, plan_space
 from nbdata.engine.volume_deletion import Deletion, may_delete_amid
 from nbdata.engine.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.written import Written
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
@@ -135,7 +135,7 @@ def _extract(
             volume=stream.volume,
         )  # fmt: skip
         extraction.careful = deletion is not None or bool(found.volumes.recorded)
-        with extraction:
+        with _doubting(run, written, extraction, stream), extraction:
             if checkpoint is not None:
                 again_to = checkpoint.place.offset
                 _go_on(run, found, extraction, outcome)
@@ -162,12 +162,36 @@ def _extract(
             written.complete()
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(outcome, details, stream, again_to)
+    _note_unproven(outcome, found.volumes, stream)
     if stripped:
         outcome.notes.append(
             f"files with no more components than were stripped are left out: {', '.join(stripped[:3])}"
             + (" …" if len(stripped) > 3 else "")
         )
     return done and not stripped
+
+
+@contextlib.contextmanager
+def _doubting(run: Run, written: Written, extraction: Extraction, stream: ArchiveStream) -> Iterator[None]:
+    """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
+
+    What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
+    doubt there.
+    """
+    try:
+        yield
+    except (BadArchive, ChecksumMismatch) as error:
+        if run.control.is_set():  # the end of what was read may only look like one
+            raise
+        # The frames of Zstandard may have no checksums.
+        unsure = stream.format == "zst" and isinstance(error, ChecksumMismatch)
+        right = 0 if unsure else min(stream.verified, stream.proven)
+        if extraction.careful:
+            right = max(right, extraction.behind)
+        elif right < extraction.behind:
+            written.start_again()
+        written.doubt(right)
+        raise
 
 
 def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, left_out: Callable[[str], None]) -> ArchiveStream:
@@ -213,6 +237,19 @@ def _note_read_again(outcome: Outcome, details: dict[str, Any], stream: ArchiveS
     elif stream.format != "tar" and not stream.restart(again_to).compressed:
         note += ": what is compressed in one piece can only be read from its start"
     outcome.notes.append(note)
+
+
+def _note_unproven(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream) -> None:
+    """Say of how many volumes nothing tells whether they arrived right: a plain tar has no checksums itself."""
+    if stream.format != "tar" or volumes.is_local():
+        return
+    read = volumes.volumes[stream.volume_begun :]
+    count = sum(volume.size != 0 and not volume.proven for volume in read)
+    if count:
+        outcome.notes.append(
+            f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none, or "
+            "reading began within them"
+        )
 
 
 def _list(

@@ -15,7 +15,17 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.fetch import Check
 from nbdata.transfer.retry import told_part_size
 
-__all__ = ["Judge", "PartsPromise", "check_for", "digest_check", "of_parts", "plain_md5", "right", "vouched"]
+__all__ = [
+    "Judge",
+    "PartsPromise",
+    "check_for",
+    "digest_check",
+    "of_parts",
+    "plain_md5",
+    "right",
+    "stream_check",
+    "vouched",
+]
 
 # Part sizes that are tried for a multipart ETag whose part size the store does not tell: each costs one more
 # read of the file.
@@ -284,3 +294,10 @@ def check_for(
             kind = _SideBySide if fetched_in and fetched_in % sizes[0] == 0 else _Multipart
             return kind(info, promise, sizes, known=promise.conclusive(part_size))
     return _Unchecked() if verify == "auto" else _Insisted(info, verify)
+
+
+def stream_check(control: Control, store: Store, info: ObjectInfo) -> Check:
+    """The check of an object that is read once, from its first byte to its last; `check_for` with ``auto``."""
+    promise = of_parts(info, "auto") if vouched(info, "auto") is None else None
+    part_size = told_part_size(control, store, info) if promise is not None else None
+    return check_for(info, "auto", part_size, readable=False)

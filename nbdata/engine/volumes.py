@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,12 +17,14 @@ from nbdata.archives.stream import Readable
 from nbdata.archives.volumes import choose_set, guess_format
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find, head_of
-from nbdata.errors import AccessDenied, BadOption, NotFound, StoreUnavailable
+from nbdata.engine.verify import stream_check
+from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound, StoreUnavailable
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
+from nbdata.transfer.fetch import Check
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import Patience, listing, retrying
 
@@ -88,6 +90,14 @@ class VolumeList:
         """Whether sizes are known, and the store vouches for a version of each."""
         return self.size is not None and all(validator(volume.info) for volume in self.volumes)
 
+    def begun_at(self, offset: int) -> int:
+        """Where the volume begins that holds a byte, of volumes of known sizes; 0 if sizes are not known."""
+        return max((end for end in self._ends if end <= offset), default=0)
+
+    def is_local(self) -> bool:
+        """Whether all lie on disks of this machine."""
+        return all(volume.local for volume in self.volumes)
+
     def ends(self) -> list[int]:
         """The offset behind each volume, of volumes of known sizes."""
         return self._ends
@@ -106,8 +116,14 @@ class StoredVolume:
     """One volume in a store; a VolumeSource of `nbdata.archives.stream`.
 
     A read that fails in a way that is worth it is tried again, and goes on at the offset that was reached.
-    The bytes are of the version that was listed, else SourceChanged. One that is `gone` was deleted after all
-    that it held had been unpacked; it only has its place in the set.
+    The bytes are of the version that was listed, else SourceChanged. If it is read from its first byte to its last,
+    they are what the store vouches for, else its last bytes are not given, but ChecksumMismatch. One that is `gone`
+    was deleted after all that it held had been unpacked; it only has its place in the set.
+
+    Attributes
+    ----------
+    proven : bool
+        Whether all of its bytes were read and are what the store vouches for.
     """
 
     def __init__(
@@ -116,6 +132,7 @@ class StoredVolume:
         self._control, self._store = control, store
         self.name, self.info, self.gone = name, info, gone
         self.size = info.size if info.size >= 0 else None
+        self.proven = False
 
     @property
     def local(self) -> str | None:
@@ -125,7 +142,10 @@ class StoredVolume:
     def open(self, offset: int, /) -> Readable:
         if self.gone:
             raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
-        return _Reading(self._control, self._store, self.info, offset)
+        return _Reading(self._control, self._store, self.info, offset, prove=self._prove)
+
+    def _prove(self, proven: bool) -> None:
+        self.proven = proven
 
     def head(self, count: int) -> bytes:
         """The first bytes, at most `count`."""
@@ -158,15 +178,24 @@ class StoredVolume:
 
 
 class _Reading:
-    """A volume from an offset on, whatever breaks off on the way."""
+    """A volume from an offset on, whatever breaks off on the way; checked if that is all of it."""
 
     def __init__(
-        self, control: Control, store: Store, info: ObjectInfo, start: int, end: int | None = None
+        self,
+        control: Control,
+        store: Store,
+        info: ObjectInfo,
+        start: int,
+        end: int | None = None,
+        *,
+        prove: Callable[[bool], None] | None = None,
     ) -> None:
         self._control, self._store, self._info = control, store, info
         self._at, self._end = start, end
         self._patience = Patience(control)
         self._body: Body | None = None
+        self._prove = prove if start == 0 and info.size > 0 else None
+        self._check: Check | None = None
 
     def readinto(self, buffer: memoryview, /) -> int:
         while True:
@@ -183,9 +212,27 @@ class _Reading:
                 self.close()
                 self._patience.after(error)
                 continue
+            if self._check is not None:
+                self._look(self._check, buffer[:count])
             self._at += count
             self._patience.succeeded()
             return count
+
+    def _look(self, check: Check, block: memoryview) -> None:
+        check.offer(self._at, block)
+        if self._prove is None or self._at + len(block) < self._info.size:
+            return
+        try:
+            self._prove(check.finish(-1, self._info.size))
+        except ChecksumMismatch as error:
+            raise ChecksumMismatch(
+                "other bytes of a volume arrived than the store vouches for",
+                path=self._info.key,
+                expected=error.expected,
+                got=error.got,
+                remedy="Run the same line again: it replaces what was unpacked of this volume. If that ends in the "
+                "same way, the volume is damaged in the store",
+            ) from error
 
     def _opened(self) -> Body:
         body = self._store.read(self._info.key, self._at, self._end, match=self._info)
@@ -197,6 +244,8 @@ class _Reading:
             while left and (count := body.readinto(scratch[:left])):
                 self._control.checkpoint()
                 left -= count
+            if self._prove is not None and self._check is None:
+                self._check = stream_check(self._control, self._store, body.info)
             return body
         except BaseException:
             body.close()

@@ -1,9 +1,9 @@
 """What an archive has written into a target, as the index remembers it.
 
 Each file is recorded with the tag ``FINGERPRINT:OFFSET:CRC:OPTIONS``: of the volumes that were read so far,
-of the member in the archive, of its content, and of what decided where it went. So it holds as long as those
-volumes are the same, although a later one was damaged and is replaced. Links have no CRC, and a folder is
-recorded under its name and a slash, with the time that it gets at the end.
+of the member in the archive, of its content (``?`` if that may be wrong), and of what decided where it went. So it
+holds as long as those volumes are the same, although a later one was damaged and is replaced. Links have no CRC, and a
+folder is recorded under its name and a slash, with the time that it gets at the end.
 
 When an archive was read to its end and all is there, that is recorded too, with a digest of all its records:
 if they are the same later and all files look as recorded, the archive need not be read again. Until then there
@@ -26,6 +26,8 @@ __all__ = ["Written", "offset_of", "own_data", "own_record", "sum_of"]
 
 # No member can have such a name.
 _OWN = ".nbdata/"
+# In place of a CRC.
+_DOUBTFUL = "?"
 
 
 class Written:
@@ -78,6 +80,19 @@ class Written:
     def is_same(self, record: Record, crc: int) -> bool:
         """Whether the content that was recorded has this CRC."""
         return record.tag.split(":")[2] == f"{crc:08x}"
+
+    def doubt(self, offset: int) -> None:
+        """Have members written anew whose content ends behind an offset: it was read, but may not be the archive's."""
+        doubtful: dict[str, Record | None] = {}
+        for path, record in self.records():
+            fingerprint, at, crc, line = record.tag.split(":")
+            if crc != _DOUBTFUL and int(at) + record.size >= offset and not path.endswith("/"):
+                doubtful[path] = record._replace(tag=f"{fingerprint}:{at}:{_DOUBTFUL}:{line}")
+        self.index.put(doubtful)
+
+    def is_doubtful(self, record: Record) -> bool:
+        """Whether `doubt` was said of it."""
+        return record.tag.split(":")[2] == _DOUBTFUL
 
     def is_older(self, record: Record, member: Member) -> bool:
         """Whether `member` comes before the one that a run with the same options has recorded last."""

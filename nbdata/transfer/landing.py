@@ -19,6 +19,7 @@ import os
 import random
 import secrets
 import stat
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -61,6 +62,8 @@ class Landed:
         What the index is to remember.
     mtime_ns : int or None
         Time to give the file, or None for now.
+    reserved : int
+        Of the bytes, what `Landing.reserve` was told of.
     inode : int or None
         Of the file that was written, where another job may have put its own in its place.
     error : NbdataError or None
@@ -76,6 +79,7 @@ class Landed:
     synced: bool = False
     tag: str = ""
     mtime_ns: int | None = None
+    reserved: int = 0
     inode: int | None = None
     error: NbdataError | None = None
     stat: os.stat_result | None = None
@@ -96,8 +100,8 @@ class Landing:
         Called from the committing thread with each batch after it is durable.
     landing : callable
         The same before its files get their names.
-    waiting : int
-        Bytes that may wait for their names, and be in a batch: a kill loses them.
+    most : callable
+        Bytes that may be on their way, from before they are fetched until they have landed: what a kill loses.
     """
 
     def __init__(
@@ -108,9 +112,11 @@ class Landing:
         umask: int,
         landed: Callable[[list[Landed]], None],
         landing: Callable[[list[Landed]], None] = lambda _: None,
-        waiting: int = _WAITING_BYTES,
+        most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self._control = control
+        self._most, self._reserved = most, 0
+        self._pressed = 0  # how many wait for that
         self.root = root.rstrip("/") or "/"
         self.file_mode = 0o666 & ~umask
         self._folder_mode = 0o777 & ~umask
@@ -125,7 +131,6 @@ class Landing:
         self._number = 0
         self._ready: deque[Landed] = deque()
         self._ready_bytes = 0
-        self._most_waiting, self._most_in_batch = waiting, min(waiting, _BATCH_BYTES)
         self._queue = threading.Lock()
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
         self._ended = False  # nothing comes any more
@@ -311,12 +316,40 @@ class Landing:
             os.close(fd)
         return temporary
 
+    def reserve(self, size: int) -> None:
+        """Wait until so many more bytes may be on their way; a file that is larger than all goes alone."""
+        with self._queue:
+            if not self._fits(size):
+                self._pressed += 1
+                self._due.notify()
+                self._room.wait_for(lambda: self._broken is not None or self._fits(size))
+                self._pressed -= 1
+            if self._broken is not None:
+                raise self._broken
+            self._reserved += size
+
+    def _fits(self, size: int) -> bool:
+        return not self._reserved or self._reserved + size <= self._most()
+
+    def release(self, size: int) -> None:
+        """They are not on their way any more."""
+        with self._queue:
+            self._reserved -= size
+            self._room.notify_all()
+
     def land(self, file: Landed) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
         self.land_all((file,))
 
     def land_all(self, files: Sequence[Landed]) -> None:
         """Hand over several, which costs little more than one."""
+        more = 0
+        for file in files:
+            if not file.reserved and not file.synced:
+                file.reserved = file.size
+                more += file.size
+        if more:
+            self.reserve(more)
         with self._queue:
             self._room.wait_for(self._has_room)
             if self._broken is not None:
@@ -329,11 +362,12 @@ class Landing:
                 self._due.notify()
 
     def _has_room(self) -> bool:
-        many = len(self._ready) >= _WAITING or self._ready_bytes >= self._most_waiting
+        many = len(self._ready) >= _WAITING or self._ready_bytes >= _WAITING_BYTES
         return self._broken is not None or not many
 
     def _is_batch(self) -> bool:
-        return self._ended or len(self._ready) >= _BATCH or self._ready_bytes >= self._most_in_batch
+        many = len(self._ready) >= _BATCH or self._ready_bytes >= _BATCH_BYTES
+        return self._ended or self._pressed > 0 or many
 
     def flush(self) -> None:
         """Wait until all that was handed over has landed."""
@@ -359,6 +393,7 @@ class Landing:
                     self._commit(batch)
                 except BaseException as error:
                     self._broken = error  # go on taking, so that nobody waits for ever
+            self.release(sum(file.reserved for file in batch))
 
     def _next_batch(self) -> list[Landed]:
         """What has gathered; nothing at the end."""
@@ -366,7 +401,7 @@ class Landing:
             self._due.wait_for(lambda: self._ready or self._ended)
             self._due.wait_for(self._is_batch, _GATHER)
             batch, size = list[Landed](), 0
-            while self._ready and len(batch) < _BATCH and size < self._most_in_batch:
+            while self._ready and len(batch) < _BATCH and size < _BATCH_BYTES:
                 batch.append(self._ready.popleft())
                 size += _weight(batch[-1])
             self._ready_bytes -= size

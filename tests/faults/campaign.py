@@ -1,7 +1,7 @@
-"""The campaign: pull and push again and again behind a proxy that spoils them, and look at every byte afterwards.
+"""The campaign: a verb again and again behind a proxy that spoils it, and a look at every byte afterwards.
 
-A run is one line (`pull` or `push`) of some 300 small objects and two big ones, and faults by a seed (`seeded.Seeded`).
-It may end in two ways:
+A run is one line (`pull` or `push`) of some 300 small objects and two big ones, or `untar_volumes` of an archive of the
+same in some 20 volumes, and faults by a seed (`seeded.Seeded`). It may end in two ways:
 
 - *right*: the line says that it went well, and every file is, byte for byte, what it was to be;
 - *said*: the line ends with an error of nbdata's; nothing wrong stands under a final name, and the same line, said
@@ -9,7 +9,9 @@ It may end in two ways:
 
 Everything else is a fault of nbdata, and is told: wrong bytes, a line that does not end in time, an error that is an
 accident, a line that cannot be completed. Bytes that are flipped on the way can be noticed only where the store vouches
-for the object; where it does not, they are counted as *unguarded*.
+for the object; where it does not, they are counted as *unguarded*. An extraction writes while it reads, and learns at
+the end of a volume, or of what is compressed in one piece, that its bytes are wrong: members that were written of it
+before are counted as *unsure*, and have to be right when the line was said again.
 
 The lines are carried out by one agent for all runs, as users' are, and not in this process: the proxy has an
 interpreter for itself then, and an agent that loses a thread or a connection with each fault is found out.
@@ -28,10 +30,10 @@ import nbdata
 from nbdata.errors import NbdataError, TransferFailed
 from nbdata.operation import Job, Operation
 from tests.faults.proxy import FaultProxy, Tally
-from tests.faults.scene import BIG, OPAQUE, Scene, differences, files_of, objects_of
+from tests.faults.scene import BIG, OPAQUE, PACKED, Scene, differences, files_of, objects_of
 from tests.faults.seeded import Seeded
 
-__all__ = ["RIGHT", "SAID", "STALL", "Result", "environment", "run_all"]
+__all__ = ["EXTRACTIONS", "RIGHT", "SAID", "STALL", "Result", "environment", "run_all"]
 
 #: How runs may end; whatever else `Result.end` says is a fault of nbdata.
 RIGHT, SAID = "right", "said, and right when said again"
@@ -39,8 +41,12 @@ RIGHT, SAID = "right", "said, and right when said again"
 STALL = 2.0
 # Seconds within which a line must end.
 _BOUND = 180.0
+#: Runs with this number or a higher one are extractions.
+EXTRACTIONS = 10_000
 # Of so many runs one has a doomed object, and one an object that is overwritten meanwhile.
 _DOOMED, _REPLACED = 8, 5
+# The same of extractions.
+_DOOMED_VOLUMES = 3
 
 
 @dataclass
@@ -59,6 +65,8 @@ class Result:
         Of the line with faults.
     again : int
         Bytes of objects that went over the wire beyond those of what was moved.
+    unsure : int
+        Files that were wrong when an error was said.
     unguarded : int
         Objects that are wrong by a byte that was flipped where the store vouches for nothing.
     left : int
@@ -73,6 +81,7 @@ class Result:
     retries: int = 0
     tally: Tally = field(default_factory=Tally)
     again: int = 0
+    unsure: int = 0
     unguarded: int = 0
     left: int = 0
 
@@ -109,7 +118,10 @@ def run_all(
     told: Callable[[str], None],
     switch: Callable[[dict[str, str]], None],
 ) -> Iterator[Result]:
-    """The runs of these numbers, pull and push in turn; `switch` sets the variables that lines are to be said with."""
+    """The runs of these numbers, pull and push in turn, and extractions.
+
+    `switch` sets the variables that lines are to be said with.
+    """
     with FaultProxy(scene.server.url, opaque=OPAQUE, replace=scene.replace) as proxy:
         switch(environment(scene, proxy))
         for number in numbers:
@@ -123,8 +135,15 @@ class _Run:
 
     def __init__(self, scene: Scene, proxy: FaultProxy, seed: int, number: int) -> None:
         self._scene, self._proxy = scene, proxy
-        self._result = Result(number, ("pull", "push")[number % 2])
+        verb = "untar_volumes" if number >= EXTRACTIONS else ("pull", "push")[number % 2]
+        self._result = Result(number, verb)
+        self._bucket = f"faults-{number}-{secrets.token_hex(4)}"
         source = random.Random(f"{seed} {number}")
+        if verb == "untar_volumes":
+            self._url, self._volumes = scene.volumes(PACKED[number % len(PACKED)])
+            doomed = "" if source.randrange(_DOOMED_VOLUMES) else source.choice(list(self._volumes))
+            self._plan = Seeded(f"{seed} {number}", doomed=doomed, volumes=True)
+            return
         # One of three doomed ones is big.
         doomed = source.choice(BIG) if not source.randrange(3) else source.choice(list(scene.files))
         self._plan = Seeded(
@@ -132,14 +151,10 @@ class _Run:
             doomed="" if source.randrange(_DOOMED) else doomed,
             replaced="" if source.randrange(_REPLACED) else source.choice(BIG),
         )
-        self._bucket = f"faults-{number}-{secrets.token_hex(4)}"
 
     def result(self) -> Result:
         """Do it, and look."""
-        if self._result.verb == "pull":
-            self._pull()
-        else:
-            self._push()
+        {"pull": self._pull, "push": self._push, "untar_volumes": self._extract}[self._result.verb]()
         self._proxy.begin()
         return self._result
 
@@ -175,6 +190,19 @@ class _Run:
             self._result.left = len(pending)
         finally:
             scene.client.delete_bucket(Bucket=self._bucket)
+
+    def _extract(self) -> None:
+        target = self._scene.target("extracted")
+        line = nbdata.UntarVolumes(self._url, str(target))
+        if self._said(line):
+            self._again(sum(self._volumes.values()))
+        else:
+            found = files_of(target) if target.exists() else {}
+            self._result.unsure = len(differences(found, self._scene.files))
+            self._second(line)
+        self._look(files_of(target), whole=True)
+        if (target / ".nbdata").exists():
+            self._bad("its own folder is left in the target")
 
     # -- a line -----------------------------------------------------------------------------------
 

@@ -1,12 +1,16 @@
 """``make faults``: all campaigns, with their tables; ``ARGS="--seed N --runs N --kills N --disks N --write"``.
 
-Status 1 if any run ended as none may. ``--write`` makes ``docs/reliability.md`` anew. Small disks have to be mounted:
-who is not root does that in a name space of its own, where there may be one.
+Kills can be had amid trees of several sizes: ``--tree 200MB 2GB --kills 100 20 --kernel-kills 50 10``. What is asked
+for beyond ``--minutes`` is left out, kills last; the tables say what was run. Status 1 if any run ended as none may.
+``--write`` makes ``docs/reliability.md`` anew. Small disks have to be mounted: who is not root does that in a name
+space of its own, where there may be one.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import os
 import platform
 import signal
@@ -14,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,13 +29,15 @@ sys.path.append(str(ROOT))
 
 from nbdata.client.agents import stop_all  # noqa: E402
 from nbdata.demo.server import EmbeddedServer  # noqa: E402
+from nbdata.sizes import parse_size  # noqa: E402
 from tests.conftest import pytest_configure, pytest_unconfigure  # noqa: E402
-from tests.faults.campaign import run_all  # noqa: E402
+from tests.faults.campaign import EXTRACTIONS, run_all  # noqa: E402
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
-from tests.faults.kills import agent, kill_all  # noqa: E402
+from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
+from tests.faults.trees import Tree  # noqa: E402
 
 
 def main() -> int:
@@ -38,9 +45,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=200, help="of pull and push in turn")
-    parser.add_argument("--kills", type=int, default=40, help="of the agent, amid pull and push in turn")
+    parser.add_argument("--extractions", type=int, default=40, help="runs of untar_volumes")
+    parser.add_argument(
+        "--tree", nargs="+", type=parse_size, default=[80_000_000], help="bytes, amid which to kill"
+    )
+    parser.add_argument("--kills", nargs="+", type=int, default=[45], help="of the agent, for each tree")
+    parser.add_argument(
+        "--kernel-kills", nargs="+", type=int, default=[15], help="of a kernel, for each tree"
+    )
     parser.add_argument("--disks", type=int, default=96, help="with too little room")
-    parser.add_argument("--only", type=int, help="this run alone")
+    parser.add_argument("--only", type=int, help=f"this run alone; extractions begin at {EXTRACTIONS}")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more after so many")
     parser.add_argument("--write", action="store_true", help="make docs/reliability.md anew")
     options = parser.parse_args()
     if options.disks and os.geteuid() and _may_have_name_spaces():
@@ -56,27 +71,44 @@ def main() -> int:
 
 
 def _run(folder: Path, options: argparse.Namespace) -> int:
+    end = time.monotonic() + options.minutes * 60
+
+    def over() -> bool:
+        return time.monotonic() > end
+
     with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
-        scene = Scene(server, folder / "work", seed=options.seed)
         several = {"seed": options.seed, "told": _told, "switch": os.environ.update}
-        numbers = range(options.runs) if options.only is None else [options.only]
+        scene = Scene(server, folder / "work", seed=options.seed)
+        numbers: Iterable[int] = (
+            *range(options.runs),
+            *range(EXTRACTIONS, EXTRACTIONS + options.extractions),
+        )
+        numbers = itertools.takewhile(
+            lambda _: not over(), numbers if options.only is None else [options.only]
+        )
         results = list(run_all(scene, numbers=numbers, **several))
         state = _state_of(agent()) if results else "not been looked at"
         print(f"the agent afterwards: {state}", flush=True)
-        killed = list(kill_all(scene, kills=options.kills, **several))
         scene.close()
         disks = []
         if options.disks:
             goods = Goods(server, folder / "goods", seed=options.seed)
-            disks = list(run_disks(goods, seed=options.seed, numbers=range(options.disks), told=_told))
+            numbers = itertools.takewhile(lambda _: not over(), range(options.disks))
+            disks = list(run_disks(goods, seed=options.seed, numbers=numbers, told=_told))
             goods.close()
+        killed: list[Killed] = []
+        for size, kills, kernel_kills in zip(options.tree, options.kills, options.kernel_kills, strict=True):
+            tree = Tree(server, folder / "killed", size=size, seed=options.seed)
+            some = {"kills": kills, "kernel_kills": kernel_kills, "over": over}
+            killed += kill_all(tree, **some, **several)
+            tree.close()
     print(f"\n{campaign_tables(results)}\n{kill_tables(killed)}\n{disk_tables(disks)}")
     if options.write:
         text = page(
             results,
             killed,
             disks,
-            seed=options.seed,
+            said=" ".join(sys.argv[1:]),
             agent=state,
             commit=_commit(),
             date=time.strftime("%Y-%m-%d"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import io
 import random
 import shutil
+import tarfile
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +16,9 @@ from urllib.parse import urlsplit
 
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
+from tests.faults.trees import FORMS, pack
 
-__all__ = ["BIG", "OPAQUE", "Scene", "differences", "files_of", "objects_of", "put_parts"]
+__all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of", "put_parts"]
 
 MIB = 1 << 20
 #: The objects that go in parts: three of them, the last one short.
@@ -24,6 +27,10 @@ BIG_SIZE = 40_000_000
 #: Of objects whose keys begin so the store vouches for nothing.
 OPAQUE = "c/opaque/"
 SMALL_SIZE = 2_000
+#: Sets of volumes of all that; the store vouches for no volume of the last.
+PACKED = (*FORMS, f"{OPAQUE}one.tar.gz")
+# Bytes of a volume, and of what is compressed at a time.
+_VOLUME, _FRAME = 4_000_000, 4 * MIB
 # Bytes of a part at the store: another one than nbdata's, and the same.
 _PARTS = {BIG[0]: 8 * MIB, BIG[1]: 16 * MIB}
 
@@ -64,6 +71,7 @@ class Scene:
         server.create_bucket(self.bucket)
         for name, data in self._content.items():
             self._put(name, data)
+        self._volumes: dict[str, dict[str, int]] = {}
 
     def _put(self, key: str, data: bytes) -> None:
         part = _PARTS.get(key)
@@ -71,6 +79,27 @@ class Scene:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
         else:
             put_parts(self.client, self.bucket, key, data, part)
+
+    def volumes(self, form: str) -> tuple[str, dict[str, int]]:
+        """URL of a set of volumes of `PACKED`, and their keys and sizes; packed when it is asked for first."""
+        bucket = f"{self.bucket}-packed"
+        if not self._volumes:
+            self.server.create_bucket(bucket)
+        if form not in self._volumes:
+            made = self._volumes[form] = {}
+
+            def put(key: str, data: bytes) -> None:
+                self.client.put_object(Bucket=bucket, Key=key, Body=data)
+                made[key] = len(data)
+
+            pack(form, self._pack, put, volume=_VOLUME, frame=_FRAME)
+        return f"s3://{bucket}/{form}/", self._volumes[form]
+
+    def _pack(self, archive: tarfile.TarFile) -> None:
+        for name, data in self.files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
 
     def replace(self, key: str) -> None:
         """Overwrite a big object by another of the same size."""
@@ -92,6 +121,8 @@ class Scene:
     def close(self) -> None:
         """Remove the bucket, and what was pulled."""
         self.client.delete_bucket(Bucket=self.bucket)
+        if self._volumes:
+            self.client.delete_bucket(Bucket=f"{self.bucket}-packed")
         self.client.close()
         shutil.rmtree(self.work, ignore_errors=True)
 

@@ -15,6 +15,8 @@ __all__ = ["Seeded"]
 
 # How often a request meets a fault: of a small object, of a part of a big one, of a request that carries no object.
 _SMALL, _PART, _CONTROL = 0.03, 0.4, 0.06
+# The same of a volume of an archive.
+_VOLUME = 0.4
 # A request that has been spoilt so often is let through, unless its object is doomed.
 _OFTEN = 4
 # Kinds and their weights, for reads and writes of objects, and for what carries none; bodies have over four fifths.
@@ -65,10 +67,13 @@ class Seeded:
         A key whose every request is spoilt, in the same way, so that the run cannot end well; '' for none.
     replaced : str
         A key whose object is overwritten before its second part is read for the first time; '' for none.
+    volumes : bool
+        Whether all objects are volumes of an archive: no byte of them is flipped then, but of a doomed one, since each
+        line ends with the first.
     """
 
-    def __init__(self, seed: str, *, doomed: str = "", replaced: str = "") -> None:
-        self._seed, self._doomed, self._replaced = seed, doomed, replaced
+    def __init__(self, seed: str, *, doomed: str = "", replaced: str = "", volumes: bool = False) -> None:
+        self._seed, self._doomed, self._replaced, self._volumes = seed, doomed, replaced, volumes
         self._doom = random.Random(f"{seed} doom").choice(_DOOMS)
         self._lock = threading.Lock()
 
@@ -79,10 +84,12 @@ class Seeded:
             return _fault(self._doom, source)
         if request.download and request.key == self._replaced and request.start and self._first():
             return Fault("replace", BETWEEN)
-        chance = (_PART if request.part else _SMALL) if moves else _CONTROL
+        chance = _CONTROL if not moves else _VOLUME if self._volumes else _PART if request.part else _SMALL
         if before >= _OFTEN or source.random() >= chance:
             return None
         kinds = _READ if request.download else _WRITE if request.upload else _OTHER
+        if self._volumes:
+            kinds = {kind: weight for kind, weight in kinds.items() if kind[0] != "flip"}
         (chosen,) = source.choices(list(kinds), list(kinds.values()))
         return _fault(chosen, source)
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tests.faults.campaign import RIGHT, SAID, STALL, Result
 from tests.faults.disks import LINES, NOT_RUN, WAYS
 from tests.faults.disks import Result as OnDisk
-from tests.faults.kills import Killed
+from tests.faults.kills import AGENT, ATTACHED, BOTH, DONE, KERNEL, PART, Killed
+from tests.faults.kills import VERBS as KILLED_VERBS
 from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD
 from tests.faults.scene import BIG, BIG_SIZE, SMALL_SIZE
 from tests.faults.small_disks import KINDS
+from tests.faults.trees import FILES, FORMS, MIDDLING
 
 __all__ = ["body_share", "campaign_tables", "disk_tables", "kill_tables", "page"]
 
-VERBS = ("pull", "push")
+VERBS = ("pull", "push", "untar_volumes")
+_TENTHS = [(0.0, 0.05), *((at / 100, at / 100 + 0.1) for at in range(5, 95, 10)), (0.95, 1.0)]
+_MOMENTS = [f"{low * 100:.0f}–{high * 100:.0f}" for low, high in _TENTHS]
 _QUARTERS = [f"{BODY}, {at}–{at + 25} %" for at in range(0, 100, 25)]
 _PHASES = [BEFORE, HEAD, *_QUARTERS, AFTER, BETWEEN]
 
@@ -66,6 +70,10 @@ def campaign_tables(results: Sequence[Result]) -> str:
             "objects with a flipped byte that nobody vouches for",
             *(sum(r.unguarded for r in by[v]) for v in VERBS),
         ],
+        [
+            "files that were wrong when an error was said, and right afterwards",
+            *(sum(r.unsure for r in by[v]) for v in VERBS),
+        ],
         ["uploads left unfinished at the store", *(sum(r.left for r in by[verb]) for verb in VERBS)],
         [
             "tries again in a run, median / most",
@@ -86,7 +94,7 @@ def campaign_tables(results: Sequence[Result]) -> str:
             "Errors that were said, by class:\n\n"
             + table(["error", "objects or lines"], errors.most_common())
         )
-    for verb in VERBS:
+    for verb in filter(by.get, VERBS):
         events = _events(results, verb)
         kinds = sorted({kind for kind, _ in events})
         phases = [phase for phase in _PHASES if any(events[kind, phase] for kind in kinds)]
@@ -99,21 +107,82 @@ def campaign_tables(results: Sequence[Result]) -> str:
 
 
 def kill_tables(killed: Sequence[Killed]) -> str:
-    """Kills by verb."""
-    by = {verb: [each for each in killed if each.verb == verb] for verb in VERBS}
-    rows: list[list[object]] = [
-        ["kills", *(len(by[verb]) for verb in VERBS)],
-        ["identical when said again", *(sum(each.good for each in by[verb]) for verb in VERBS)],
-        [
-            "MB moved again, median / most",
-            *(_many([k.again / 1e6 for k in by[verb]], ".1f") for verb in VERBS),
-        ],
-        [
-            "the same as parts a connection, median / most",
-            *(_many([k.again / k.connections / (16 << 20) for k in by[verb]], ".2f") for verb in VERBS),
-        ],
+    """Kills of each size of tree, by who was killed and by verb."""
+    sizes = sorted({each.tree for each in killed})
+    return "\n".join(_kills_of([each for each in killed if each.tree == size]) for size in sizes)
+
+
+def _kills_of(killed: Sequence[Killed]) -> str:
+    """Kills amid one tree."""
+    groups = {
+        f"{victim}, {verb}": [each for each in killed if (each.victim, each.verb) == (victim, verb)]
+        for victim in (AGENT, KERNEL)
+        for verb in KILLED_VERBS
+    }
+    groups = {name: found for name, found in groups.items() if found}
+    parts = [
+        f"Of a tree of {killed[0].tree / 1e6:,.0f} MB:\n",
+        table(["", *groups], _kill_rows(groups)),
+        "When, as a share of the bytes:\n",
+        table(["", *_MOMENTS, "**5–95 %**"], _moments(killed)),
     ]
-    return table(["", *VERBS], rows)
+    packed = {form: [each for each in killed if each.form == form] for form in FORMS}
+    rows = [[form, *_extraction(found)] for form, found in packed.items() if found]
+    if rows:
+        head = ["", "kills", "of them gone on at a checkpoint", "MB of volumes read again, median / most"]
+        parts += ["Extractions whose agent was killed, by the kind of the volumes:\n", table(head, rows)]
+    return "\n".join(parts)
+
+
+def _kill_rows(groups: Mapping[str, Sequence[Killed]]) -> list[list[object]]:
+    def row(name: str, told: Callable[[Sequence[Killed]], object]) -> list[object]:
+        return [name, *(told(found) for found in groups.values())]
+
+    def moved(found: Sequence[Killed]) -> list[float]:
+        return [each.again / 1e6 for each in found if each.moves_again]
+
+    def parts(found: Sequence[Killed]) -> list[float]:
+        return [e.again / e.connections / PART for e in found if e.moves_again and not e.form]
+
+    rows = [
+        row("kills", len),
+        row(
+            "identical when said again, and within the bound", lambda found: sum(each.good for each in found)
+        ),
+    ]
+    rows += [
+        row(f"then {then}", lambda found, then=then: sum(each.then == then for each in found) or "")  # type: ignore[misc]
+        for then in (ATTACHED, DONE, BOTH)
+    ]
+    return [
+        *rows,
+        row(
+            "most MB moved again where only a kernel died",
+            lambda found: max((f"{e.again / 1e6:.1f}" for e in found if not e.moves_again), default=""),
+        ),
+        row("MB moved again where the agent died, median / most", lambda found: _many(moved(found), ".1f")),
+        row("the same as parts a connection, median / most", lambda found: _many(parts(found), ".2f")),
+    ]
+
+
+def _moments(killed: Sequence[Killed]) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for victim in (AGENT, KERNEL):
+        shares = [each.share for each in killed if each.victim == victim]
+        if shares:
+            within = sum(0.05 <= share <= 0.95 for share in shares) / len(shares)
+            counts = [sum(low <= share < high for share in shares) or "" for low, high in _TENTHS]
+            rows.append([victim, *counts, f"{within:.0%}"])
+    return rows
+
+
+def _extraction(killed: Sequence[Killed]) -> list[object]:
+    again = [each for each in killed if each.moves_again]
+    return [
+        len(again),
+        sum(bool(each.resumed_at) for each in again),
+        _many([each.again / 1e6 for each in again], ".1f"),
+    ]
 
 
 def disk_tables(results: Sequence[OnDisk]) -> str:
@@ -152,7 +221,7 @@ def page(
     killed: Sequence[Killed],
     disks: Sequence[OnDisk],
     *,
-    seed: int,
+    said: str,
     agent: str,
     commit: str,
     date: str,
@@ -161,17 +230,21 @@ def page(
     """All of ``docs/reliability.md``."""
     return f"""# What nbdata does when the line breaks
 
-Made by `make faults ARGS="--seed {seed} --runs {len(results)} --kills {len(killed)} --disks {len(disks)} --write"`
+Made by `make faults ARGS="{said}"`
 on {date}, at commit
-{commit}, on {machine}. A short part of it runs with the tests.
+{commit}, on {machine}. What was asked for and did not fit into the time is left
+out, kills last: the tables say what was run. A short part of it runs with the tests.
 
 ## Faults on the way
 
-{len(results)} runs of `pull` and `push`, half each, against SeaweedFS behind a proxy that spoils what goes through
-it (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6} MB, which
-go in parts, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with what they
-were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then nothing wrong
-stands under a final name, and the same line said again without faults goes well.
+{len(results)} runs of `pull`, `push` and `untar_volumes`, against SeaweedFS behind a proxy that spoils what goes
+through it (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6}
+MB, which go in parts, or unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
+from some 20 volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with
+what they were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then
+nothing wrong stands under a final name, and the same line said again without faults goes well. But an extraction
+writes while it reads: what it wrote of a volume that turns out wrong at its end stands there until the line is said
+again.
 
 {campaign_tables(results)}
 *reset* is a connection reset by RST, *cut* one that is closed within a body, *flip* a byte that is changed on the
@@ -185,9 +258,15 @@ lost: nobody but the store knows its name. Afterwards the agent had {agent}.
 
 ## Kills
 
-`kill -9` of the agent amid `pull` and `push` of the same data with one to three connections, at a random byte
-between 5 and 95 %, held by the proxy until the process is dead; then the same line again. What is moved again is
-counted by the proxy.
+`kill -9` of the agent, or of a Jupyter kernel that runs the line as a cell, amid `pull`, `push` and `untar_volumes`
+from the store, at a random byte of all, held by the proxy until the process is dead; then the same line again, of a
+kernel's in a new kernel. A tree has {FILES} files, small ones, {MIDDLING} middling, and two big ones that have a
+third of its bytes; pulls and pushes have one to three connections. When a kernel dies the job goes on in the agent:
+the new kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too.
+Afterwards all files are compared byte for byte, and what was moved again is counted by the proxy: at most a part of
+{PART >> 20} MiB a connection and 6 MB, and of an extraction what lies behind the last checkpoint, as its report
+tells (one is made every 64 MiB of volumes at most, behind a member, while no more than a twentieth of the time goes
+into them, and of compressed data where its checksums prove all before it: of gzip in one piece never).
 
 {kill_tables(killed)}
 ## Disks with too little room

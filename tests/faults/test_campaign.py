@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
-from tests.faults.campaign import SAID, run_all
-from tests.faults.kills import kill_all
+from tests.faults.campaign import EXTRACTIONS, SAID, run_all
+from tests.faults.kills import AGENT, BOTH, KERNEL, VERBS, kill_all
 from tests.faults.scene import Scene
 from tests.faults.tables import body_share, campaign_tables, kill_tables
+from tests.faults.trees import Tree
 
 SEED = 1
-# A pull with an object that arrives wrong each time, so that it ends with an error, and a push.
-NUMBERS = (4, 11)
+# A pull with an object that arrives wrong each time, so that it ends with an error; a push; and the extraction of a
+# plain tar with such a volume.
+NUMBERS = (4, 11, EXTRACTIONS + 10)
+# Bytes of what is moved where somebody is killed.
+TREE = 40_000_000
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +48,20 @@ def test_whatever_breaks_on_the_way_the_bytes_are_right_or_an_error_says_why(
 ) -> None:
     results = list(run_all(scene, seed=SEED, numbers=NUMBERS, told=print, switch=switch))
     assert [result.line for result in results if not result.good] == []
-    assert {result.verb for result in results} == {"pull", "push"}
-    assert results[0].end == SAID
-    assert sum(len(result.tally.faults) for result in results) >= 10 * len(results)
+    assert {result.verb for result in results} == {"pull", "push", "untar_volumes"}
+    assert [results[0].end, results[-1].end] == [SAID, SAID]
+    assert sum(len(result.tally.faults) for result in results) >= 25
     assert body_share(results) > 0.7
     print(campaign_tables(results))
 
 
-def test_a_killed_agent_loses_no_more_than_a_part_of_each_connection(
-    scene: Scene, switch: Callable[[dict[str, str]], None]
+def test_a_killed_agent_or_kernel_loses_no_more_than_a_part_of_each_connection(
+    seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
 ) -> None:
-    killed = list(kill_all(scene, seed=SEED, kills=2, told=print, switch=switch))
+    tree = Tree(seaweedfs, tmp_path, size=TREE, seed=SEED)
+    killed = list(kill_all(tree, seed=SEED, kills=3, kernel_kills=1, told=print, switch=switch))
+    tree.close()
     assert [each.line for each in killed if not each.good] == []
+    assert {each.verb for each in killed if each.victim == AGENT} == set(VERBS)
+    assert [each.then for each in killed if each.victim == KERNEL] == [BOTH]
     print(kill_tables(killed))

@@ -1,0 +1,341 @@
+"""Mixed trees of any size, on the disk, in a bucket and packed into volumes; and what is found elsewhere beside them.
+
+Everything is compared byte for byte with the tree on the disk, a block at a time: none is ever held in memory.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import secrets
+import shutil
+import tarfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+from urllib.parse import urlsplit
+
+import zstandard
+from isal import igzip, isal_zlib
+
+from nbdata.demo.server import EmbeddedServer
+from tests.conftest import client_of
+
+__all__ = ["FILES", "FORMS", "MIDDLING", "Tree", "on_disk", "pack", "stored"]
+
+MIB = 1 << 20
+#: Sets of volumes: plain, gzip in members, Zstandard in frames, and gzip in one piece, which holds no place to go on.
+FORMS = ("tar", "tar.gz", "tar.zst", "one.tar.gz")
+# Of all bytes, what the two big files have.
+_FIRST, _SECOND = 5, 7
+#: Files of a tree, and those of some tens of MB in a tree of 2 GB.
+FILES, MIDDLING = 326, 24
+# The first of the big ones has at least so many bytes, unless that is more than half, so that it goes in parts.
+_IN_PARTS = 40_000_000
+# Bytes of a part of an upload here: another one than nbdata's.
+_PART = 8 * MIB
+# The time of all members.
+_TIME = 1_500_000_000
+# Members of archives that are links to files, by twos: a symbolic one and a hard one.
+_LINKS = 5
+
+
+class Tree:
+    """A folder of some 330 files, small, middling and big, and the same in a bucket.
+
+    Attributes
+    ----------
+    folder : Path
+        Never changed.
+    files : dict of str to Path
+        By their names in the tree.
+    members : dict of str to Path
+        What its archives unpack to: links, too, and what they lead to.
+    size : int
+        Bytes of all files.
+    """
+
+    def __init__(self, server: EmbeddedServer, work: Path, *, size: int, seed: int) -> None:
+        self.server, self.work, self.client = server, work, client_of(server)
+        self.folder = work / "tree"
+        self.bucket = f"tree-{seed}-{secrets.token_hex(4)}"
+        server.create_bucket(self.bucket)
+        source = random.Random(f"{seed} tree {size}")
+        sizes = _sizes(size, source)
+        self.files = {name: self.folder / name for name in sizes}
+        for name, length in sizes.items():
+            _fill(self.files[name], length, source)
+            self._upload(f"tree/{name}", self.files[name])
+        self.size = sum(path.stat().st_size for path in self.files.values())
+        self._linked = sorted(self.files)[:_LINKS]
+        self.members = self.files | {
+            f"links/{kind}-{number}": self.files[name]
+            for number, name in enumerate(self._linked)
+            for kind in ("soft", "hard")
+        }
+        self._packed: dict[str, int] = {}
+
+    @property
+    def url(self) -> str:
+        """Where the files lie."""
+        return f"s3://{self.bucket}/tree/"
+
+    def volumes(self, form: str) -> tuple[str, int]:
+        """URL of a set of volumes, and its bytes; packed when it is asked for first."""
+        if form not in self._packed:
+            volume, frame = self._volume_size, self._frame_size
+            self._packed[form] = pack(form, self._pack, self._put, volume=volume, frame=frame)
+        return f"s3://{self.bucket}/{form}/", self._packed[form]
+
+    @property
+    def _volume_size(self) -> int:
+        return min(max(self.size // 40, 4_000_000), 64_000_000)
+
+    @property
+    def _frame_size(self) -> int:
+        return max(self.size // 128, MIB)
+
+    def _pack(self, archive: tarfile.TarFile) -> None:
+        for name, path in self.files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = path.stat().st_size, _TIME
+            with path.open("rb") as file:
+                archive.addfile(member, file)
+        for number, name in enumerate(self._linked):
+            for kind, type_, target in (
+                ("soft", tarfile.SYMTYPE, f"../{name}"),
+                ("hard", tarfile.LNKTYPE, name),
+            ):
+                member = tarfile.TarInfo(f"links/{kind}-{number}")
+                member.type, member.linkname, member.mtime = type_, target, _TIME
+                archive.addfile(member)
+
+    def _put(self, key: str, data: bytes) -> None:
+        self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
+
+    def _upload(self, key: str, path: Path) -> None:
+        size = path.stat().st_size
+        if size <= _PART:
+            self._put(key, path.read_bytes())
+            return
+        place = {"Bucket": self.bucket, "Key": key}
+        place["UploadId"] = self.client.create_multipart_upload(**place)["UploadId"]
+        parts = []
+        with path.open("rb") as file:
+            for number in range(1, -(-size // _PART) + 1):
+                sent = self.client.upload_part(**place, PartNumber=number, Body=file.read(_PART))
+                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        self.client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
+
+    def target(self, name: str) -> Path:
+        """An empty folder to write into."""
+        folder = self.work / name
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
+
+    def close(self) -> None:
+        """Remove all of it."""
+        self.client.delete_bucket(Bucket=self.bucket)
+        self.client.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def _sizes(size: int, source: random.Random) -> dict[str, int]:
+    """Small files before, between and behind big ones, in the order of a listing."""
+    small = {
+        f"{'ace'[number % 3]}/{number:03}.bin": source.randrange(20_000)
+        for number in range(FILES - MIDDLING - 2)
+    }
+    first = max(size // _FIRST, min(size // 2, _IN_PARTS))
+    big = {"b/first.bin": first, "d/second.bin": size // _SECOND}
+    left = max(0, size - sum(small.values()) - sum(big.values()))
+    shares = [source.uniform(0.5, 1.5) for _ in range(MIDDLING)]
+    middling = {
+        f"{'bd'[number % 2]}/m{number:02}.bin": int(left * share / sum(shares))
+        for number, share in enumerate(shares)
+    }
+    return dict(sorted({**small, **big, **middling}.items()))
+
+
+def _fill(path: Path, size: int, source: random.Random) -> None:
+    """Bytes of which a half can be compressed to nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        while size:
+            block = min(size, MIB)
+            file.write(source.randbytes(block - block // 2) + bytes(block // 2))
+            size -= block
+
+
+# -- packing --------------------------------------------------------------------------------------------
+
+
+def pack(
+    form: str,
+    fill: Callable[[tarfile.TarFile], None],
+    put: Callable[[str, bytes], None],
+    *,
+    volume: int,
+    frame: int,
+) -> int:
+    """Make a set of volumes of an archive, below a prefix that ends in one of `FORMS`; their bytes."""
+    kind = form.rpartition("/")[2]
+    volumes = _Volumes(put, f"{form}/set.{kind.removeprefix('one.')}", volume)
+    sink: _Sink = volumes
+    if kind != "tar":
+        sink = _Whole(volumes) if kind.startswith("one.") else _Frames(volumes, kind, frame)
+    with tarfile.open(fileobj=cast("BinaryIO", sink), mode="w|") as archive:
+        fill(archive)
+    sink.close()
+    return volumes.size
+
+
+class _Sink(Protocol):
+    """What an archive is written to."""
+
+    def write(self, data: bytes) -> int: ...
+    def close(self) -> None: ...
+
+
+class _Volumes:
+    """Cuts what it is given into objects."""
+
+    def __init__(self, put: Callable[[str, bytes], None], stem: str, volume: int) -> None:
+        self._put, self._stem, self._volume = put, stem, volume
+        self._held, self._number = bytearray(), 0
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self._held += data
+        while len(self._held) >= self._volume:
+            self._next()
+        return len(data)
+
+    def _next(self) -> None:
+        self._number += 1
+        data = bytes(self._held[: self._volume])
+        del self._held[: self._volume]
+        self._put(f"{self._stem}.{self._number:03}", data)
+        self.size += len(data)
+
+    def close(self) -> None:
+        if self._held:
+            self._next()
+
+
+class _Frames:
+    """Compresses so many bytes at a time, each piece as a member or frame of its own."""
+
+    def __init__(self, sink: _Sink, form: str, frame: int) -> None:
+        self._sink, self._frame, self._held = sink, frame, bytearray()
+        self._compress: Callable[[bytes], bytes] = (
+            zstandard.ZstdCompressor(1).compress
+            if form.endswith("zst")
+            else lambda data: igzip.compress(data, 1)
+        )
+
+    def write(self, data: bytes) -> int:
+        self._held += data
+        while len(self._held) >= self._frame:
+            self._next()
+        return len(data)
+
+    def _next(self) -> None:
+        self._sink.write(self._compress(bytes(self._held[: self._frame])))
+        del self._held[: self._frame]
+
+    def close(self) -> None:
+        if self._held:
+            self._next()
+        self._sink.close()
+
+
+class _Whole:
+    """Compresses all as one member of gzip."""
+
+    def __init__(self, sink: _Sink) -> None:
+        self._sink, self._packer = sink, isal_zlib.compressobj(1, wbits=zlib.MAX_WBITS | 16)
+
+    def write(self, data: bytes) -> int:
+        self._sink.write(self._packer.compress(data))
+        return len(data)
+
+    def close(self) -> None:
+        self._sink.write(self._packer.flush())
+        self._sink.close()
+
+
+# -- comparing ------------------------------------------------------------------------------------------
+
+
+def on_disk(tree: Tree, folder: Path, *, whole: bool, unpacked: bool = False) -> str:
+    """What is wrong under final names below a folder; '' if nothing is, and if it is `whole`, nothing is missing.
+
+    Of what was `unpacked`, links and times have to be those of the archive.
+    """
+    wanted = tree.members if unpacked else tree.files
+    found = {
+        str(Path(above, name).relative_to(folder)): Path(above, name)
+        for above, _, names in os.walk(folder)
+        for name in names
+        if ".nbdata" not in Path(above).parts
+    }
+    for name, path in found.items():
+        if name not in wanted:
+            return f"{name} ought not to be there"
+        if unpacked and path.lstat().st_mtime != _TIME:
+            return f"{name} has another time"
+        if name.startswith("links/"):
+            twin = folder / wanted[name].relative_to(tree.folder)
+            soft = path.is_symlink() and path.resolve() == twin.resolve()
+            if not (soft if "/soft-" in name else not path.is_symlink() and path.samefile(twin)):
+                return f"{name} is another link"
+            continue
+        with path.open("rb") as one, wanted[name].open("rb") as other:
+            if not _alike(one, other):
+                return f"{name} is wrong"
+    return _missing(found.keys(), wanted) if whole else ""
+
+
+def stored(tree: Tree, bucket: str, *, whole: bool) -> str:
+    """The same of a bucket, read from the store itself."""
+    listed = tree.client.list_objects_v2(Bucket=bucket).get("Contents", [])
+    assert len(listed) < 1000, "a listing of one page"
+    found = {entry["Key"] for entry in listed}
+    host = urlsplit(tree.server.url)
+    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=60)
+    try:
+        for name in sorted(found):
+            if name not in tree.files:
+                return f"{name} ought not to be there"
+            place = {"Bucket": bucket, "Key": name}
+            url = urlsplit(tree.client.generate_presigned_url("get_object", place))
+            connection.request("GET", f"{url.path}?{url.query}")
+            answer = connection.getresponse()
+            assert answer.status == 200, (name, answer.status)
+            with tree.files[name].open("rb") as file:
+                if not _alike(cast("BinaryIO", answer), file):
+                    connection.close()
+                    return f"{name} is wrong"
+    finally:
+        connection.close()
+    return _missing(found, tree.files) if whole else ""
+
+
+def _alike(one: BinaryIO, other: BinaryIO) -> bool:
+    return all(a == b for a, b in _blocks(one, other))
+
+
+def _blocks(one: BinaryIO, other: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    while True:
+        pair = one.read(MIB), other.read(MIB)
+        yield pair
+        if not all(pair):
+            return
+
+
+def _missing(found: Collection[str], wanted: Mapping[str, Path]) -> str:
+    missing = wanted.keys() - set(found)
+    return f"{len(missing)} missing, such as {min(missing)}" if missing else ""

@@ -1,0 +1,49 @@
+"""Bytes that are on their way to the disk: no more at a time than may be lost."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from nbdata.engine.runner import Planning
+from nbdata.transfer.landing import Landed, Landing
+
+
+def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> None:
+    go_on, landed = threading.Event(), list[str]()
+
+    def announce(batch: list[Landed]) -> None:
+        go_on.wait(10)  # as a slow disk does
+
+    with Landing(
+        str(tmp_path / "out"),
+        Planning(),
+        umask=0o022,
+        landed=lambda batch: landed.extend(file.path for file in batch),
+        landing=announce,
+        most=lambda: 100,
+    ) as landing:
+        begun = list[int]()
+
+        def write() -> None:
+            for number in range(5):
+                landing.reserve(40)
+                begun.append(number)
+                final, staging = landing.prepare(str(number))
+                temporary = landing.written(staging, memoryview(os.urandom(40)), str(number))
+                landing.land(Landed(str(number), temporary, final, 40, reserved=40))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        end = time.monotonic() + 10
+        while len(begun) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert begun == [0, 1], "two of 40 bytes are on their way, and a third would be too much"
+        writer.join(0.2)
+        assert begun == [0, 1]
+        go_on.set()
+        writer.join(10)
+        landing.flush()
+    assert landed == ["0", "1", "2", "3", "4"]
