@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import BIN, COMMANDS, FEW, Bench, Side, same, slug
+from bench import BIN, COMMANDS, FEW, Bench, Side, agent_pid, same, slug
 
 from nbdata.client.agents import stop_all
 
@@ -120,7 +120,7 @@ def first_pull(bench: Bench) -> None:
         return Side(tool, command, after, before, agent=False)
 
     no_agent = side("nbdata, no agent runs", lambda _: stop_all(now=True))
-    bench.row(row, [no_agent, side("nbdata, an agent runs", lambda _: bench.agent())], 1000)
+    bench.row(row, [no_agent, side("nbdata, an agent runs", lambda _: agent_pid())], 1000)
     shutil.rmtree(one)
 
 

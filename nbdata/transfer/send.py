@@ -32,9 +32,9 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: From this size on a file is sent in parts.
-BIG = 32 << 20
 _PART = 16 << 20
+#: From this size on a file is sent in parts: what a kill breaks off is no more than one.
+BIG = _PART + 1
 # How often bytes are sent again that arrived wrong.
 MISMATCHES = 3
 

@@ -1,0 +1,100 @@
+"""Rows of ``make bench``: what is checked and unpacked, beside ``md5sum`` and ``tar``."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import BIN, COMMANDS, Bench, Side, same, slug, timed
+
+
+def checked(bench: Bench, name: str) -> None:
+    """md5check beside md5sum, both against the same sums."""
+    row = f"md5check {name}"
+    if bench.only not in row:
+        return
+    source, (count, size) = bench.source(name, store=False), bench.data(name)
+    sums = source / "MD5SUMS"
+    lines = (f"{hashlib.md5(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(source.iterdir()))
+    sums.write_text("".join(lines))
+    sides = [
+        Side("nbdata", lambda _: [str(BIN / "nbdata"), "md5check", str(source), "-q"]),
+        Side("md5sum", lambda _: ["bash", "-c", f"cd '{source}' && md5sum -c --quiet MD5SUMS"]),
+    ]
+    bench.row(row, sides, count * size)
+    sums.unlink()
+
+
+def extracted(bench: Bench) -> None:
+    """20,000 files of 20 KB from 9 gz volumes, beside ``tar xz`` of what ``cat`` or ``s5cmd cat`` gives.
+
+    What was unpacked is removed at the end only: ext4 without a journal gives no inode anew that was freed a
+    minute ago, and looks at each of them for every file that is made meanwhile, whoever makes it.
+    """
+    for folders in (100, 1):
+        where = f"in {folders} folders" if folders > 1 else "in one folder"
+        rows = {
+            kind: f"extract 20,000 × 20 KB from 9 gz volumes {kind}, {where}"
+            for kind in ("on the disk", "in S3")
+        }
+        if any(bench.only in row for row in rows.values()):
+            source, volumes = _packed(bench, folders)
+            place = f"s3://bench/volumes-{folders}"
+            timed(COMMANDS["s5cmd"]["push"](str(volumes), place))
+            each = " ".join(f"'{place}/{path.name}'" for path in sorted(volumes.iterdir()))
+            _extracted(bench, rows["on the disk"], source, str(volumes), f"cat '{volumes}'/*")
+            _extracted(
+                bench,
+                rows["in S3"],
+                source,
+                f"{place}/",
+                f"for v in {each}; do '{BIN}/s5cmd' cat \"$v\"; done",
+            )
+    for path in bench.work.glob("unpacked-*"):
+        shutil.rmtree(path)
+
+
+def _packed(bench: Bench, folders: int) -> tuple[Path, Path]:
+    """Files of 20 KB, of which gzip saves nearly half, and the volumes of their archive."""
+    source, volumes = bench.work / f"unpacked-source-{folders}", bench.work / f"unpacked-volumes-{folders}"
+    volumes.mkdir()
+    for number in range(int(20_000 * bench.scale)):
+        path = source / (f"{number % folders:02d}" if folders > 1 else "") / f"{number:05d}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(random.randbytes(12_000) + bytes(8_000))
+    whole = bench.work / "all.tar.gz"
+    with tarfile.open(whole, "w:gz", compresslevel=1) as archive:
+        archive.add(source, arcname=".")
+    part = -(-whole.stat().st_size // 9)
+    with whole.open("rb") as file:
+        for number in range(9):
+            (volumes / f"all.tar.gz.{number:02d}").write_bytes(file.read(part))
+    whole.unlink()
+    return source, volumes
+
+
+def _extracted(bench: Bench, row: str, source: Path, volumes: str, read: str) -> None:
+    if bench.only not in row:
+        return
+    out = f"{bench.work}/unpacked-{slug(row)}"
+
+    def after(tool: str) -> Callable[[int], None]:
+        def look(number: int) -> None:
+            assert same(source, Path(f"{out}-{tool}{number}")), f"{tool} unpacked other bytes"
+
+        return look
+
+    def ours(number: int) -> list[str]:
+        return [str(BIN / "nbdata"), "untar_volumes", volumes, f"{out}-nbdata{number}", "-q"]
+
+    def tar(number: int) -> list[str]:
+        target = f"{out}-tar{number}"
+        return ["bash", "-c", f"mkdir '{target}' && ({read}) | tar xz -C '{target}'"]
+
+    theirs = "s5cmd cat \\| tar xz" if volumes.startswith("s3:") else "cat \\| tar xz"
+    sides = [Side("nbdata", ours, after("nbdata")), Side(theirs, tar, after("tar"))]
+    bench.row(row, sides, int(20_000 * bench.scale) * 20_000)
