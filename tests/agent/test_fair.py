@@ -38,7 +38,7 @@ def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
     """Both take the same interpreter's time, of which the larger one could take all."""
     url = put(FEW)
     (tmp_path / "in").mkdir()
-    for number in range(3000):
+    for number in range(1500):
         (tmp_path / "in" / f"{number:04}").write_bytes(b"many")
     nbdata.push(tmp_path / "in", url + "many/", quiet=True)
     many = nbdata.Pull(url + "many/", tmp_path / "many").start()
@@ -47,7 +47,7 @@ def test_a_pull_of_few_objects_is_done_while_one_of_many_is_under_way(
     report = nbdata.pull(url + "few/", tmp_path / "few", quiet=True)
     under_way = many.snapshot()
     assert report.counts == {"fetched": len(FEW)}
-    assert many.wait().counts == {"fetched": 3000}
+    assert many.wait().counts == {"fetched": 1500}
     assert under_way.state == "RUNNING"
 
 

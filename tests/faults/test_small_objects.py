@@ -27,7 +27,6 @@ FAULTS = [
     Fault("reset", HEAD),
     Fault("drop", BEFORE),
     Fault("refuse", BEFORE, status=503),
-    Fault("delay", BODY, 0.5, seconds=0.3),
 ]
 
 
@@ -50,16 +49,14 @@ def test_a_pull_with_a_fault_brings_every_byte(
     assert report.counts == {"fetched": len(FILES)}
     assert report.bytes == sum(map(len, FILES.values()))
     if fault.kind != "drop":  # which is no failure where the connection had been used before
-        assert report.retries == (fault.kind != "delay")
+        assert report.retries == 1
     assert len(tally.faults) == 1
     assert all(row.detail["verified"] for row in report.rows)
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == FILES
     assert all(tally.down[key] == len(data) for key, data in FILES.items() if key != "070")
 
 
-@pytest.mark.parametrize(
-    "fault", [*FAULTS[:1], *FAULTS[2:3], Fault("swallow", AFTER)], ids=lambda fault: fault.kind
-)
+@pytest.mark.parametrize("fault", [FAULTS[0], Fault("swallow", AFTER)], ids=lambda fault: fault.kind)
 def test_a_push_with_a_fault_brings_every_byte(
     fault: Fault, proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:
