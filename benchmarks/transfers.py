@@ -205,7 +205,7 @@ def campaign(bench: Bench) -> None:
 def main() -> None:
     """Print the tables, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     parser.add_argument("--scale", type=float, default=1.0, help="of the data, to try it out")
     parser.add_argument("--json", help="write every single run to this file")
