@@ -14,10 +14,11 @@ from nbdata.engine.decide import decide_pull
 from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.mirror import plan_local_deletions
 from nbdata.engine.run import Outcome, Run
+from nbdata.engine.same_bytes import same_bytes
 from nbdata.engine.sources import Found, find, folder_part
-from nbdata.engine.verify import Judge, of_parts, plain_md5, right, vouched
+from nbdata.engine.verify import Judge, of_parts, right, vouched
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged
-from nbdata.integrity.digests import ALGORITHMS, new_digest
+from nbdata.integrity.digests import ALGORITHMS
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
@@ -389,21 +390,19 @@ class _Pulling:
         self.outcome.notes.append(f"{path}: the source changed since it was begun, so it was fetched anew")
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
-        """How the local file looked before it was read, if it has the MD5 that the ETag promises.
+        """How the local file looked before it was read, if it holds the bytes that the store vouches for.
 
         What changes it later, or while it is read, makes it another than was recorded.
         """
-        digest = new_digest("md5")
-        view = memoryview(bytearray(min(1 << 20, info.size + 1)))
         try:
-            with open(path, "rb", buffering=0) as file:
-                before = os.fstat(file.fileno())
-                while count := file.readinto(view):
-                    digest.update(view[:count])
-                    self.run.control.checkpoint()
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise disk_error(error, path) from error
-        return before if digest.hexdigest() == plain_md5(info) else None
+        try:
+            before = os.fstat(fd)
+            return before if same_bytes(self.run.control, self.store, info, fd, path) else None
+        finally:
+            os.close(fd)
 
     def _big(self, row: Row, info: ObjectInfo) -> None:
         """Find out what there is to do for an object in parts, and bring it to the crew."""

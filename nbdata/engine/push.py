@@ -14,16 +14,14 @@ from nbdata.engine.decide import decide_push
 from nbdata.engine.left_out import LeftOut
 from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
 from nbdata.engine.run import Outcome, Run
+from nbdata.engine.same_bytes import blocks, same_bytes
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.engine.sources import find
-from nbdata.engine.verify import plain_md5
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
-from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.stores.local import disk_error
-from nbdata.transfer.control import Control
 from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.names import decoded
@@ -134,21 +132,6 @@ def _root(op: Push, single: bool) -> str:
 def _identity(root: str) -> tuple[int, int]:
     found = os.stat(root)
     return found.st_dev, found.st_ino
-
-
-def _blocks(control: Control, fd: int, start: int, size: int) -> Iterator[memoryview]:
-    """What a file holds from an offset on, up to `size` bytes."""
-    view, end = memoryview(bytearray(min(1 << 20, size))), start + size
-    while start < end:
-        try:
-            count = os.preadv(fd, [view[: end - start]], start)
-        except OSError as error:
-            raise disk_error(error, "the source file") from error
-        if not count:
-            return
-        yield view[:count]
-        start += count
-        control.checkpoint()
 
 
 def _differs(now: os.stat_result, before: os.stat_result) -> bool:
@@ -391,11 +374,9 @@ class _Pushing:
         self.index.announce({row.path: ""}, {row.path: before})
 
     def _same_bytes(self, fd: int, row: Row) -> bool:
-        """Whether the object's ETag is the MD5 of the file."""
-        digest = new_digest("md5")
-        for block in _blocks(self.run.control, fd, 0, row.size):
-            digest.update(block)
-        return digest.hexdigest() == plain_md5(ObjectInfo(row.path, row.size, row.detail.get("etag", "")))
+        """Whether the object that stands at the target holds the bytes of the file."""
+        there = ObjectInfo(row.detail["key"], row.size, row.detail["etag"])
+        return same_bytes(self.run.control, self.target.store, there, fd, row.detail["file"])
 
     def _big(self, row: Row) -> Iterator[Callable[[], None]]:
         try:
@@ -433,7 +414,7 @@ class _Pushing:
             whole=MultipartJudge(key, self.op.verify),
             done=done,
             failed=failed,
-            there=partial(self._there, fd, key),
+            there=partial(self._there, fd, row),
             withdraw=partial(withdrawn, store, key),
         )
 
@@ -444,10 +425,10 @@ class _Pushing:
         self.uploads.unfinished[row.path] = give_up
         yield from sending.units()
 
-    def _there(self, fd: int, key: str, start: int, size: int, answer: str) -> SentPart | None:
+    def _there(self, fd: int, row: Row, start: int, size: int, answer: str) -> SentPart | None:
         """The part that an earlier run sent, if its ETag is the MD5 of what is to be there."""
-        hasher = SentHasher(key, "auto")
-        for block in _blocks(self.run.control, fd, start, size):
+        hasher = SentHasher(row.detail["key"], "auto")
+        for block in blocks(self.run.control, fd, start, size, row.detail["file"]):
             hasher.update(block)
         try:
             verified = hasher.verify(answer)

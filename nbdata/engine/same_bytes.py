@@ -1,0 +1,53 @@
+"""Whether a local file holds what a store vouches for, found out by reading it: what *compare* in a plan means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from nbdata.engine.verify import plain_md5, stream_check
+from nbdata.errors import ChecksumMismatch
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.local import disk_error
+from nbdata.transfer.control import Control
+from nbdata.transfer.retry import retrying
+
+__all__ = ["blocks", "same_bytes"]
+
+
+def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Iterator[memoryview]:
+    """What a file holds from an offset on, up to `size` bytes; each block is good until the next."""
+    view, end = memoryview(bytearray(min(1 << 20, size))), start + size
+    while start < end:
+        try:
+            count = os.preadv(fd, [view[: end - start]], start)
+        except OSError as error:
+            raise disk_error(error, path) from error
+        if not count:
+            return
+        yield view[:count]
+        start += count
+        control.checkpoint()
+
+
+def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: str) -> bool:
+    """Whether an open file holds the bytes of an object; False also where nobody can tell.
+
+    Of an object that was uploaded in parts the store is asked what its ETag means, which a listing does not say. Where
+    it does not tell the size of the parts, the likeliest is tried: a wrong guess only costs that the object is moved.
+    """
+    if os.fstat(fd).st_size != info.size:
+        return False
+    if not plain_md5(info):
+        told = retrying(control, lambda: store.head(info.key))
+        if (told.etag, told.size) != (info.etag, info.size):
+            return False
+        info = told
+    check, offset = stream_check(control, store, info), 0
+    for block in blocks(control, fd, 0, info.size, path):
+        check.offer(offset, block)
+        offset += len(block)
+    try:
+        return offset == info.size and check.finish(fd, offset)
+    except ChecksumMismatch:
+        return False
