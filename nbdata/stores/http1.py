@@ -24,6 +24,7 @@ from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
 from nbdata.stores.dial import Closed, Origin, dial, reason, remedy, shut, tls_context, way
 from nbdata.stores.http_heads import Head, length_of, parse_head, request_head
+from nbdata.stores.records import receive_records
 
 __all__ = ["Connection", "Origin", "Pool", "Response"]
 
@@ -315,6 +316,8 @@ class Connection:
             if self._low == self._high:
                 self._low = self._high = 0
             return count
+        if isinstance(self.sock, ssl.SSLSocket):
+            return receive_records(self.sock, buffer, self._pool.origin.stall)
         return self.sock.recv_into(buffer)
 
     def line(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from nbdata.errors import AccessDenied, BadOption, StoreUnavailable
+from nbdata.stores import records
 from nbdata.stores.http1 import Origin, Pool
 from tests.stores.certificates import self_signed
 from tests.stores.servers import answering, ok, read_head, serving
-from tests.stores.test_http1 import Stop, get
+from tests.stores.test_http1 import Stop, get, in_child
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +149,72 @@ def test_a_stop_ends_a_handshake_within_a_second() -> None:
             get(https(port), stop=stop)
         assert time.monotonic() - began < 1
         ended.set()
+
+
+def test_what_has_come_is_given_at_once_and_not_record_by_record(
+    tls: ssl.SSLContext, certificate: Path
+) -> None:
+    data, view = os.urandom(100_000), memoryview(bytearray(1 << 20))
+    with serving(answering(ok(data)), tls=tls) as port:
+        response = https(port, ca=certificate).request("GET", "/", {"host": "h"})
+        first = response.readinto(view)
+        time.sleep(0.3)
+        assert response.readinto(view[first:]) == len(data) - first > 5 * (16 << 10)
+        assert view[: len(data)] == data
+
+
+def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(
+    tls: ssl.SSLContext, certificate: Path
+) -> None:
+    with serving(answering(ok(b"x" * 100_000)[:-30_000]), tls=tls) as port:
+        response = https(port, ca=certificate).request("GET", "/", {"host": "h"})
+        came = list[int]()
+
+        def read_on() -> None:
+            view = memoryview(bytearray(1 << 20))
+            while count := response.readinto(view):
+                came.append(count)
+
+        with pytest.raises(StoreUnavailable) as caught:
+            read_on()
+        assert sum(came) == 70_000
+        assert caught.value.details["retry"]
+
+
+def test_nobody_waits_for_connections_on_which_nothing_comes(tls: ssl.SSLContext, certificate: Path) -> None:
+    silence = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(ok(b"x" * 10)[:-5])
+        silence.wait(20)
+
+    def wait(port: int) -> None:
+        response = Pool(Origin("https", "127.0.0.1", port, "", str(certificate), stall=4)).request(
+            "GET", "/", {"host": "h"}
+        )
+        try:
+            while response.readinto(memoryview(bytearray(100))):
+                pass
+        except StoreUnavailable as error:
+            told.append(error.details)
+
+    told: list[dict[str, object]] = []
+    with serving(silent, tls=tls) as slow, serving(answering(ok(b"fast")), tls=tls) as port:
+        threads = [threading.Thread(target=wait, args=(slow,)) for _ in range(2 + (os.cpu_count() or 1))]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        assert get(https(port, ca=certificate)) == b"fast"
+        assert told == []  # they still wait
+        for thread in threads:
+            thread.join(20)
+        silence.set()
+    assert [details.get("silent") for details in told] == [True] * len(threads)
+
+
+def test_a_child_of_a_fork_has_turns_of_its_own(tls: ssl.SSLContext, certificate: Path) -> None:
+    with serving(answering(ok(b"x" * 50_000)), tls=tls) as port, contextlib.ExitStack() as held:
+        for _ in range(os.cpu_count() or 1):
+            held.enter_context(records._turns)
+        assert in_child(lambda: get(https(port, ca=certificate)) == b"x" * 50_000)
