@@ -163,11 +163,20 @@ def test_what_has_come_is_given_at_once_and_not_record_by_record(
         assert view[: len(data)] == data
 
 
+@pytest.mark.parametrize("how", ["closed", "garbage"])
 def test_a_body_that_breaks_off_gives_what_came_and_then_the_error(
-    tls: ssl.SSLContext, certificate: Path
+    tls: ssl.SSLContext, certificate: Path, how: str
 ) -> None:
-    with serving(answering(ok(b"x" * 100_000)[:-30_000]), tls=tls) as port:
+    def handle(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(ok(b"x" * 100_000)[:-30_000])
+        if how == "garbage":  # a record that nobody encrypted, past the socket's TLS
+            socket.socket.sendall(connection, b"\x17\x03\x03\x00\x40" + b"?" * 64)
+            connection.recv(1)
+
+    with serving(handle, tls=tls) as port:
         response = https(port, ca=certificate).request("GET", "/", {"host": "h"})
+        time.sleep(0.2)
         came = list[int]()
 
         def read_on() -> None:
