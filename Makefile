@@ -14,13 +14,13 @@ VENV    ?= .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS   ?= tests notebooks
-# Processes that share the tests, a file at a time; each has servers of its own.
-WORKERS ?= 2
+# Processes that share the tests, a file at a time; each has servers of its own. Half of their time tests wait.
+WORKERS ?= 3
 SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test check check-lab labextension mutants faults machine-loss bench bench-stream clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults machine-loss bench bench-stream clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -79,7 +79,12 @@ check-lab: $(VENV)/.lab
 $(VENV)/.chromium: | $(VENV)/.test
 	tests/browser/install-chromium $(BIN) && touch $@ || true
 
-check: $(VENV)/.test check-lab
+# What check and test need beside nbdata and its dependencies; it can be had side by side.
+prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium
+
+check: check-python check-lab
+
+check-python: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +71,35 @@ def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
     return done.returncode, done.stdout[-1500:] + done.stderr[-500:]
 
 
+def _copied(tree: Path) -> Path:
+    """What the tests need, in a folder of its own."""
+    for part in NEEDED:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        else:
+            shutil.copy(source, tree / part)
+    return tree
+
+
+def _falls(mutant: Mutant, tree: Path) -> bool:
+    """Whether its test notices; says what came of it."""
+    assert applied(tree, mutant)
+    began = time.monotonic()
+    status, said = tested(tree, mutant)
+    assert applied(tree, mutant, "--reverse")
+    verdict = "falls" if status == 1 else f"SURVIVES (pytest's status {status})\n{said}"
+    seconds = time.monotonic() - began
+    print(f"{mutant.name}: {verdict}   [{mutant.guard}; {mutant.test}; {seconds:.0f} s]", flush=True)
+    return status == 1
+
+
 def main() -> int:
     """Run all mutants, the short ones, or some by name; 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--short", action="store_true", help="only the quick ones; all must apply")
+    parser.add_argument("--jobs", type=int, default=2, help="tests at a time, each in a tree of its own")
     options = parser.parse_args()
     mutants = [Mutant.of(path) for path in sorted(HERE.glob("*.patch"))]
     wanted = [
@@ -81,33 +107,25 @@ def main() -> int:
         for m in mutants
         if (not options.names or m.name in options.names) and (m.short or not options.short)
     ]
-    bad = 0
     with tempfile.TemporaryDirectory(prefix="nbdata-mutants-") as name:
-        tree = Path(name)
-        for part in NEEDED:
-            source = ROOT / part
-            if source.is_dir():
-                shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-            else:
-                shutil.copy(source, tree / part)
-        for mutant in mutants:
-            if not applied(tree, mutant, "--check"):
-                print(f"{mutant.name}: the patch does not apply: the guard has moved, or is gone")
-                bad += 1
-        for mutant in wanted:
-            if not applied(tree, mutant):
-                continue
-            began = time.monotonic()
-            status, said = tested(tree, mutant)
-            assert applied(tree, mutant, "--reverse")
-            fallen = status == 1
-            bad += not fallen
-            verdict = "falls" if fallen else f"SURVIVES (pytest's status {status})\n{said}"
-            print(
-                f"{mutant.name}: {verdict}   [{mutant.guard}; {mutant.test}; {time.monotonic() - began:.0f} s]",
-                flush=True,
-            )
-    print(f"{len(mutants)} mutants, {len(wanted)} run, {bad} bad")
+        trees = [_copied(Path(name, str(number))) for number in range(options.jobs)]
+        bad = {m.name for m in mutants if not applied(trees[0], m, "--check")}
+        for each in sorted(bad):
+            print(f"{each}: the patch does not apply: the guard has moved, or is gone")
+        free = queue.SimpleQueue[Path]()
+        for tree in trees:
+            free.put(tree)
+
+        def run(mutant: Mutant) -> None:
+            tree = free.get()
+            if not _falls(mutant, tree):
+                bad.add(mutant.name)
+            free.put(tree)
+
+        with ThreadPoolExecutor(options.jobs) as workers:
+            for done in [workers.submit(run, mutant) for mutant in wanted if mutant.name not in bad]:
+                done.result()
+    print(f"{len(mutants)} mutants, {len(wanted)} run, {len(bad)} bad")
     return 1 if bad or not wanted else 0
 
 
