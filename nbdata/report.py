@@ -153,7 +153,12 @@ def _share(done: int, total: int | None) -> str:
 
 
 def _words(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    """Such as *1 folder, 40 extracted*."""
+    return ", ".join(
+        f"{count:,} {name.removesuffix('s') if count == 1 else name}"
+        for name, count in counts.items()
+        if count
+    )
 
 
 @dataclass(eq=False)

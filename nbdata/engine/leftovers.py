@@ -173,6 +173,8 @@ def _written(index: Index, root: str) -> Iterator[Row]:
             continue
         record = index.get(path)
         assert record is not None
+        if not record.ours:  # but the user's, who had it before
+            continue
         try:
             found = os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):

@@ -317,7 +317,9 @@ class _Pulling:
         try:
             final, staging = self.landing.prepare(row.path)
             if row.action == "compare" and (same := self._same_bytes(final, info)):
-                self.index.put({row.path: Record.of(validator(info), info.size, same)})
+                known = self.index.get(row.path)
+                ours = known is not None and known.ours
+                self.index.put({row.path: Record.of(validator(info), info.size if ours else -1, same)})
                 self.outcome.add(row.path, "unchanged", info.size)
                 self.run.control.advance(files=1, present=info.size)
                 return

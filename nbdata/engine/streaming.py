@@ -45,6 +45,8 @@ __all__ = ["Streaming"]
 _AHEAD = 4096
 # How often what is in the cache is shown, in seconds.
 _SHOW_EVERY = 0.5
+# What can be done about an item that no folder can hold.
+_REFUSED = "Leave it out with --exclude, or all such with --on-error report"
 
 
 @dataclass
@@ -154,7 +156,9 @@ class Streaming:
         ):
             group = self.items.read(turn.item)
             if (refused := group.refused()) is not None:
-                self._failed(refused[0], BadOption(refused[1], path=refused[0]), "unrepresentable")
+                path, why = refused
+                error = BadOption(f"it cannot be streamed: {why}", path=path, remedy=_REFUSED)
+                self._failed(path, error, "unrepresentable")
                 continue
             while not self.ahead.acquire(timeout=0.1):
                 control.checkpoint()

@@ -36,6 +36,8 @@ __all__ = [
 CONNECT_TIMEOUT = 10.0
 # No byte for this long means that the connection is dead, in seconds.
 _STALL, _STALL_NAME = 30.0, "NBDATA_STALL_TIMEOUT"
+# Who writes more means for ever, which neither sockets nor poll take.
+_LONGEST = 7 * 86400.0
 # Bytes of a proxy's answer.
 _ANSWER = 64 << 10
 # What OpenSSL calls an answer that is no TLS.
@@ -85,7 +87,7 @@ class Origin:
 
 
 def stall_limit(env: Mapping[str, str]) -> float:
-    """Seconds without a byte after which a connection is dead: NBDATA_STALL_TIMEOUT, else 30.
+    """Seconds without a byte after which a connection is dead: NBDATA_STALL_TIMEOUT, else 30; a week at most.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def stall_limit(env: Mapping[str, str]) -> float:
         seconds = math.nan
     if not 0 < seconds < math.inf:
         raise BadOption(f"{_STALL_NAME}: {text!r} is no time", expected="seconds, such as 30 or 2.5")
-    return seconds
+    return min(seconds, _LONGEST)
 
 
 class Closed(Exception):

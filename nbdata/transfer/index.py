@@ -37,7 +37,10 @@ _VERSION = 2
 
 
 class Record(NamedTuple):
-    """One moved object: the store's word for it, and the local file's stat after it."""
+    """One moved object: the store's word for it, and the local file's stat after it.
+
+    `size` is the object's, or -1 of a file that was there before and was only compared: see `ours`.
+    """
 
     tag: str
     size: int
@@ -49,6 +52,11 @@ class Record(NamedTuple):
     def of(cls, tag: str, size: int, found: os.stat_result) -> Record:
         """The record of an object and its local file."""
         return cls(tag, size, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    @property
+    def ours(self) -> bool:
+        """Whether the file was written here, and so may be deleted as what was staged."""
+        return self.size >= 0
 
     def local_same(self, found: os.stat_result) -> bool:
         """Whether the local file looks as it did when it was recorded."""

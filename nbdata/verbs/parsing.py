@@ -180,7 +180,7 @@ def parse(
         raise BadOption(
             f"{prog}: {len(found.places)} paths are too many",
             expected=" ".join(declared[n][1].metavar for n in places),
-            remedy="Put a glob in quotes, so that nbdata and not the shell expands it",
+            remedy="Put a path with spaces in quotes, and a glob, which a shell would expand",
         )
     for name in [n for n, (_, o) in declared.items() if o.kind == "optional"]:
         # ``verb --option PLACE``: the one word there is can only be the place that must be.

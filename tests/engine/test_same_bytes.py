@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,6 +13,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.slow import SlowProxy
+from tests.stores.servers import read_body, read_head, serving, status
 
 pytestmark = pytest.mark.usefixtures("inline", "own_state")
 
@@ -76,3 +79,40 @@ def test_an_object_of_the_same_size_with_one_other_byte_is(
     (tmp_path / "big").write_bytes(changed)
     assert nbdata.push(tmp_path / "big", url + "big", quiet=True).counts == {"sent": 1}
     assert client_of(s3).get_object(Bucket=bucket, Key="data/big")["Body"].read() == changed
+
+
+def test_who_may_write_and_not_read_sends_it(
+    s3: EmbeddedServer, bucket: str, url: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = urlsplit(s3.url)
+
+    def refuse(connection: socket.socket) -> None:
+        """Answers every HEAD as to somebody without the right to read, and forwards all else."""
+        head = read_head(connection)
+        if head.startswith(b"HEAD "):
+            connection.sendall(status(403, "Connection: close"))
+            return
+        line, _, rest = head.partition(b"\r\n")
+        with socket.create_connection((upstream.hostname or "", upstream.port or 80)) as behind:
+            behind.sendall(line + b"\r\nConnection: close\r\n" + rest + read_body(connection, head))
+            while data := behind.recv(1 << 16):
+                connection.sendall(data)
+
+    with serving(refuse) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        assert nbdata.push(tmp_path, url, quiet=True).counts == {"sent": 1}
+    assert client_of(s3).get_object(Bucket=bucket, Key="data/big")["Body"].read() == content
+
+
+def test_what_was_only_compared_stays_the_users(
+    s3: EmbeddedServer, bucket: str, url: str, tmp_path: Path
+) -> None:
+    """cleanup deletes what nbdata wrote, and not what it found there."""
+    client_of(s3).put_object(Bucket=bucket, Key="data/small", Body=b"small")
+    for report in ({"fetched": 1, "unchanged": 1}, {"unchanged": 2}):
+        assert nbdata.pull(url, tmp_path, quiet=True).counts == report
+        for name in ("big", "small"):  # what was touched is compared again
+            os.utime(tmp_path / name)
+    assert nbdata.pull(url, tmp_path, quiet=True).counts == {"unchanged": 2}
+    assert nbdata.cleanup(tmp_path, all=True, quiet=True).counts == {"deleted": 1}
+    assert os.listdir(tmp_path) == ["big"]

@@ -118,13 +118,19 @@ def main() -> int:
 
         def run(mutant: Mutant) -> None:
             tree = free.get()
-            if not _falls(mutant, tree):
-                bad.add(mutant.name)
-            free.put(tree)
+            try:
+                if not _falls(mutant, tree):
+                    bad.add(mutant.name)
+            finally:
+                free.put(tree)
 
         with ThreadPoolExecutor(options.jobs) as workers:
-            for done in [workers.submit(run, mutant) for mutant in wanted if mutant.name not in bad]:
-                done.result()
+            try:
+                for done in [workers.submit(run, mutant) for mutant in wanted if mutant.name not in bad]:
+                    done.result()
+            except BaseException:  # Ctrl-C: not all the others first
+                workers.shutdown(wait=False, cancel_futures=True)
+                raise
     print(f"{len(mutants)} mutants, {len(wanted)} run, {len(bad)} bad")
     return 1 if bad or not wanted else 0
 

@@ -14,6 +14,7 @@ import pytest
 
 from nbdata.errors import AccessDenied, BadOption, StoreUnavailable
 from nbdata.stores import records
+from nbdata.stores.dial import stall_limit
 from nbdata.stores.http1 import Origin, Pool
 from tests.stores.certificates import self_signed
 from tests.stores.servers import answering, ok, read_head, serving
@@ -220,6 +221,15 @@ def test_nobody_waits_for_connections_on_which_nothing_comes(tls: ssl.SSLContext
             thread.join(20)
         silence.set()
     assert [details.get("silent") for details in told] == [True] * len(threads)
+
+
+def test_a_time_limit_longer_than_sockets_and_poll_can_wait_is_as_good_as_none(
+    tls: ssl.SSLContext, certificate: Path
+) -> None:
+    stall = stall_limit({"NBDATA_STALL_TIMEOUT": "1e12"})
+    with serving(answering(ok(b"x" * 50_000)), tls=tls) as port:
+        pool = Pool(Origin("https", "127.0.0.1", port, "", str(certificate), stall=stall))
+        assert get(pool) == b"x" * 50_000
 
 
 def test_a_child_of_a_fork_has_turns_of_its_own(tls: ssl.SSLContext, certificate: Path) -> None:
