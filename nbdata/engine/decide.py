@@ -39,8 +39,8 @@ def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision
 
 def _compared(info: ObjectInfo, size: int) -> str:
     """What to do where only the bytes can tell whether a file of this size is the object."""
-    told = info.size == size and parse_etag(info.etag).kind in ("md5", "multipart")
-    return "compare" if told else "overwrite"
+    told = parse_etag(info.etag).kind in ("md5", "multipart") or info.checksums
+    return "compare" if told and info.size == size else "overwrite"
 
 
 def decide_pull(
@@ -49,7 +49,7 @@ def decide_pull(
     """What to do with one object of the source, given the local file (None: there is none).
 
     *Unchanged* is what the record says: the listing's validator as recorded **and** the local stat as
-    recorded. Without a record the bytes are compared where the ETag tells of them, and moved where not.
+    recorded. Without a record the bytes are compared where the store vouches for them, and moved where not.
     """
     if local is None:
         return Decision("fetch")

@@ -33,8 +33,9 @@ def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Itera
 def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: str) -> bool:
     """Whether an open file holds the bytes of an object; False also where nobody can tell.
 
-    Of an object that was uploaded in parts the store is asked what its ETag means, which a listing does not say. Where
-    it does not tell the size of the parts, the likeliest is tried: a wrong guess only costs that the object is moved.
+    Where the ETag is no MD5 the store is asked for all that it knows, of which a listing says less: other checksums, and
+    in which parts the object was uploaded. Where it does not tell the size of the parts, the likeliest is tried: a wrong
+    guess only costs that the object is moved.
     """
     if os.fstat(fd).st_size != info.size:
         return False
@@ -43,7 +44,7 @@ def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: 
             told = retrying(control, lambda: store.head(info.key))
         except (AccessDenied, NotFound):  # as who may write and not read; what is moved then says the rest
             return False
-        if (told.etag, told.size) != (info.etag, info.size):
+        if (told.etag.strip('"'), told.size) != (info.etag.strip('"'), info.size):
             return False
         info = told
     check, offset = stream_check(control, store, info), 0

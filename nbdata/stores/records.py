@@ -39,6 +39,8 @@ def receive_records(sock: ssl.SSLSocket, buffer: memoryview, stall: float) -> in
     OSError
         If the connection broke, TimeoutError if nothing came.
     """
+    if sock.pending() >= len(buffer):  # such as the lines of a chunked body, byte by byte
+        return sock.recv_into(buffer)
     count = 0
     poll = select.poll()
     poll.register(sock, select.POLLIN)

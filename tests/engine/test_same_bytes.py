@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import socket
 from pathlib import Path
@@ -13,7 +15,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.slow import SlowProxy
-from tests.stores.servers import read_body, read_head, serving, status
+from tests.stores.servers import each, ok, read_body, read_head, serving, status
 
 pytestmark = pytest.mark.usefixtures("inline", "own_state")
 
@@ -116,3 +118,17 @@ def test_what_was_only_compared_stays_the_users(
     assert nbdata.pull(url, tmp_path, quiet=True).counts == {"unchanged": 2}
     assert nbdata.cleanup(tmp_path, all=True, quiet=True).counts == {"deleted": 1}
     assert os.listdir(tmp_path) == ["big"]
+
+
+def test_a_file_is_compared_with_whatever_checksum_a_store_tells(tmp_path: Path) -> None:
+    """As of Azure and of servers that send Content-MD5, whose ETags tell nothing."""
+    told = base64.b64encode(hashlib.md5(b"what is there").digest()).decode()
+    seen = list[str]()
+    answer = ok(b"what is there", 'ETag: "v1"', f"Content-MD5: {told}")
+    with serving(each(lambda head: answer, seen)) as port:
+        url = f"http://127.0.0.1:{port}/file"
+        for data, done in ((b"what is there", "unchanged"), (b"what is NOT  ", "fetched")):
+            (tmp_path / "file").write_bytes(data)
+            assert nbdata.pull(url, tmp_path / "file", quiet=True).counts == {done: 1}
+            assert (tmp_path / "file").read_bytes() == b"what is there"
+            assert any(head.startswith("GET") for head in seen) == (done == "fetched")

@@ -223,6 +223,15 @@ def test_nobody_waits_for_connections_on_which_nothing_comes(tls: ssl.SSLContext
     assert [details.get("silent") for details in told] == [True] * len(threads)
 
 
+def test_a_body_in_chunks_smaller_and_larger_than_a_record(tls: ssl.SSLContext, certificate: Path) -> None:
+    chunks = [os.urandom(size) for size in (1, 5_000, 16 << 10, 100_000, 7)]
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
+    with serving(answering(answer, ok(b"next")), tls=tls) as port:
+        pool = https(port, ca=certificate)
+        assert [get(pool), get(pool)] == [b"".join(chunks), b"next"]
+
+
 def test_a_time_limit_longer_than_sockets_and_poll_can_wait_is_as_good_as_none(
     tls: ssl.SSLContext, certificate: Path
 ) -> None:
