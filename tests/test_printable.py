@@ -37,3 +37,8 @@ def test_no_name_reaches_a_terminal_as_it_is() -> None:
 def test_a_job_that_was_refused_does_not_say_that_there_was_nothing_to_do() -> None:
     assert "nothing was done" in Report("pull", state="FAILED").line
     assert "nothing to do" in Report("pull").line
+
+
+def test_one_folder_is_no_folders() -> None:
+    assert ": 1 folder, 40 extracted" in Report("untar_volumes", counts={"folders": 1, "extracted": 40}).line
+    assert ": 2 folders" in Report("untar_volumes", counts={"folders": 2}).line

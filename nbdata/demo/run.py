@@ -29,6 +29,7 @@ from nbdata.verbs.untar_volumes import untar_volumes
 __all__ = ["main"]
 
 BUCKET = "nbdata-demo"
+_NOTEBOOK = "notebooks/01-stage-verify-extract.ipynb"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def main(words: Sequence[str]) -> int:
         server.create_bucket(BUCKET)
         push(str(data.folder) + "/", f"s3://{BUCKET}/", include=("compressed/**", "md5/**"), quiet=True)
         _print_table(_job(data, folder / "work"))
-    _say("\nThe same job as a notebook:\n  " + _notebook_line())
+    _say("\nThe same job as a notebook:\n  " + _notebook_line(Path()))
     return 0
 
 
@@ -115,10 +116,12 @@ def _print_table(steps: list[_Step]) -> None:
         )
 
 
-def _notebook_line() -> str:
+def _notebook_line(here: Path) -> str:
+    if not (here / _NOTEBOOK).exists():  # as it does not where nbdata was only installed
+        return f"{_NOTEBOOK} in a checkout of nbdata"
     lab = Path(sys.executable).with_name("jupyter-lab")
     program = os.path.relpath(lab) if lab.exists() else "jupyter lab"
-    return f"{program} notebooks/01-stage-verify-extract.ipynb"
+    return f"{program} {_NOTEBOOK}"
 
 
 def _say(text: str) -> None:

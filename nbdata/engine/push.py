@@ -197,6 +197,8 @@ class _Pushing:
         finally:
             self.uploads.close()
             self.index.close()
+        if self.op.delete_source and (same := self.outcome.counts.get("unchanged")):
+            self.kept["not sent, as the target has them unchanged"] = same
         self.outcome.notes += [f"{count:,} kept: {reason}" for reason, count in self.kept.items()]
         if self.unverified and self.op.verify != "none":
             self.outcome.notes.append(

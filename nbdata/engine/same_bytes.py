@@ -33,9 +33,9 @@ def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Itera
 def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: str) -> bool:
     """Whether an open file holds the bytes of an object; False also where nobody can tell.
 
-    Where the ETag is no MD5 the store is asked for all that it knows, of which a listing says less: other checksums, and
-    in which parts the object was uploaded. Where it does not tell the size of the parts, the likeliest is tried: a wrong
-    guess only costs that the object is moved.
+    Where the ETag is no MD5 the store is asked for all that it knows, since a listing says less: other checksums, and
+    in which parts the object was uploaded. Where it does not tell the size of the parts, the likeliest is tried: a
+    wrong guess only costs that the object is moved.
     """
     if os.fstat(fd).st_size != info.size:
         return False
