@@ -85,7 +85,9 @@ def test_sources_are_deleted_only_after_their_verified_upload(tree: Path, bucket
     assert sorted(p.name for p in tree.rglob("*") if p.is_file()) == ["c.bin", "empty"]
 
 
-def test_a_source_that_the_target_has_already_is_not_deleted_and_that_is_said(tree: Path, bucket: str) -> None:
+def test_a_source_that_the_target_has_already_is_not_deleted_and_that_is_said(
+    tree: Path, bucket: str
+) -> None:
     nbdata.push(tree, f"s3://{bucket}/", quiet=True)
     report = nbdata.push(tree, f"s3://{bucket}/", delete_source=True, quiet=True)
     assert report.notes == ["5 kept: not sent, as the target has them unchanged"]
