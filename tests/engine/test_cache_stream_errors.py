@@ -121,7 +121,7 @@ def test_a_pause_at_the_end_does_not_keep_the_last_items(put: Put, host: str) ->
 
 def test_an_item_that_no_folder_can_hold_is_named_with_what_to_do(put: Put) -> None:
     url = put({"a/1": b"1", ".nbdata/2": b"2"})
-    with pytest.raises(nbdata.BadOption, match="it cannot be streamed: .*--exclude"):
+    with pytest.raises(nbdata.BadOption, match=r"it cannot be streamed: .*--exclude"):
         list(nbdata.cache_stream(url, max_size="1MB", quiet=True))
     for options in ({"exclude": ".nbdata/**"}, {"on_error": "report"}):
         keys = [item.key for item in nbdata.cache_stream(url, max_size="1MB", quiet=True, **options)]
