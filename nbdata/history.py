@@ -11,7 +11,6 @@ import contextlib
 import functools
 import json
 import os
-import platform
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -64,7 +63,7 @@ class Past:
 
     def carried_on(self) -> bool:
         """Whether somebody may still work on it."""
-        if (self.host, os.path.dirname(self.holder)) == (platform.node(), runtime_folder()):
+        if (self.host, os.path.dirname(self.holder)) == (os.uname().nodename, runtime_folder()):
             return held(self.holder)
         return time.time() - self.snapshot.created < _ELSEWHERE
 
@@ -86,7 +85,7 @@ def record_of(
         "report": short,
         "failure": snapshot.error,
         "on_error": on_error,
-        "host": platform.node(),
+        "host": os.uname().nodename,
     }
 
 
