@@ -397,7 +397,8 @@ class _Pulling:
         What changes it later, or while it is read, makes it another than was recorded.
         """
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # What was a file when it was planned may be a named pipe by now, which would wait for its writer.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise disk_error(error, path) from error
         try:

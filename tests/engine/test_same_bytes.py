@@ -13,6 +13,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine import pull
+from nbdata.engine.run import Run
+from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.slow import SlowProxy
 from tests.stores.servers import each, ok, read_body, read_head, serving, status
@@ -132,3 +135,22 @@ def test_a_file_is_compared_with_whatever_checksum_a_store_tells(tmp_path: Path)
             assert nbdata.pull(url, tmp_path / "file", quiet=True).counts == {done: 1}
             assert (tmp_path / "file").read_bytes() == b"what is there"
             assert any(head.startswith("GET") for head in seen) == (done == "fetched")
+
+
+def test_a_pipe_that_stands_there_by_then_is_not_waited_for(
+    s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client_of(s3).put_object(Bucket=bucket, Key="small", Body=b"small")
+    (tmp_path / "small").write_bytes(b"small")
+    plan = pull.plan
+
+    def plan_and_replace(run: Run) -> Plan:
+        planned = plan(run)
+        assert list(planned.actions) == ["compare"]
+        (tmp_path / "small").unlink()
+        os.mkfifo(tmp_path / "small")
+        return planned
+
+    monkeypatch.setattr(pull, "plan", plan_and_replace)
+    assert nbdata.pull(f"s3://{bucket}/", tmp_path, quiet=True).counts == {"fetched": 1}
+    assert (tmp_path / "small").read_bytes() == b"small"
