@@ -97,7 +97,7 @@ class Extraction:
     def __enter__(self) -> Extraction:
         self._landing.__enter__()
         self._real_root = os.path.realpath(self._root)
-        self._written.index.open(self._landing.identity)
+        self._written.index.open(self._landing.target.identity)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -211,7 +211,7 @@ class Extraction:
         staging = self._staging.get(parent)
         if staging is None:
             self._refuse_links(parent, path)
-            _, staging = self._landing.prepare(path)
+            _, staging = self._landing.target.prepare(path)
             self._staging[parent] = staging
             self._unsynced.add(parent)
         return staging
@@ -231,7 +231,7 @@ class Extraction:
     def _folder(self, member: Member) -> None:
         if member.name not in self._folders:
             self._refuse_links(member.name, member.name)
-            self._landing.prepare(member.name + "/x")
+            self._landing.target.prepare(member.name + "/x")
             self._outcome.add(member.name, "folders")
             self._unsynced.add(member.name)
         self._folders[member.name] = (member.mtime_ns, self._written.tag(member, self._volume()))
@@ -307,7 +307,7 @@ class Extraction:
     def _write(
         self, member: Member, staging: str, blocks: Iterable[bytes | memoryview], volume: int | None
     ) -> Landed:
-        fd, temporary = self._landing.temporary(staging)
+        fd, temporary = self._landing.target.temporary(staging)
         crc = size = 0
         try:
             for block in blocks:
@@ -332,7 +332,7 @@ class Extraction:
         return Landed(member.name, temporary, self._below + member.name, member.size, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
-        temporary = self._landing.unused(staging)
+        temporary = self._landing.target.unused(staging)
         try:
             if member.kind == "symlink":
                 os.symlink(member.linkname, temporary)

@@ -226,8 +226,8 @@ class _Pulling:
                 # Of a part that is under way a kill loses what was not noted yet, beside that.
                 most=lambda: self.crew.wanted * (PART - NOTED),
             ) as self.landing:
-                self.index.open(self.landing.identity, needed=False)
-                self.begun = Begun(self.landing.staging(self.root))
+                self.index.open(self.landing.target.identity, needed=False)
+                self.begun = Begun(self.landing.target.staging(self.root))
                 self.crew.run(self._units())
                 self.landing.flush()
                 self._deletions()
@@ -296,9 +296,9 @@ class _Pulling:
             if verified is None:
                 self.gathering.missed(small, None)
                 return
-            final, staging = self.landing.prepare(row.path)
+            final, staging = self.landing.target.prepare(row.path)
             self.claimed[row.path] = row.detail["needed"]
-            temporary = self.landing.written(staging, body, row.path)
+            temporary = self.landing.target.written(staging, body, row.path)
             self.verified[row.path] = verified
             self.landing.land(Landed(row.path, temporary, final, info.size, tag=validator(info)))
             self.run.control.advance(bytes=info.size)
@@ -315,7 +315,7 @@ class _Pulling:
 
     def _small(self, row: Row, info: ObjectInfo, failed: Exception | None = None) -> None:
         try:
-            final, staging = self.landing.prepare(row.path)
+            final, staging = self.landing.target.prepare(row.path)
             if row.action == "compare" and (same := self._same_bytes(final, info)):
                 self.index.put({row.path: Record.of(validator(info), info.size, same)})
                 self.outcome.add(row.path, "unchanged", info.size)
@@ -336,12 +336,12 @@ class _Pulling:
             expected = max(0, info.size)
             self.landing.reserve(expected)
             try:
-                fd, temporary = self.landing.temporary(staging)
+                fd, temporary = self.landing.target.temporary(staging)
             except NbdataError:
                 self.landing.release(expected)
                 raise
             try:
-                os.fchmod(fd, self.landing.file_mode)
+                os.fchmod(fd, self.landing.target.file_mode)
                 verified = fetch_whole(
                     self.run.control,
                     self.store,
@@ -407,7 +407,7 @@ class _Pulling:
     def _big(self, row: Row, info: ObjectInfo) -> None:
         """Find out what there is to do for an object in parts, and bring it to the crew."""
         try:
-            final, staging = self.landing.prepare(row.path)
+            final, staging = self.landing.target.prepare(row.path)
             told = info
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
@@ -417,12 +417,12 @@ class _Pulling:
                 row.path,
                 self.op.source,
                 info,
-                self.landing.file_mode,
+                self.landing.target.file_mode,
                 layout=judge.layout if judge is not None else None,
-                ours=self.landing.check,
+                ours=self.landing.target.check,
                 marked=partial(self._part_landed, row.path),
             )
-            self.landing.sync_folders()
+            self.landing.target.sync_folders()
         except NbdataError as error:
             self.outcome.fail(row.path, error)
             return
@@ -431,7 +431,7 @@ class _Pulling:
 
         def done(verified: bool) -> None:
             try:
-                os.fchmod(parts.fd, self.landing.file_mode)
+                os.fchmod(parts.fd, self.landing.target.file_mode)
                 os.fdatasync(parts.fd)
             except OSError as error:
                 failed(disk_error(error, final))
@@ -512,7 +512,7 @@ class _Pulling:
         Only after everything has landed can that be told: then no partial of this source is of use.
         """
         if not self.outcome.failures and not Selection.of(self.op).none_left():
-            for data in Begun(self.landing.staging(self.root)).of_source(self.op.source):
+            for data in Begun(self.landing.target.staging(self.root)).of_source(self.op.source):
                 Partial.remove(data)
 
     def _deletions(self) -> None:
