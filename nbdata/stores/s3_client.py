@@ -136,7 +136,8 @@ class S3Client:
         """The answer to a signed request, once its status is one of `ok`; else the error it means."""
         for last in (False, False, True):
             aim, signed = self.aim(), self._config.identity
-            response = self._exchange(aim, method, key, query, headers, body, size)
+            target, extra = self._signed(aim, method, key, query, headers, body)
+            response = aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
             if response.status in ok:
                 return response
             if response.status == 407 and self._config.proxy:
@@ -163,19 +164,6 @@ class S3Client:
         raise error_of(
             response, data, path=path, identity=identity.source if identity else "nobody (anonymous)"
         )
-
-    def _exchange(
-        self,
-        aim: Aim,
-        method: str,
-        key: str,
-        query: dict[str, str] | None,
-        headers: dict[str, str] | None,
-        body: bytes | Iterator[memoryview] | None,
-        size: int,
-    ) -> Response:
-        target, extra = self._signed(aim, method, key, query, headers, body)
-        return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
 
     def _signed(
         self,
