@@ -9,7 +9,7 @@
 
 A Task runs a callable in a thread of its own; it knows no verb, socket or widget. Work calls
 `checkpoint` between steps: it waits there while the task is paused and raises Cancelled when it is to stop.
-Blocking calls of stores are woken by what they register with the task (`Stop` of stores.base). How far it is
+Blocking calls of stores are woken by what they register with the task (`Stop` of stores.objects). How far it is
 counts `nbdata.engine.progress`.
 """
 
@@ -165,7 +165,7 @@ class Task(Progress):
                 self._now.reason = reason
                 self._touch()
 
-    # -- stopping: the Stop protocol of stores.base, and what work calls ------------------------
+    # -- stopping: the Stop protocol of stores.objects, and what work calls ---------------------
 
     def is_set(self) -> bool:
         """Whether the work is to end."""

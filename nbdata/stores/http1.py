@@ -64,7 +64,7 @@ class Pool:
     ) -> Response:
         """Send a request and read the head of its answer.
 
-        A body of pieces must be `size` bytes long (see `nbdata.stores.base.fill`).
+        A body of pieces must be `size` bytes long (see `nbdata.stores.filling.fill`).
 
         Raises
         ------

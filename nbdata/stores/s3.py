@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.another_try import worth_retrying
 from nbdata.stores.answers import BUSY, differs, refused
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload, fill, worth_retrying
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload
 from nbdata.stores.credentials import S3Config
+from nbdata.stores.filling import fill
 from nbdata.stores.http1 import Response
 from nbdata.stores.http_heads import Head
 from nbdata.stores.lanes import Lanes
