@@ -30,18 +30,21 @@ COMMANDS: dict[str, dict[str, Command]] = {
     "nbdata": {
         "pull": lambda url, folder: [str(BIN / "nbdata"), "pull", f"{url}/", folder, "-q"],
         "push": lambda folder, url: [str(BIN / "nbdata"), "push", folder, f"{url}/", "-q"],
+        "copy": lambda url, other: [str(BIN / "nbdata"), "copy", f"{url}/", f"{other}/", "-q"],
         "nothing": lambda url, folder: [str(BIN / "nbdata"), "pull", f"{url}/", folder, "-q"],
         "plan": lambda url, folder: [str(BIN / "nbdata"), "pull", f"{url}/", folder, "-n"],
     },
     "s5cmd": {
         "pull": lambda url, folder: [str(BIN / "s5cmd"), "cp", f"{url}/*", f"{folder}/"],
         "push": lambda folder, url: [str(BIN / "s5cmd"), "cp", f"{folder}/", f"{url}/"],
+        "copy": lambda url, other: [str(BIN / "s5cmd"), "cp", f"{url}/*", f"{other}/"],
         "nothing": lambda url, folder: [str(BIN / "s5cmd"), "sync", f"{url}/*", f"{folder}/"],
         "plan": lambda url, folder: [str(BIN / "s5cmd"), "--dry-run", "cp", f"{url}/*", f"{folder}/"],
     },
     "rclone": {
         "pull": lambda url, folder: [*_RCLONE, "copy", _rclone(url), folder],
         "push": lambda folder, url: [*_RCLONE, "copy", folder, _rclone(url)],
+        "copy": lambda url, other: [*_RCLONE, "copy", _rclone(url), _rclone(other)],
         "nothing": lambda url, folder: [*_RCLONE, "copy", _rclone(url), folder],
         "plan": lambda url, folder: [*_RCLONE, "copy", "-n", "--log-level=ERROR", _rclone(url), folder],
     },

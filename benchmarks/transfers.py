@@ -50,7 +50,7 @@ BOUND = 0.7
 
 
 def moves(bench: Bench, label: str, tools: list[str], verbs: tuple[str, ...], how: str = "") -> None:
-    """Pull and push of a source, beside these tools."""
+    """Pull, push or copy (within the store) of a source, beside these tools."""
     name = label + how
     if not any(bench.only in f"{verb} {name}" for verb in verbs):
         return
@@ -71,27 +71,23 @@ def moves(bench: Bench, label: str, tools: list[str], verbs: tuple[str, ...], ho
             env=env,
         )
 
-    def pushed(tool: str) -> Side:
+    def sent(verb: str, tool: str) -> Side:
+        begin, other = str(source) if verb == "push" else place, f"{place}-{verb}-{tool}"
+
         def after(number: int) -> None:
             if number == 0:  # once, since to fetch it takes as long as what is measured; then its size
                 back = bench.work / "back"
-                timed(COMMANDS["s5cmd"]["pull"](f"{place}-{tool}{number}", str(back)))
-                assert same(source, back), f"{tool} pushed other bytes"
+                timed(COMMANDS["s5cmd"]["pull"](f"{other}{number}", str(back)))
+                assert same(source, back), f"{verb} by {tool} made other bytes"
                 shutil.rmtree(back)
-            assert bench.stored(f"{place}-{tool}{number}") == (count * size, count), f"{tool} pushed not all"
-            timed([str(BIN / "s5cmd"), "rm", f"{place}-{tool}{number}/*"])
+            assert bench.stored(f"{other}{number}") == (count * size, count), f"{tool}: not all"
+            timed([str(BIN / "s5cmd"), "rm", f"{other}{number}/*"])
 
-        return Side(
-            tool,
-            lambda number: COMMANDS[tool]["push"](str(source), f"{place}-{tool}{number}"),
-            after,
-            env=env,
-        )
+        return Side(tool, lambda number: COMMANDS[tool][verb](begin, f"{other}{number}"), after, env=env)
 
-    if "pull" in verbs:
-        bench.row(f"pull {name}", [pulled(tool) for tool in tools], count * size)
-    if "push" in verbs:
-        bench.row(f"push {name}", [pushed(tool) for tool in tools], count * size)
+    for verb in verbs:
+        sides = [pulled(tool) if verb == "pull" else sent(verb, tool) for tool in tools]
+        bench.row(f"{verb} {name}", sides, count * size)
 
 
 def _again(bench: Bench, tools: list[str], place: str, env: dict[str, str]) -> list[Side]:
@@ -171,6 +167,7 @@ def campaign(bench: Bench) -> None:
     planned(bench)
     first_pull(bench)
     moves(bench, FEW, everybody, both)
+    moves(bench, FEW, fast, ("copy",))
     beside_a_cell(bench, FEW)
     bench.drop(FEW)
     moves(bench, BIG, everybody, both)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import platform
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,7 +62,7 @@ class Past:
 
     def carried_on(self) -> bool:
         """Whether somebody may still work on it."""
-        if (self.host, os.path.dirname(self.holder)) == (platform.node(), runtime_folder()):
+        if (self.host, os.path.dirname(self.holder)) == (os.uname().nodename, runtime_folder()):
             return held(self.holder)
         return time.time() - self.snapshot.created < _ELSEWHERE
 
@@ -85,7 +84,7 @@ def record_of(
         "report": short,
         "failure": snapshot.error,
         "on_error": on_error,
-        "host": platform.node(),
+        "host": os.uname().nodename,
     }
 
 

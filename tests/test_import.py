@@ -44,6 +44,6 @@ def test_a_pull_through_the_agent_loads_neither_botocore_nor_a_store() -> None:
     code = (
         "import sys, nbdata, tempfile, pathlib; d = tempfile.mkdtemp(); pathlib.Path(d, 'a').touch();"
         "nbdata.pull(d + '/', d + '-out', quiet=True);"
-        "print([m for m in ('botocore', 'nbdata.stores.s3', 'nbdata.engine.pull', 'IPython') if m in sys.modules])"
+        "print([m for m in ('botocore', 'nbdata.engine.jobs', 'nbdata.stores.s3', 'IPython') if m in sys.modules])"
     )
     assert run(code).strip() == "[]"

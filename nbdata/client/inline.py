@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 
 from nbdata.client.context import bindings_of, capture
+from nbdata.client.ending import conclude
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.engine.spool import read_page
-from nbdata.errors import TransferFailed
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot
@@ -106,15 +106,6 @@ class InlineJob:
     def release(self) -> None:
         self.cancel()
         self._job.task.wait_end(_RELEASED)
-
-
-def conclude(report: Report, error: BaseException | None, on_error: str) -> Report:
-    """The Report, or the error that a finished job raises for who waits for it."""
-    if error is None or (on_error == "report" and isinstance(error, TransferFailed)):
-        return report
-    if isinstance(error, TransferFailed):
-        error.report = report
-    raise error
 
 
 class InlineHost:

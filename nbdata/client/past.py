@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nbdata.client.inline import conclude
+from nbdata.client.ending import conclude
 from nbdata.errors import NotFound, error_from_dict
 from nbdata.history import Past
 from nbdata.protocols import Item, Waiting

@@ -14,7 +14,7 @@ from typing import Any
 
 from nbdata.client.connection import Connection
 from nbdata.client.context import capture, writable_state_folder
-from nbdata.client.inline import conclude
+from nbdata.client.ending import conclude
 from nbdata.client.launch import connect
 from nbdata.client.past import PastJob
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict

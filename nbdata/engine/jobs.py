@@ -139,6 +139,9 @@ class Jobs:
                     job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
                     job.task.limit(getattr(operation, "max_rate", None))
                     job.said_again(context)
+                    # Who waits for it now need not wait for a turn in the background.
+                    if not background and (work := self._background.withdraw(job.task)) is not None:
+                        self._running.add(job.task, work)
                     return job, True
             if sum(not job.task.finished for job in self._jobs.values()) >= _UNFINISHED:
                 raise NbdataError(

@@ -50,6 +50,15 @@ class Turns:
                 return
         task.start(work)
 
+    def withdraw(self, task: Task) -> Work | None:
+        """The work of a task that still waits, which does so here no more; None if it does not wait."""
+        with self._lock:
+            for number, (waiting, work) in enumerate(self._waiting):
+                if waiting is task:
+                    del self._waiting[number]
+                    return work
+        return None
+
     def _free(self) -> int:
         self._begun = [task for task in self._begun if not task.finished]
         return self._most - sum(not task.paused for task in self._begun)

@@ -163,6 +163,7 @@ class _Insisted(_Unchecked):
             expected=f"a {verify}",
             got=info.etag or "no checksum",
             remedy="Use --verify auto, which takes what there is",
+            details={"retry": False},
         )
 
     def finish(self, fd: int, size: int) -> bool:
@@ -250,6 +251,11 @@ class Judge:
 
     Asks the store in what parts the object was uploaded, if only that tells what its checksum means.
 
+    Raises
+    ------
+    ChecksumMismatch
+        If a digest is insisted on that the store does not keep.
+
     Attributes
     ----------
     layout : int or None
@@ -262,6 +268,8 @@ class Judge:
         self._part_size = told_part_size(control, store, info) if promise is not None else None
         sizes = promise.sizes(info.size, self._part_size) if promise is not None else []
         self.layout = sizes[0] if sizes else None
+        if isinstance(check := self.check(), _Insisted):
+            check.finish(-1, info.size)  # raises, before a byte is fetched
 
     def check(self, fetched_in: int | None = None) -> Check:
         """A new check; `fetched_in` as for `check_for`."""

@@ -13,7 +13,7 @@ from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import NOTED, PART
 from nbdata.transfer.partials import Parts
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import lasting, retrying
 
 __all__ = ["BIG", "Check", "PartedFetch", "RangesIgnored", "fetch_whole"]
 
@@ -134,10 +134,10 @@ def fetch_whole(
     while True:
         try:
             return retrying(control, attempt, failed=failed)
-        except ChecksumMismatch:
+        except ChecksumMismatch as error:
             failed = None
             mismatches += 1
-            if mismatches >= MISMATCHES:
+            if mismatches >= MISMATCHES or lasting(error):
                 control.advance(bytes=-count)
                 raise
             control.advance(retries=1)
@@ -252,7 +252,9 @@ class PartedFetch:
             self._check.catch_up(self._partial.fd, lambda: self._info.size)
             try:
                 return self._check.finish(self._partial.fd, self._info.size)
-            except ChecksumMismatch:
+            except ChecksumMismatch as error:
+                if lasting(error):
+                    raise
                 self._control.advance(bytes=self.present - self._info.size, present=-self.present, retries=1)
                 self.present = 0
                 self._partial.restart()

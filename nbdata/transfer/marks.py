@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import secrets
 import threading
@@ -148,4 +147,4 @@ def _here() -> list[object]:
     found, namespace = os.stat(runtime_folder()), 0
     with contextlib.suppress(OSError):  # containers may agree in all the rest
         namespace = os.stat("/proc/self/ns/pid").st_ino
-    return [platform.node(), boot(), namespace, found.st_dev, found.st_ino]
+    return [os.uname().nodename, boot(), namespace, found.st_dev, found.st_ino]

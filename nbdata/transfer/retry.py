@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from nbdata.errors import BadOption, NbdataError, StoreUnavailable
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, StoreUnavailable
 from nbdata.stores.another_try import pushed_back, retry_after, worth_retrying
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
-__all__ = ["BUDGET", "TRIES", "listing", "retrying", "told_part_size"]
+__all__ = ["BUDGET", "TRIES", "lasting", "listing", "retrying", "told_part_size"]
 
 # Tries in all; with the delays below that is about a minute of a store that does not answer.
 TRIES = 8
@@ -78,6 +78,11 @@ def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception |
             return attempt()
         except Exception as error:
             patience.after(error)
+
+
+def lasting(error: ChecksumMismatch) -> bool:
+    """Whether other bytes would not be the right ones either, as where a store has nothing to compare them with."""
+    return error.details.get("retry") is False
 
 
 def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | None:

@@ -13,7 +13,7 @@ from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.stores.base import ObjectInfo, Store, Upload
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import lasting, retrying
 
 __all__ = [
     "BIG",
@@ -144,10 +144,10 @@ def attempts(control: Control, attempt: Callable[[], _T], *, failed: Exception |
     while True:
         try:
             return retrying(control, attempt, failed=failed)
-        except ChecksumMismatch:
+        except ChecksumMismatch as error:
             failed = None
             mismatches += 1
-            if mismatches >= MISMATCHES:
+            if mismatches >= MISMATCHES or lasting(error):
                 raise
             control.advance(retries=1)
 

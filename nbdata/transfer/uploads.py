@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
 import time
 from typing import NamedTuple
 
@@ -43,7 +42,7 @@ class Begun(NamedTuple):
         """Why it may still be going on, or an empty text."""
         if not self.process:  # who sent it has left it
             return ""
-        if self.host != platform.node():
+        if self.host != os.uname().nodename:
             young = time.time() - self.at < _ELSEWHERE
             return f"begun less than a day ago on {self.host}" if young else ""
         return "its process still runs" if is_alive(self.process) else ""
@@ -51,7 +50,7 @@ class Begun(NamedTuple):
 
 def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
     """Note an upload before its first part is sent, durably: nobody else knows whose it is."""
-    entry = [1, _hash(place), key, upload_id, time.time(), platform.node(), this_process()]
+    entry = [1, _hash(place), key, upload_id, time.time(), os.uname().nodename, this_process()]
     _append(state_dir, entry, synced=True)
 
 

@@ -63,3 +63,21 @@ def test_what_somebody_waits_for_has_a_turn_although_the_background_is_full() ->
     finally:
         for job in jobs:
             job.cancel()
+
+
+def test_a_queued_background_job_runs_at_once_when_its_line_is_said_in_the_foreground() -> None:
+    def line(number: int, **some: int) -> Probe:
+        return Probe(**{"items": 10_000, "delay": 50} | some, tag=f"all week {number}")
+
+    jobs = [HOST.submit(line(n), background=True) for n in range(10)]
+    queued = HOST.submit(line(10, items=1, delay=0), background=True)
+    try:
+        while "waits for one of" not in queued.snapshot().reason:
+            time.sleep(0.02)
+        attached = HOST.submit(line(10, items=1, delay=0), background=False)
+        assert attached.id == queued.id
+        assert attached.wait(20).state == "DONE"
+        assert any("waits for one of" in job.snapshot().reason for job in jobs)  # these still do
+    finally:
+        for job in (*jobs, queued):
+            job.cancel()

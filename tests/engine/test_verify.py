@@ -12,6 +12,7 @@ from botocore.config import Config
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from tests.slow import SlowProxy
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -86,3 +87,20 @@ def test_the_etag_of_an_object_encrypted_by_kms_is_not_taken_for_an_md5(
     s3.close()
     report = nbdata.pull("s3://verify/secret", tmp_path / "secret", verify="auto", quiet=True)
     assert [row.detail["verified"] for row in report.rows] == [False]
+
+
+@pytest.mark.parametrize("megabytes", [1, 40])
+def test_a_checksum_that_the_store_does_not_keep_is_told_before_a_byte_moves(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    key = f"bare{megabytes}"
+    client(server).put_object(Bucket="verify", Key=key, Body=bytes(megabytes * MIB))
+    with SlowProxy(server.url, rate=500_000) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        report = nbdata.pull(
+            f"s3://verify/{key}", tmp_path / "out", verify="sha256", on_error="report", quiet=True
+        )
+        assert report.counts == {"failed": 1}
+        assert "sha256" in str(report.failures[0])
+        assert proxy.answered < MIB // 2
+    assert "retries" not in report.line
