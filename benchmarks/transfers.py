@@ -90,6 +90,14 @@ def moves(bench: Bench, label: str, tools: list[str], verbs: tuple[str, ...], ho
         bench.row(f"{verb} {name}", sides, count * size)
 
 
+def _again(bench: Bench, tools: list[str], place: str, env: dict[str, str]) -> list[Side]:
+    """The tools that pull what each of them has already."""
+    return [
+        Side(tool, lambda _, tool=tool: COMMANDS[tool]["nothing"](place, str(bench.work / tool)), env=env)  # type: ignore[misc]
+        for tool in tools
+    ]
+
+
 def nothing_changed(bench: Bench, name: str) -> None:
     """A pull of what is there already."""
     row = f"pull {name}, nothing changed"
@@ -100,11 +108,7 @@ def nothing_changed(bench: Bench, name: str) -> None:
     env = rclone_environment(os.environ["AWS_ENDPOINT_URL"])
     for tool in tools:
         timed(COMMANDS[tool]["pull"](url, str(bench.work / tool)), env={**os.environ, **env})
-    sides = [
-        Side(tool, lambda _, tool=tool: COMMANDS[tool]["nothing"](url, str(bench.work / tool)), env=env)  # type: ignore[misc]
-        for tool in tools
-    ]
-    bench.row(row, sides, count * size)
+    bench.row(row, _again(bench, tools, url, env), count * size)
     for tool in tools:
         assert same(source, bench.work / tool)
         shutil.rmtree(bench.work / tool)
@@ -122,15 +126,7 @@ def many_unchanged(bench: Bench) -> None:
             write_files(bench.work / tool, count)
         timed(COMMANDS["nbdata"]["nothing"](lists.place, str(bench.work / "nbdata")))
         env = rclone_environment(lists.url)
-        sides = [
-            Side(
-                tool,
-                lambda _, tool=tool: COMMANDS[tool]["nothing"](lists.place, str(bench.work / tool)),  # type: ignore[misc]
-                env=env,
-            )
-            for tool in tools
-        ]
-        bench.row(row, sides, count * SIZE)
+        bench.row(row, _again(bench, tools, lists.place, env), count * SIZE)
     for tool in tools:
         shutil.rmtree(bench.work / tool)
 

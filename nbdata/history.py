@@ -1,7 +1,7 @@
 """What is remembered of jobs beyond their agents: ``jobs.log`` in the state folder.
 
-An append-only file of lines ``CRC32 of the rest in hex, space, JSON object``: one when a job begins, and one, with its
-report and its error, when it ends; the last one of a job holds. Torn lines are passed over. A file that has grown is
+An append-only file of `nbdata.sealed_lines`, each an object: one when a job begins, and one, with its report and its
+error, when it ends; the last one of a job holds. Torn lines are passed over. A file that has grown is
 written anew with the newest. A job that began, and whose process is gone without a word of its end, was interrupted.
 """
 
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import time
-import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +18,7 @@ from nbdata.errors import Cancelled
 from nbdata.redaction import scrub_data
 from nbdata.report import Report, Snapshot
 from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.sealed_lines import append, format_line, value_of
 
 __all__ = ["Past", "past_jobs", "record_of", "remember"]
 
@@ -92,10 +91,10 @@ def record_of(
 def remember(state_dir: str, record: dict[str, Any], holder: str) -> None:
     """Add a record of a job of the process that holds a flock on `holder`; OSError if there is no room for it."""
     record = scrub_data({**record, "holder": holder})
-    line = _format(record)
+    line = format_line(record)
     if len(line) > _RECORD:
         record["snapshot"]["command"], record["report"] = "", None
-        line = _format(record)
+        line = format_line(record)
     if len(line) > _RECORD:
         return
     os.makedirs(state_dir, mode=0o700, exist_ok=True)
@@ -103,9 +102,7 @@ def remember(state_dir: str, record: dict[str, Any], holder: str) -> None:
     with file_lock(os.path.join(runtime_folder(), "history.lock")):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            size = os.fstat(fd).st_size
-            torn = size and os.pread(fd, 1, size - 1) != b"\n"
-            os.write(fd, b"\n" * bool(torn) + line)
+            size = append(fd, line)
         finally:
             os.close(fd)
         if size + len(line) > _LARGE:
@@ -191,17 +188,9 @@ def _path(state_dir: str) -> str:
     return os.path.join(state_dir, "jobs.log")
 
 
-def _format(record: dict[str, Any]) -> bytes:
-    body = json.dumps(record, separators=(",", ":")).encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)
-
-
 def _parse(line: bytes) -> Past | None:
-    head, _, body = line.partition(b" ")
-    if not body.endswith(b"\n") or head != b"%08x" % zlib.crc32(body[:-1]):
-        return None
     try:
-        data = json.loads(body)
+        data = value_of(line)
         snapshot = Snapshot.from_dict(data["snapshot"])
         return Past(snapshot, data["report"], data["failure"], data["on_error"], data["host"], data["holder"])
     except (ValueError, KeyError, TypeError, AttributeError):  # another version's

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nbdata.archives.bzip2 import Bzip2Stream
 from nbdata.archives.decoders import CODECS, Codec, Decoder
 from nbdata.archives.place import EVERYTHING, Restart, Restarts
-from nbdata.archives.stream import volume_at
+from nbdata.archives.stream import told_place, volume_at
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
 
@@ -358,12 +358,7 @@ class _Decoded(Decompressed):
         return data
 
     def _bad(self, what: str, offset: int, remedy: str) -> BadArchive:
-        details: dict[str, object] = {"offset": offset}
-        place = f"compressed byte {offset:,}"
-        where = volume_at(self._source, max(offset - 1, 0))
-        if where is not None:
-            details["volume"] = where[0]
-            place += f", in volume {where[0]}"
+        place, details = told_place(self._source, offset, "compressed byte")
         return BadArchive(
             f"the {self._codec.title} data {what} at {place}", path=self._name, remedy=remedy, details=details
         )

@@ -18,7 +18,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nbdata.errors import BadArchive, BadOption
 
@@ -180,6 +180,16 @@ def volume_at(stream: object, offset: int) -> tuple[str, int] | None:
     """`JoinedStream.volume_at` of any stream; None if the stream does not know of volumes."""
     locate = getattr(stream, "volume_at", None)
     return None if locate is None else locate(offset)
+
+
+def told_place(stream: object, offset: int, unit: str = "byte") -> tuple[str, dict[str, Any]]:
+    """An offset in words, and as an error's details; both name the volume before it, if there are any."""
+    words, details = f"{unit} {offset:,}", dict[str, Any](offset=offset)
+    where = volume_at(stream, max(offset - 1, 0))
+    if where is not None:
+        details["volume"] = where[0]
+        words += f", in volume {where[0]}"
+    return words, details
 
 
 class Readahead(io.RawIOBase):

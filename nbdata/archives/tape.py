@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any
 
-from nbdata.archives.stream import volume_at
+from nbdata.archives.stream import told_place
 from nbdata.errors import BadArchive
 
 __all__ = ["Tape"]
@@ -132,13 +131,7 @@ class Tape:
 
     def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
         """The error for what is found here, with the volume that it lies in."""
-        position = self.tell()
-        details: dict[str, Any] = {"offset": position}
-        place = f"byte {position:,}"
-        where = volume_at(self._source, max(position - 1, 0))
-        if where is not None:
-            details["volume"] = where[0]
-            place += f", in volume {where[0]}"
+        place, details = told_place(self._source, self.tell())
         return BadArchive(
             f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
         )

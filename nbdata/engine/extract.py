@@ -24,6 +24,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from nbdata.archives.tar import Member
+from nbdata.engine.archive_folders import ArchiveFolders
 from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.hard_links import HardLinks
 from nbdata.engine.run import Outcome, Run
@@ -32,7 +33,7 @@ from nbdata.engine.written import Written, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
 from nbdata.space.limits import disk_of
-from nbdata.stores.local import disk_error, sync_folder
+from nbdata.stores.local import disk_error
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 
@@ -83,12 +84,9 @@ class Extraction:
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
-        self._real_root = ""
-        self._staging: dict[str, str] = {}  # parent -> folder for temporaries
         self._pending: dict[str, str] = {}  # path that has not landed yet -> its outcome
-        self._folders: dict[str, tuple[int, str]] = {}  # path -> time and tag
+        self._folders = ArchiveFolders(root, self._landing.target, outcome)
         self._links = HardLinks(root, written)
-        self._unsynced = {""}  # folders whose names may not be on the disk yet
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
         self._buffer = memoryview(bytearray(_BLOCK))
@@ -96,8 +94,8 @@ class Extraction:
 
     def __enter__(self) -> Extraction:
         self._landing.__enter__()
-        self._real_root = os.path.realpath(self._root)
-        self._written.index.open(self._landing.identity)
+        self._folders.enter()
+        self._written.index.open(self._landing.target.identity)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -119,7 +117,7 @@ class Extraction:
         self.behind = behind
         for path, record in self._written.records():
             if path.endswith("/") and self._written.is_of_line(record) and offset_of(record) < behind:
-                self._folders[path[:-1]] = (record.mtime_ns, record.tag)
+                self._folders.remember(path[:-1], record.mtime_ns, record.tag)
         for group in names:
             self._links.restore(group)
 
@@ -141,7 +139,7 @@ class Extraction:
             self._flush()
         try:
             if member.kind == "folder":
-                self._folder(member)
+                self._folders.make(member, self._written.tag(member, self._volume()))
             elif member.kind == "file":
                 return self._file(member)
             elif self._verdict(member) == "write":
@@ -208,33 +206,7 @@ class Extraction:
             if self.careful:
                 self._written.index.sync()
         parent = path.rpartition("/")[0]
-        staging = self._staging.get(parent)
-        if staging is None:
-            self._refuse_links(parent, path)
-            _, staging = self._landing.prepare(path)
-            self._staging[parent] = staging
-            self._unsynced.add(parent)
-        return staging
-
-    def _refuse_links(self, folder: str, path: str) -> None:
-        real, expected = (
-            os.path.realpath(os.path.join(self._root, folder)),
-            os.path.join(self._real_root, folder),
-        )
-        if real != expected.rstrip("/"):
-            raise UnsafeMember(
-                f"member {path!r} would be written through a symbolic link in the target",
-                path=os.path.join(self._root, folder), expected=expected, got=real,
-                remedy="Remove the link, or unpack into another folder",
-            )  # fmt: skip
-
-    def _folder(self, member: Member) -> None:
-        if member.name not in self._folders:
-            self._refuse_links(member.name, member.name)
-            self._landing.prepare(member.name + "/x")
-            self._outcome.add(member.name, "folders")
-            self._unsynced.add(member.name)
-        self._folders[member.name] = (member.mtime_ns, self._written.tag(member, self._volume()))
+        return self._folders.staging.get(parent) or self._folders.prepare(parent, path)
 
     def _file(self, member: Member) -> bool:
         verdict = self._verdict(member)
@@ -307,7 +279,7 @@ class Extraction:
     def _write(
         self, member: Member, staging: str, blocks: Iterable[bytes | memoryview], volume: int | None
     ) -> Landed:
-        fd, temporary = self._landing.temporary(staging)
+        fd, temporary = self._landing.target.temporary(staging)
         crc = size = 0
         try:
             for block in blocks:
@@ -332,7 +304,7 @@ class Extraction:
         return Landed(member.name, temporary, self._below + member.name, member.size, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
-        temporary = self._landing.unused(staging)
+        temporary = self._landing.target.unused(staging)
         try:
             if member.kind == "symlink":
                 os.symlink(member.linkname, temporary)
@@ -340,7 +312,7 @@ class Extraction:
             else:
                 if member.linkname in self._pending:
                     self._flush()
-                self._refuse_links(os.path.dirname(member.linkname), member.name)
+                self._folders.refuse_links(os.path.dirname(member.linkname), member.name)
                 self._links.make(member, temporary)
         except OSError as error:
             if isinstance(error, NbdataError):
@@ -385,39 +357,15 @@ class Extraction:
     def settle(self) -> None:
         """Wait until all that was taken is durable under final names, and recorded."""
         self._flush()
-        self._sync_folders()
-        records: dict[str, Record | None] = dict(self._links.records())
-        for path, (mtime_ns, tag) in self._folders.items():
-            records[path + "/"] = Record(tag, 0, 0, mtime_ns, 0)
+        self._folders.sync()
+        records: dict[str, Record | None] = {**self._links.records(), **self._folders.records()}
         index = self._written.index
         index.put({path: record for path, record in records.items() if index.get(path) != record})
-
-    def _sync_folders(self) -> None:
-        """Those that hold names of folders; a file's own folder was synced when the file landed."""
-        above = set[str]()
-        for path in self._unsynced:
-            while path and (path := os.path.dirname(path)) not in above:
-                above.add(path)
-        folders = [os.path.join(self._root, path) for path in above]
-        if "" in self._unsynced:
-            folders.append(os.path.dirname(self._root))
-        for folder in folders:
-            try:
-                sync_folder(folder)
-            except PermissionError:
-                continue  # the folder around the target may let nobody list it
-            except OSError as error:
-                raise disk_error(error, folder) from error
-        self._unsynced.clear()
 
     def finish(self) -> None:
         """All members were taken: land the rest, give folders their times, remember."""
         self.settle()
-        for path, (mtime_ns, _) in sorted(self._folders.items(), reverse=True):
-            try:
-                os.utime(os.path.join(self._root, path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
-            except OSError as error:
-                self._outcome.fail(path, disk_error(error, path))
+        self._folders.give_times()
 
 
 class _Small(NamedTuple):

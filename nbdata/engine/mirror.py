@@ -1,18 +1,20 @@
-"""``--delete``: what a mirror would remove, and when it must not."""
+"""``--delete`` on the disk: what a mirror would remove, when it must not, and its removal."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 
+from nbdata.engine.run import Outcome, Run
 from nbdata.engine.spool import RowFile
 from nbdata.errors import BadOption
 from nbdata.report import Plan, Row
-from nbdata.stores.local import LocalStore
+from nbdata.stores.local import LocalStore, disk_error, sync_folder
 from nbdata.transfer.index import Index
 from nbdata.transfer.selection import glob_filter
 from nbdata.verbs.pull import Pull
 
-__all__ = ["plan_local_deletions"]
+__all__ = ["delete_planned", "plan_local_deletions"]
 
 
 def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile) -> None:
@@ -37,3 +39,30 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
             )
         out.count("delete", info.size)
         rows.add(Row(path, "delete", info.size, {}))
+
+
+def delete_planned(run: Run, planned: Plan, root: str, index: Index, outcome: Outcome) -> None:
+    """Mirror, only when everything else went well."""
+    if outcome.failures:
+        outcome.notes.append("nothing was deleted, because not everything was fetched")
+        return
+    gone: list[str] = []
+    try:
+        for row in planned.rows:
+            if row.action == "delete":
+                run.control.checkpoint()
+                try:
+                    os.unlink(os.path.join(root, row.path))
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    outcome.fail(row.path, disk_error(error, row.path))
+                    continue
+                gone.append(row.path)
+                outcome.add(row.path, "deleted", row.size)
+    finally:
+        # Durably first: what stood there again without a record would be nobody's, and not be deleted any more.
+        for folder in {os.path.dirname(os.path.join(root, path)) for path in gone}:
+            with contextlib.suppress(OSError):  # gone itself
+                sync_folder(folder)
+        index.put(dict.fromkeys(gone))

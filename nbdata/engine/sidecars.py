@@ -173,10 +173,10 @@ class _Writing(ChecksumWriting):
             self.write_object(self.folder + sidecar, content)
             self.outcome.add(row.path, outcome, row.size, moved=True, **detail)
             return
-        final, staging = self.landing.prepare(sidecar)
-        fd, temporary = self.landing.temporary(staging)
+        final, staging = self.landing.target.prepare(sidecar)
+        fd, temporary = self.landing.target.temporary(staging)
         try:
-            os.fchmod(fd, self.landing.file_mode)
+            os.fchmod(fd, self.landing.target.file_mode)
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
         except OSError as error:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterable, Iterator
 
 from nbdata.errors import NbdataError
+from nbdata.sealed_lines import format_line, parse_line
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import disk_error
-from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line
+from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 __all__ = ["Standing"]
 
@@ -63,4 +64,4 @@ class Standing:
 def _info(line: bytes) -> ObjectInfo:
     values = parse_line(line)
     assert values is not None  # nobody else has its file
-    return ObjectInfo(*values)  # type: ignore[arg-type]
+    return ObjectInfo(*values)

@@ -1,4 +1,4 @@
-"""The state of one job: what it does now, how far it is, and how it is told to stop.
+"""The states of one job: what it does now, how it ends, and how it is told to wait or to stop.
 
 ::
 
@@ -9,21 +9,22 @@
 
 A Task runs a callable in a thread of its own; it knows no verb, socket or widget. Work calls
 `checkpoint` between steps: it waits there while the task is paused and raises Cancelled when it is to stop.
-Blocking calls of stores are woken by what they register with the task (`Stop` of stores.base).
+Blocking calls of stores are woken by what they register with the task (`Stop` of stores.objects). How far it is
+counts `nbdata.engine.progress`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
-from nbdata.errors import Cancelled, NbdataError, TransferFailed, cleaned
+from nbdata.engine.failure import failure_of
+from nbdata.engine.progress import Progress
+from nbdata.errors import Cancelled, NbdataError, cleaned
 from nbdata.redaction import scrub, scrub_data
-from nbdata.report import ACTIVE, FINISHED, Report, Snapshot
+from nbdata.report import FINISHED, Report, Snapshot
 from nbdata.stores.local import disk_error, is_full
-from nbdata.transfer.control import Pulse
 
 __all__ = ["ALLOWED", "Task"]
 
@@ -35,41 +36,25 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "CANCELLING": ("CANCELLED", "INTERRUPTED"),
 }
 
-# Bytes that are moved at a time, and where a rate is kept at least.
-_BLOCK, _LEAST = 1 << 20, 4 << 10
-# Over how many seconds the shown rate is taken.
-_RATE_WINDOW = 5.0
 
-
-class Task:
+class Task(Progress):
     """See the module; `snapshot` is the only thing that leaves it."""
 
     def __init__(self, snapshot: Snapshot, *, stopped: str = "The same line continues") -> None:
-        self._now, self._stopped_means = snapshot, stopped
-        self._changed = threading.Condition(threading.RLock())
+        super().__init__(snapshot)
+        self._stopped_means = stopped
         self._aborts: dict[Callable[[], None], None] = {}
         self._stopping = False
         self._abandoned = False
         self._fault: NbdataError | None = None
         self._stands_by = False  # paused by itself, until what it waits for is there
         self._resume_to = ""
-        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
-        self._began = 0.0
-        self._units = self._moved = self._pushed_back = 0
-        self._rate: int | None = None
-        self._free_at = 0.0  # when all that has moved was due, at that rate
-        self._due = threading.local()
         self._thread: threading.Thread | None = None
         self._tell_move: Callable[[], None] = lambda: None
         self._tell_end: Callable[[], None] = lambda: None
         self.report: Report | None = None
         self.error: NbdataError | None = None
         snapshot.created = snapshot.created or time.time()
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self._now.id
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -115,7 +100,7 @@ class Task:
             self._end("FAILED", NbdataError(f"internal error: {type(error).__name__}: {error}"))
         else:
             failed = report.state == "FAILED"
-            self._end(report.state, _failure(report) if failed else None, report)
+            self._end(report.state, failure_of(report) if failed else None, report)
 
     def _end(self, state: str, error: NbdataError | None, report: Report | None = None) -> None:
         with self._changed:
@@ -162,10 +147,6 @@ class Task:
         if state in FINISHED:
             self._tell_end()
 
-    def _touch(self) -> None:
-        self._now.version += 1
-        self._changed.notify_all()
-
     def enter(self, state: str, reason: str = "") -> None:
         """The next state of the work itself (PLANNING, RUNNING, or QUEUED with a reason)."""
         with self._changed:
@@ -184,7 +165,7 @@ class Task:
                 self._now.reason = reason
                 self._touch()
 
-    # -- stopping: the Stop protocol of stores.base, and what work calls ------------------------
+    # -- stopping: the Stop protocol of stores.objects, and what work calls ---------------------
 
     def is_set(self) -> bool:
         """Whether the work is to end."""
@@ -212,6 +193,12 @@ class Task:
                     self._changed.wait()
             if self._stopping:
                 raise Cancelled("cancelled")
+
+    def _hold(self) -> None:
+        due, self._due.at = getattr(self._due, "at", 0.0), 0.0
+        with self._changed:
+            while not self._stopping and (left := due - time.monotonic()) > 0:
+                self._changed.wait(left)
 
     def sleep(self, seconds: float) -> None:
         """Wait that long, or until it is to end (then Cancelled)."""
@@ -331,165 +318,9 @@ class Task:
         for abort in aborts:
             abort()
 
-    @property
-    def rate(self) -> int | None:
-        """Bytes a second that may move; None for no limit."""
-        return self._rate
-
-    @property
-    def block(self) -> int:
-        """Bytes that are moved at a time: so few that no connection is silent for longer than a second or two."""
-        return _BLOCK if self._rate is None else max(_LEAST, min(_BLOCK, self._rate // 16))
-
-    def limit(self, rate: int | None) -> None:
-        """Let no more than so many bytes a second move; None lifts it.
-
-        Threads that count bytes wait in their next `checkpoint` for their turn, one after the other.
-        """
-        self._rate = rate
-
-    def _hold(self) -> None:
-        due, self._due.at = getattr(self._due, "at", 0.0), 0.0
-        with self._changed:
-            while not self._stopping and (left := due - time.monotonic()) > 0:
-                self._changed.wait(left)
-
-    # -- progress -----------------------------------------------------------------------------
-
-    def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
-        """Set the totals; None where nobody knows."""
-        with self._changed:
-            self._now.files_total, self._now.bytes_total = files, bytes
-            self._touch()
-
-    def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
-        """Add to the totals, where they are known."""
-        with self._changed:
-            now = self._now
-            now.files_total = None if now.files_total is None else now.files_total + files
-            now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
-            self._touch()
-
-    def advance(
-        self,
-        *,
-        files: int = 0,
-        bytes: int = 0,  # noqa: A002
-        present: int = 0,
-        failures: int = 0,
-        retries: int = 0,
-    ) -> None:
-        """Add to what is done; negative bytes take back what has to be done again.
-
-        `present` are bytes that were there already: they count as done, and have no part in the rate.
-        """
-        with self._changed:
-            now = self._now
-            now.files += files
-            self._units += max(0, files)
-            now.bytes += bytes + present
-            now.present += present
-            if bytes > 0:
-                self._moved += bytes
-                if self._rate is not None:
-                    self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
-                    self._due.at = self._free_at
-            now.failures += failures
-            now.retries += retries
-            now.version += 1
-
-    def pushed_back(self) -> None:
-        """Count that a store had too much."""
-        with self._changed:
-            self._pushed_back += 1
-
-    def pulse(self) -> Pulse:
-        """What was counted so far."""
-        with self._changed:
-            return Pulse(self._units, self._moved, self._now.retries, self._pushed_back)
-
-    def phase(self, text: str) -> None:
-        """Say in a word what it does now."""
-        with self._changed:
-            self._now.phase = text
-            self._touch()
-
-    def snapshot(self) -> Snapshot:
-        """A copy of the state now, with rate and time left."""
-        with self._changed:
-            now = self._now
-            clock = time.monotonic()
-            if now.state in ACTIVE and self._began:
-                now.seconds = clock - self._began
-                moved = now.bytes - now.present
-                self._samples.append((clock, moved))
-                while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
-                    self._samples.popleft()
-                (_, before), span = self._samples[0], clock - self._samples[0][0]
-                now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
-                left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
-                now.eta = (
-                    left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None
-                )
-            return Snapshot(**vars(now))
-
-    def wait_change(self, version: int, timeout: float | None) -> Snapshot:
-        """The snapshot after something changed since `version`, or after `timeout` seconds."""
-        with self._changed:
-            if self._now.version == version and self._now.state not in FINISHED:
-                self._changed.wait(timeout)
-            return self.snapshot()
-
-    def wait_end(self, timeout: float) -> None:
-        """Wait until it is over, at most `timeout` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._now.state in FINISHED, timeout)
-
-    @property
-    def finished(self) -> bool:
-        """Whether it is over."""
-        return self._now.state in FINISHED
-
-    @property
-    def paused(self) -> bool:
-        """Whether it stands still until somebody, or something, lets it go on."""
-        return self._now.state == "PAUSED"
-
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the work's thread; False if it still runs."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
             return not self._thread.is_alive()
         return True
-
-
-def _failure(report: Report) -> TransferFailed:
-    """The error of a job that went to its end with failures, in words that fit what they are."""
-    bad = {name: report.counts[name] for name in _SAID if report.counts.get(name)}
-    bad = bad or {"failed": len(report.failures)}
-    (first, count), *others = bad.items()
-    what = f"{count:,} of {sum(report.counts.values()):,} {_SAID[first][count != 1]}"
-    what += "".join(f", {more:,} {_SAID[name][more != 1]}" for name, more in others)
-    path, reason = report.failures[0] if report.failures else ["", ""]
-    named = reason if path in reason else f"{path}: {reason}"
-    content = any(name in bad for name in ("mismatch", "missing"))
-    return TransferFailed(
-        f"{report.verb}: {what}; first {named}",
-        remedy="md5check --repair SOURCE gets these again from where they came"
-        if content
-        else "The same line tries again"
-        if sum(bad.values()) == sum(report.counts.values())
-        else "The rest was done; the same line tries only these again",
-    )
-
-
-# Outcomes that make a job a failed one, the worst first, and how one and many of them are said.
-_SAID = {
-    "mismatch": ("does not match", "do not match"),
-    "missing": ("is missing", "are missing"),
-    "failed": ("failed", "failed"),
-    "conflict": ("is a conflict", "are conflicts"),
-    "unrepresentable": ("cannot be represented", "cannot be represented"),
-    "refused": ("was refused", "were refused"),
-    "unreadable": ("cannot be read", "cannot be read"),
-}

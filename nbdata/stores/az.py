@@ -19,7 +19,8 @@ from urllib.parse import quote, unquote, urlsplit
 from nbdata.errors import NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.answers import digest_in, http_time, refused, total_of
 from nbdata.stores.az_config import AzConfig
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload, fill
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
+from nbdata.stores.filling import fill
 from nbdata.stores.http1 import Origin, Response
 from nbdata.stores.object_store import ObjectStore, refuse_spent
 from nbdata.stores.pages import Page, ahead

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import abc
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TypeVar
 
-from nbdata.errors import BadOption, NbdataError, SourceChanged, StoreUnavailable
+from nbdata.errors import BadOption, NbdataError
+from nbdata.stores.objects import Body, ObjectInfo, Source, Stop
 
 __all__ = [
     "Body",
@@ -26,10 +26,6 @@ __all__ = [
     "Store",
     "T",
     "Upload",
-    "fill",
-    "pushed_back",
-    "retry_after",
-    "worth_retrying",
 ]
 
 
@@ -37,85 +33,6 @@ T = TypeVar("T")
 
 # Objects that `Store.children` looks at, if it has to look at all.
 _LOOKED_AT = 5000
-
-
-# What is kept of objects of which a listing tells no more; one for all, since there may be a million.
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class ObjectInfo(NamedTuple):
-    """What a store says of one object.
-
-    Attributes
-    ----------
-    key : str
-    size : int
-        Bytes; -1 if the store does not say.
-    etag : str
-        As the store gives it, quotes and ``W/`` included; empty if it gives none.
-    modified : float or None
-        Seconds since the epoch.
-    version : str
-        Version or generation id, or empty.
-    checksums : dict
-        Digests of the whole object that the store keeps, by algorithm, as hex.
-    composite : dict
-        Digests of the digests of its parts, likewise: ``hex-PARTS``.
-    encrypted : bool
-        Encrypted by a key of the user's or KMS: then the ETag is no MD5, whatever it looks like.
-    headers : dict
-        What goes along with a copy (content type, user metadata), as HTTP headers with names in lower
-        case. Only `head` and `read` tell it, and only some stores.
-    """
-
-    key: str
-    size: int
-    etag: str = ""
-    modified: float | None = None
-    version: str = ""
-    checksums: Mapping[str, str] = _NOTHING
-    composite: Mapping[str, str] = _NOTHING
-    encrypted: bool = False
-    headers: Mapping[str, str] = _NOTHING
-
-
-class Stop(Protocol):
-    """How a store hears that its work is no longer wanted."""
-
-    def is_set(self) -> bool:
-        """Whether to stop."""
-
-    def add(self, abort: Callable[[], None]) -> None:
-        """Call `abort` (from another thread) when it is time to stop; at once if it is already."""
-
-    def remove(self, abort: Callable[[], None]) -> None:
-        """Forget `abort`."""
-
-
-class Source(Protocol):
-    """Bytes to be written: read into a buffer until 0 comes back."""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill a part of `buffer`; 0 at the end."""
-
-
-class Body(Protocol):
-    """The bytes of an object, or of a range of it, while they arrive.
-
-    `info` is what came with these very bytes, so that a validator holds for them; `start` is where
-    they begin: 0 although a range was asked for, if the store ignores ranges. `length` is how many
-    come, or -1.
-    """
-
-    info: ObjectInfo
-    start: int
-    length: int
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill a part of `buffer`; 0 at the end. A body that ends early raises StoreUnavailable."""
-
-    def close(self) -> None:
-        """Give the connection back; needed on every path."""
 
 
 class Upload(abc.ABC):
@@ -374,59 +291,3 @@ class Location:
     def is_folder(self) -> bool:
         """Whether the spelling says "a folder"."""
         return self.key == "" or self.key.endswith("/")
-
-
-def fill(source: Source, size: int, path: str, *, block: int = 1 << 20) -> Iterator[memoryview]:
-    """The bytes of a source piece by piece, each valid until the next is asked for.
-
-    The last piece is given only after the source was found to end there, so that a receiver who counts
-    never has a whole object of a source that is longer or shorter.
-
-    Raises
-    ------
-    SourceChanged
-        If the source does not give just `size` bytes.
-    StoreUnavailable
-        If it cannot be read; an OSError must not look like one of the receiver.
-    """
-    view = memoryview(bytearray(min(block, max(size, 1))))
-    left = size
-    while left:
-        count = _read(source, view[: min(len(view), left)], path)
-        left -= count
-        if not count or (not left and _read(source, memoryview(bytearray(1)), path)):
-            break
-        yield view[:count]
-        if not left:
-            return
-    if size or _read(source, view, path):
-        raise SourceChanged("the source changed while it was copied", path=path, expected=f"{size} bytes")
-
-
-def _read(source: Source, view: memoryview, path: str) -> int:
-    try:
-        return source.readinto(view)
-    except NbdataError:
-        raise
-    except OSError as error:
-        raise StoreUnavailable(
-            f"the source cannot be read ({os.strerror(error.errno or 0)})", path=path
-        ) from error
-
-
-def worth_retrying(error: BaseException) -> bool:
-    """Whether the same request may well succeed a moment later."""
-    return isinstance(error, NbdataError) and bool(error.details.get("retry"))
-
-
-def pushed_back(error: BaseException) -> bool:
-    """Whether an error says that the store has too much to do, or was silent as one that has."""
-    if not isinstance(error, NbdataError):
-        return False
-    return error.details.get("status") in (429, 503) or bool(error.details.get("silent"))
-
-
-def retry_after(error: BaseException) -> float | None:
-    """Seconds that the store asked to wait, or None."""
-    value: Any = error.details.get("retry_after") if isinstance(error, NbdataError) else None
-    return float(value) if value is not None else None

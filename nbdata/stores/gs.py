@@ -14,7 +14,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.answers import digest_in, iso_time, refused
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, fill
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.filling import fill
 from nbdata.stores.gs_config import GsConfig
 from nbdata.stores.http1 import Origin, Response
 from nbdata.stores.object_store import ObjectStore, refuse_spent

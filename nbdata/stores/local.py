@@ -19,7 +19,8 @@ from nbdata.errors import (
     SourceChanged,
     StoreUnavailable,
 )
-from nbdata.stores.base import ObjectInfo, Source, Store, fill
+from nbdata.stores.base import ObjectInfo, Source, Store
+from nbdata.stores.filling import fill
 
 __all__ = [
     "MAY_HOLD",

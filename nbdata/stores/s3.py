@@ -5,27 +5,27 @@ from __future__ import annotations
 import hashlib
 import re
 import xml.etree.ElementTree as ET
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores import s3_deletion, s3_listing
+from nbdata.stores.another_try import worth_retrying
 from nbdata.stores.answers import BUSY, differs, refused
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload, fill, worth_retrying
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload
 from nbdata.stores.credentials import S3Config
+from nbdata.stores.filling import fill
 from nbdata.stores.http1 import Response
 from nbdata.stores.http_heads import Head
 from nbdata.stores.lanes import Lanes
 from nbdata.stores.object_store import ObjectStore
-from nbdata.stores.pages import Page, ahead
-from nbdata.stores.s3_answers import decoded, encrypted, info_of, listed, made_of, quoted
+from nbdata.stores.pages import ahead
+from nbdata.stores.s3_answers import encrypted, info_of, made_of, quoted
 from nbdata.stores.s3_client import Aim, S3Client
 from nbdata.stores.sigv4 import quote_path
 
 __all__ = ["S3Store"]
 
-# What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
-_NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
 _MD5 = re.compile("[0-9a-f]{32}")
 # Answers of a shape that `read_each` does not take, after which it is used no more.
 _UNUSUAL = 8
@@ -67,51 +67,10 @@ class S3Store(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return ahead(self._pages(prefix, after))
-
-    def _pages(self, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
-        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
-        if after:
-            query["start-after"] = after
-        while True:
-            root = self._client.xml("GET", "", query)
-            if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
-                # Of a login page, say: taken for an empty bucket, it would have a mirror delete everything.
-                raise StoreUnavailable(
-                    "the store's answer is no listing", path=self.name, got=f"<{root.tag[:40]}>"
-                )
-            objects = listed(root)
-            more = root.findtext("IsTruncated") == "true"
-            yield Page(objects, more)
-            if not more:
-                return
-            token = root.findtext("NextContinuationToken")
-            if token and token != query.get("continuation-token"):
-                query["continuation-token"] = token
-                query.pop("start-after", None)
-                continue
-            # A server that knows only version 1 of the listing gives no token, and goes on behind `marker`.
-            last = objects[-1].key if objects else ""
-            if token or not last or last == query.get("marker"):
-                raise StoreUnavailable(
-                    "the store says that its listing goes on, and does not say where",
-                    path=self._said(prefix),
-                )
-            query.pop("continuation-token", None)
-            query |= {"start-after": last, "marker": last}
+        return ahead(s3_listing.pages(self._client, prefix, after))
 
     def children(self, prefix: str, limit: int) -> tuple[str, ...]:
-        if not self._bucket:
-            names = (
-                bucket.findtext("Name") or "" for bucket in self._client.xml("GET", "", {}).iter("Bucket")
-            )
-            return tuple(f"{name}/" for name in names if name.startswith(prefix))[:limit]
-        query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
-        root = self._client.xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
-        decode = decoded if root.findtext("EncodingType") == "url" else str
-        folders = [decode(item.findtext("Prefix") or "") for item in root.iterfind("CommonPrefixes")]
-        keys = [decode(item.findtext("Key") or "") for item in root.iterfind("Contents")]
-        return tuple(sorted([*folders, *(key for key in keys if not key.endswith("/"))]))[:limit]
+        return s3_listing.children(self._client, prefix, limit)
 
     def head(self, key: str) -> ObjectInfo:
         response = self._client.send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
@@ -308,52 +267,13 @@ class S3Store(ObjectStore):
             query = {"uploadId": upload_id, "part-number-marker": marker}
 
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
-        query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here although it says so
-        while True:
-            root = self._client.xml("GET", "", query)
-            for item in root.iterfind("Upload"):
-                yield item.findtext("Key") or "", item.findtext("UploadId") or ""
-            marker, upload = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
-            if root.findtext("IsTruncated") != "true" or not marker:
-                return
-            if (marker, upload or "") == (query.get("key-marker"), query.get("upload-id-marker")):
-                raise StoreUnavailable(
-                    "the store lists the same uploads again and again", path=self._said(prefix)
-                )
-            query |= {"key-marker": marker, "upload-id-marker": upload or ""}
+        return s3_listing.pending(self._client, prefix)
 
     def abort(self, key: str, upload_id: str) -> None:
         self._client.send("DELETE", key, {"uploadId": upload_id}, ok=(200, 204, 404)).close()
 
     def delete(self, keys: Iterable[str]) -> None:
-        batch = deque[str]()
-        for key in keys:
-            if _NOT_IN_XML.search(key):
-                self._delete([key])
-                continue
-            batch.append(key)
-            if len(batch) == 1000:
-                self._delete(batch)
-                batch.clear()
-        if batch:
-            self._delete(batch)
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        if len(keys) == 1:
-            self._client.send("DELETE", keys[0], ok=(200, 204, 404)).close()
-            return
-        root = ET.Element("Delete")
-        ET.SubElement(root, "Quiet").text = "true"
-        for key in keys:
-            ET.SubElement(ET.SubElement(root, "Object"), "Key").text = key
-        body = ET.tostring(root, encoding="utf-8")
-        failed = {
-            item.findtext("Key")
-            for item in self._client.xml("POST", "", {"delete": ""}, body).iterfind("Error")
-        }
-        for key in keys:  # one by one, so that the error names the key and the reason
-            if key in failed:
-                self._client.send("DELETE", key, ok=(200, 204, 404)).close()
+        s3_deletion.delete(self._client, keys)
 
 
 def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, str]:

@@ -58,9 +58,13 @@ class S3Client:
         self, bucket: str, config: S3Config, stop: Stop | None, renew: Callable[[str], S3Config] | None
     ) -> None:
         self.name = f"s3://{bucket}"
-        self._bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
+        self.bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
         self._renewing, self._asked = threading.Lock(), 0.0
         self._aim(config.region)
+
+    def said(self, key: str) -> str:
+        """A key as users know it."""
+        return f"{self.name}/{key}" if key else self.name
 
     @property
     def server(self) -> str:
@@ -83,7 +87,7 @@ class S3Client:
     def _aim(self, region: str) -> Aim:
         """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
         config = self._config
-        scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self._bucket)
+        scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self.bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
         self._aimed = aim = Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
@@ -136,7 +140,8 @@ class S3Client:
         """The answer to a signed request, once its status is one of `ok`; else the error it means."""
         for last in (False, False, True):
             aim, signed = self.aim(), self._config.identity
-            response = self._exchange(aim, method, key, query, headers, body, size)
+            target, extra = self._signed(aim, method, key, query, headers, body)
+            response = aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
             if response.status in ok:
                 return response
             if response.status == 407 and self._config.proxy:
@@ -159,23 +164,12 @@ class S3Client:
                 continue
             break
         identity = self._config.identity
-        path = f"{self.name}/{key}" if key else self.name
         raise error_of(
-            response, data, path=path, identity=identity.source if identity else "nobody (anonymous)"
+            response,
+            data,
+            path=self.said(key),
+            identity=identity.source if identity else "nobody (anonymous)",
         )
-
-    def _exchange(
-        self,
-        aim: Aim,
-        method: str,
-        key: str,
-        query: dict[str, str] | None,
-        headers: dict[str, str] | None,
-        body: bytes | Iterator[memoryview] | None,
-        size: int,
-    ) -> Response:
-        target, extra = self._signed(aim, method, key, query, headers, body)
-        return aim.pool.request(method, target, extra, body, size=size, stop=self._stop)
 
     def _signed(
         self,

@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 from nbdata.errors import NbdataError
 from nbdata.paths import is_inside, is_url
+from nbdata.sealed_lines import format_line, parse_line, seal
 from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
-from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line, seal
+from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 __all__ = ["Index", "Record", "written_below"]
 
@@ -334,7 +335,7 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
 def _record_in(line: bytes) -> tuple[str, Record | None]:
     """The path of a line, and its record, if it is one of this version."""
     path, *rest = parse_line(line) or [""]
-    return str(path), Record(*rest) if len(rest) == len(Record._fields) else None  # type: ignore[arg-type]  # CRC'd: ours
+    return str(path), Record(*rest) if len(rest) == len(Record._fields) else None  # CRC'd: ours
 
 
 def _line_of(path: str, record: Record | None) -> bytes:

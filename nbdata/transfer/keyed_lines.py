@@ -1,8 +1,8 @@
 """Lines of a file, found by the key that each begins with: what is held of a line in memory is only where it is.
 
-A line is ``CRC32 of the rest in hex, space, JSON array``, and the first value of the array is its key. A key costs
-about 100 bytes of memory, however long it and its line are. Who asks in the order of the lines, as who compares two
-listings does, has the file read in large blocks.
+A line is one of `nbdata.sealed_lines`, and holds an array whose first value is its key. A key costs about 100 bytes
+of memory, however long it and its line are. Who asks in the order of the lines, as who compares two listings does, has
+the file read in large blocks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Iterator
 
-__all__ = ["KeyedLines", "format_line", "key_of", "parse_line", "seal"]
+__all__ = ["KeyedLines", "key_of"]
 
 # Bytes that are read at a time, and how much of that lies before the line that is wanted.
 _BLOCK, _BEFORE = 64 << 10, 8 << 10
@@ -24,32 +24,6 @@ _LONGEST = 64 << 20
 _ARRAY, _KEY = 9, 10
 
 _key_text = json.JSONEncoder().encode
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().raw_decode
-
-
-def format_line(values: list[object]) -> bytes:
-    """A line of these values."""
-    return seal(_encode(values))
-
-
-def seal(text: str) -> bytes:
-    """A line of an array that is JSON already."""
-    body = text.encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)
-
-
-def _sound(line: bytes) -> bool:
-    """Whether a line is whole, and as it was written."""
-    return line[-1:] == b"\n" and line[:_ARRAY] == b"%08x " % zlib.crc32(line[_ARRAY:-1])
-
-
-def parse_line(line: bytes) -> list[object] | None:
-    """The values of a line; None if it is none."""
-    if not _sound(line):
-        return None
-    values, _ = _decode(line.decode(), _ARRAY)
-    return values if isinstance(values, list) else None
 
 
 def key_of(name: str) -> bytes:

@@ -1,6 +1,6 @@
 """A range of an object of one store as what is written to another: nothing of it is kept.
 
-What is in memory of one relay is the block of `stores.base.fill` and the buffers of two connections; so
+What is in memory of one relay is the block of `stores.filling.fill` and the buffers of two connections; so
 copying takes `BLOCK` bytes for each worker of the pool, whatever the size of objects and parts.
 """
 
@@ -15,7 +15,7 @@ from nbdata.transfer.fetch import RangesIgnored
 
 __all__ = ["BLOCK", "Relay"]
 
-#: Bytes that are in memory of one relay: what `stores.base.fill` takes at a time.
+#: Bytes that are in memory of one relay: what `stores.filling.fill` takes at a time.
 BLOCK = 1 << 20
 
 

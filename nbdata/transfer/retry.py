@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, StoreUnavailable
-from nbdata.stores.base import ObjectInfo, Store, pushed_back, retry_after, worth_retrying
+from nbdata.stores.another_try import pushed_back, retry_after, worth_retrying
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 

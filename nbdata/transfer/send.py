@@ -58,7 +58,7 @@ class Hasher(Protocol):
 class Outgoing(Protocol):
     """Bytes on their way out: the Source of a write that hashes and counts what it gives.
 
-    `headers` are those that the object is to keep (see `stores.base.ObjectInfo`).
+    `headers` are those that the object is to keep (see `stores.objects.ObjectInfo`).
     """
 
     sent: int
@@ -98,7 +98,7 @@ def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
 class FileSource:
     """A range of an open file as the Source of a write: hashed, counted, stopped.
 
-    `unchanged` is called at its end, before the receiver has the last piece (see stores.base.fill).
+    `unchanged` is called at its end, before the receiver has the last piece (see stores.filling.fill).
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Multipart uploads that were begun and may be left unfinished: what cleanup may abort at a store.
 
-One append-only file in the state folder, ``uploads.log``, of lines ``CRC32 of the rest in hex, space, JSON array``:
+One append-only file in the state folder, ``uploads.log``, of `nbdata.sealed_lines`, each an array:
 ``[1, place, key, id, at, host, process]`` when an upload begins or is taken up again, ``[2, id]`` when who sent it left
 it for the next run, ``[0, id]`` when it is finished or was given up: a key may have several, if a process that sent it
 was killed. Only a hash of the place is kept. Torn lines are passed over. A
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import time
-import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nbdata.runtime import file_lock, runtime_folder
+from nbdata.sealed_lines import append, format_line, parse_line
 from nbdata.space.holders import is_alive, this_process
 from nbdata.stores.local import disk_error, make_folders, sync_folder
 
@@ -81,7 +80,7 @@ def remembered(state_dir: str) -> dict[str, Begun]:
     try:
         with open(_path(state_dir), "rb") as lines:
             for line in lines:
-                begun, *values = _parse(line)
+                begun, *values = parse_line(line) or [None]
                 if begun and len(values) == 6:
                     found[values[2]] = Begun(*values)
                 elif begun == 2 and len(values) == 1 and values[0] in found:
@@ -101,19 +100,6 @@ def _hash(place: str) -> str:
     return hashlib.sha256(place.rstrip("/").encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _format(values: list[object]) -> bytes:
-    body = json.dumps(values, separators=(",", ":")).encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)
-
-
-def _parse(line: bytes) -> list[Any]:
-    head, _, body = line.partition(b" ")
-    if not body.endswith(b"\n") or head != b"%08x" % zlib.crc32(body[:-1]):
-        return [None]
-    values = json.loads(body)
-    return values if isinstance(values, list) else [None]
-
-
 def _append(state_dir: str, entry: list[object], *, synced: bool = False) -> None:
     try:
         _append_locked(state_dir, entry, synced)
@@ -127,9 +113,7 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
     with file_lock(os.path.join(runtime_folder(), "uploads.lock")):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            size = os.fstat(fd).st_size
-            torn = size and os.pread(fd, 1, size - 1) != b"\n"
-            os.write(fd, b"\n" * bool(torn) + _format(entry))
+            size = append(fd, format_line(entry))
             if synced:
                 os.fdatasync(fd)
                 if not size:
@@ -139,7 +123,7 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
             os.close(fd)
         if size > _LARGE:
             with open(path + ".new", "wb") as file:
-                file.writelines(_format([1, *begun]) for begun in remembered(state_dir).values())
+                file.writelines(format_line([1, *begun]) for begun in remembered(state_dir).values())
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path + ".new", path)

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
-from tests.faults.trees import FORMS, pack
+from tests.faults.trees import FORMS, pack, put_parts
 
-__all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of", "put_parts"]
+__all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of"]
 
 MIB = 1 << 20
 #: The objects that go in parts: three of them, the last one short.
@@ -78,7 +78,7 @@ class Scene:
         if part is None:
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
         else:
-            put_parts(self.client, self.bucket, key, data, part)
+            put_parts(self.client, self.bucket, key, io.BytesIO(data), part)
 
     def volumes(self, form: str) -> tuple[str, dict[str, int]]:
         """URL of a set of volumes of `PACKED`, and their keys and sizes; packed when it is asked for first."""
@@ -125,17 +125,6 @@ class Scene:
             self.client.delete_bucket(Bucket=f"{self.bucket}-packed")
         self.client.close()
         shutil.rmtree(self.work, ignore_errors=True)
-
-
-def put_parts(client: Any, bucket: str, key: str, data: bytes, part: int) -> None:
-    """Make an object by an upload in parts of so many bytes."""
-    place = {"Bucket": bucket, "Key": key}
-    place["UploadId"] = client.create_multipart_upload(**place)["UploadId"]
-    parts = []
-    for number, at in enumerate(range(0, len(data), part), 1):
-        sent = client.upload_part(**place, PartNumber=number, Body=data[at : at + part])
-        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-    client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

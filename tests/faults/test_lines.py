@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import TransferFailed
 from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, Exchange, Fault, FaultProxy, Plan
-from tests.faults.scene import objects_of, put_parts
+from tests.faults.scene import objects_of
+from tests.faults.trees import put_parts
 
 PART = 16 << 20
 BIG = random.Random(5).randbytes(40_000_000)
@@ -124,7 +126,7 @@ def test_bytes_are_checked_although_the_question_for_their_parts_was_lost(
     number: str, fault: Fault, proxy: FaultProxy, s3: EmbeddedServer, bucket: str, tmp_path: Path
 ) -> None:
     client = client_of(s3)
-    put_parts(client, bucket, "x", BIG, PART)
+    put_parts(client, bucket, "x", io.BytesIO(BIG), PART)
     client.close()
     asked = once(fault, action="head", part=number)
     wrong = once(Fault("flip", BODY, 0.5), action="get", part=str(2 * PART - 1))

@@ -5,6 +5,7 @@ Everything is compared byte for byte with the tree on the disk, a block at a tim
 
 from __future__ import annotations
 
+import abc
 import http.client
 import os
 import random
@@ -14,7 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import urlsplit
 
 import zstandard
@@ -23,7 +24,7 @@ from isal import igzip, isal_zlib
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 
-__all__ = ["FILES", "FORMS", "MIDDLING", "Tree", "on_disk", "pack", "stored"]
+__all__ = ["FILES", "FORMS", "MIDDLING", "Tree", "on_disk", "pack", "put_parts", "stored"]
 
 MIB = 1 << 20
 #: Sets of volumes: plain, gzip in members, Zstandard in frames, and gzip in one piece, which holds no place to go on.
@@ -116,18 +117,11 @@ class Tree:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def _upload(self, key: str, path: Path) -> None:
-        size = path.stat().st_size
-        if size <= _PART:
+        if path.stat().st_size <= _PART:
             self._put(key, path.read_bytes())
             return
-        place = {"Bucket": self.bucket, "Key": key}
-        place["UploadId"] = self.client.create_multipart_upload(**place)["UploadId"]
-        parts = []
         with path.open("rb") as file:
-            for number in range(1, -(-size // _PART) + 1):
-                sent = self.client.upload_part(**place, PartNumber=number, Body=file.read(_PART))
-                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-        self.client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
+            put_parts(self.client, self.bucket, key, file, _PART)
 
     def target(self, name: str) -> Path:
         """An empty folder to write into."""
@@ -140,6 +134,17 @@ class Tree:
         self.client.delete_bucket(Bucket=self.bucket)
         self.client.close()
         shutil.rmtree(self.work, ignore_errors=True)
+
+
+def put_parts(client: Any, bucket: str, key: str, file: BinaryIO, part: int) -> None:
+    """Make an object by an upload in parts of so many bytes."""
+    place = {"Bucket": bucket, "Key": key}
+    place["UploadId"] = client.create_multipart_upload(**place)["UploadId"]
+    parts = []
+    for number, data in enumerate(iter(lambda: file.read(part), b""), 1):
+        sent = client.upload_part(**place, PartNumber=number, Body=data)
+        parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+    client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
 
 
 def _sizes(size: int, source: random.Random) -> dict[str, int]:
@@ -199,56 +204,62 @@ class _Sink(Protocol):
     def close(self) -> None: ...
 
 
-class _Volumes:
-    """Cuts what it is given into objects."""
+class _Blocks(abc.ABC):
+    """Cuts what it is given into blocks."""
 
-    def __init__(self, put: Callable[[str, bytes], None], stem: str, volume: int) -> None:
-        self._put, self._stem, self._volume = put, stem, volume
-        self._held, self._number = bytearray(), 0
-        self.size = 0
+    def __init__(self, block: int) -> None:
+        self._block, self._held = block, bytearray()
 
     def write(self, data: bytes) -> int:
         self._held += data
-        while len(self._held) >= self._volume:
+        while len(self._held) >= self._block:
             self._next()
         return len(data)
 
     def _next(self) -> None:
-        self._number += 1
-        data = bytes(self._held[: self._volume])
-        del self._held[: self._volume]
-        self._put(f"{self._stem}.{self._number:03}", data)
-        self.size += len(data)
+        data = bytes(self._held[: self._block])
+        del self._held[: self._block]
+        self._give(data)
+
+    @abc.abstractmethod
+    def _give(self, block: bytes) -> None: ...
 
     def close(self) -> None:
         if self._held:
             self._next()
 
 
-class _Frames:
+class _Volumes(_Blocks):
+    """Cuts what it is given into objects."""
+
+    def __init__(self, put: Callable[[str, bytes], None], stem: str, volume: int) -> None:
+        super().__init__(volume)
+        self._put, self._stem, self._number = put, stem, 0
+        self.size = 0
+
+    def _give(self, block: bytes) -> None:
+        self._number += 1
+        self._put(f"{self._stem}.{self._number:03}", block)
+        self.size += len(block)
+
+
+class _Frames(_Blocks):
     """Compresses so many bytes at a time, each piece as a member or frame of its own."""
 
     def __init__(self, sink: _Sink, form: str, frame: int) -> None:
-        self._sink, self._frame, self._held = sink, frame, bytearray()
+        super().__init__(frame)
+        self._sink = sink
         self._compress: Callable[[bytes], bytes] = (
             zstandard.ZstdCompressor(1).compress
             if form.endswith("zst")
             else lambda data: igzip.compress(data, 1)
         )
 
-    def write(self, data: bytes) -> int:
-        self._held += data
-        while len(self._held) >= self._frame:
-            self._next()
-        return len(data)
-
-    def _next(self) -> None:
-        self._sink.write(self._compress(bytes(self._held[: self._frame])))
-        del self._held[: self._frame]
+    def _give(self, block: bytes) -> None:
+        self._sink.write(self._compress(block))
 
     def close(self) -> None:
-        if self._held:
-            self._next()
+        super().close()
         self._sink.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores import http1
-from nbdata.stores.base import fill
+from nbdata.stores.filling import fill
 from nbdata.stores.http1 import Origin, Pool
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 

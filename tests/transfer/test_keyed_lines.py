@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbdata.sealed_lines import format_line, parse_line
 from nbdata.transfer import keyed_lines
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.keyed_lines import KeyedLines, format_line, key_of, parse_line
+from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 NAMES = st.sampled_from(
     ["a", "b", 'quoted"', "back\\slash", 'both\\"', "ünï", "\udc80", "", "a/b", "[]", "c" * 70_000]

@@ -31,8 +31,8 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
             for number in range(5):
                 landing.reserve(40)
                 begun.append(number)
-                final, staging = landing.prepare(str(number))
-                temporary = landing.written(staging, memoryview(os.urandom(40)), str(number))
+                final, staging = landing.target.prepare(str(number))
+                temporary = landing.target.written(staging, memoryview(os.urandom(40)), str(number))
                 landing.land(Landed(str(number), temporary, final, 40, reserved=40))
 
         writer = threading.Thread(target=write)

@@ -22,8 +22,8 @@ def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
 
     def cancelled(landing: Landing) -> None:
         for name in "abc":
-            final, staging = landing.prepare(name)
-            fd, temporary = landing.temporary(staging)
+            final, staging = landing.target.prepare(name)
+            fd, temporary = landing.target.temporary(staging)
             os.close(fd)
             landing.land(Landed(name, temporary, final, 0))
             committing.wait(10)

@@ -72,7 +72,7 @@ def test_what_a_dead_machine_left_is_taken_away(tmp_path: Path) -> None:
 def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "_BEAT", 0.05)
     with landing(tmp_path) as one:
-        mark = Path(one.staging(str(tmp_path))) / f"{one._token}0"
+        mark = Path(one.target.staging(str(tmp_path))) / f"{one.target._token}0"
         os.utime(mark, (0, 0))
         end = time.monotonic() + 5
         while mark.stat().st_mtime < time.time() - 30:
@@ -83,10 +83,10 @@ def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.M
 def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> None:
     def wake_up() -> None:
         with landing(tmp_path) as one:
-            final, staging = one.prepare("a")
-            fd, temporary = one.temporary(staging)
+            final, staging = one.target.prepare("a")
+            fd, temporary = one.target.temporary(staging)
             os.close(fd)
-            os.unlink(f"{staging}/{one._token}0")
+            os.unlink(f"{staging}/{one.target._token}0")
             one.land(Landed("a", temporary, final, 0))
 
     with pytest.raises(NbdataError, match="another machine has taken this job for dead"):
@@ -158,14 +158,16 @@ def test_who_is_taken_for_dead_while_it_syncs_renames_nothing(
 ) -> None:
     import nbdata.transfer.landing as module
 
-    monkeypatch.setattr(module, "_make_durable", lambda files: [os.unlink(m._path) for m in at[0]._marks])
+    monkeypatch.setattr(
+        module, "make_durable", lambda _: [os.unlink(mark._path) for mark in at[0].target._marks]
+    )
     at: list[Landing] = []
 
     def slow_sync() -> None:
         with landing(tmp_path) as one:
             at.append(one)
-            final, staging = one.prepare("a")
-            fd, temporary = one.temporary(staging)
+            final, staging = one.target.prepare("a")
+            fd, temporary = one.target.temporary(staging)
             os.close(fd)
             one.land(Landed("a", temporary, final, 0))
 

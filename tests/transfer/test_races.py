@@ -35,6 +35,6 @@ def test_two_jobs_for_files_of_one_folder_do_not_remove_each_others_staging_fold
     with Landing(str(tmp_path), Planning(), umask=0o022, landed=lambda batch: None) as one:
         with Landing(str(tmp_path), Planning(), umask=0o022, landed=lambda batch: None):
             pass  # it finds the folder for temporaries empty, and removes it
-        _, staging = one.prepare("a")
-        fd, _ = one.temporary(staging)
+        _, staging = one.target.prepare("a")
+        fd, _ = one.target.temporary(staging)
         os.close(fd)

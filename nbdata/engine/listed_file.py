@@ -1,0 +1,64 @@
+"""A local file that is sent: opened as it was listed, and looked at whether it is still the same."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from nbdata.errors import SourceChanged
+from nbdata.report import Row
+from nbdata.stores.local import disk_error
+
+__all__ = ["differs", "open_listed", "still_same"]
+
+
+def differs(now: os.stat_result, before: os.stat_result) -> bool:
+    """Whether a file may hold other bytes, or has no name any more.
+
+    Its other names may come and go, which is a change of its status (ctime) but not of its bytes.
+    """
+    relinked = now.st_nlink != before.st_nlink and now.st_nlink
+    return (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or (
+        now.st_ctime_ns != before.st_ctime_ns and not relinked
+    )
+
+
+def open_listed(row: Row) -> tuple[int, os.stat_result]:
+    """Open the file of a planned row, and how it looks.
+
+    Raises
+    ------
+    SourceChanged
+        If it is not what was listed any more.
+    """
+    path = row.detail["file"]
+    try:
+        # What was a file when it was listed may be a named pipe by now, which would wait for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (
+        row.size,
+        row.detail["mtime_ns"],
+    ):
+        os.close(fd)
+        raise SourceChanged(
+            "the file changed after it was listed", path=path, remedy="Run the same line again"
+        )
+    if not found.st_size and os.pread(fd, 1, 0):
+        os.close(fd)
+        raise SourceChanged(
+            "the file has no size and yet holds bytes, as those of /proc do",
+            path=path,
+            remedy="Push a copy of it, as cat makes one",
+        )
+    return fd, found
+
+
+def still_same(fd: int, before: os.stat_result, path: str) -> None:
+    """SourceChanged if an open file is not what it was before it was read."""
+    now = os.fstat(fd)
+    if differs(now, before):
+        what = "changed" if now.st_nlink else "was deleted or replaced"
+        raise SourceChanged(f"the file {what} while it was sent", path=path, remedy="Run the same line again")

@@ -1,0 +1,162 @@
+"""How far one job is: what it has moved and is to move, how fast that goes and may go, and the snapshots of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from nbdata.report import ACTIVE, FINISHED, Snapshot
+from nbdata.transfer.control import Pulse
+
+__all__ = ["Progress"]
+
+# Bytes that are moved at a time, and where a rate is kept at least.
+_BLOCK, _LEAST = 1 << 20, 4 << 10
+# Over how many seconds the shown rate is taken.
+_RATE_WINDOW = 5.0
+
+
+class Progress:
+    """The counts of a job, which `nbdata.engine.task.Task` leads through its states; safe to use from many threads."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._now = snapshot
+        self._changed = threading.Condition(threading.RLock())
+        self._samples: deque[tuple[float, int]] = deque(maxlen=64)
+        self._began = 0.0
+        self._units = self._moved = self._pushed_back = 0
+        self._rate: int | None = None
+        self._free_at = 0.0  # when all that has moved was due, at that rate
+        self._due = threading.local()
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._now.id
+
+    def _touch(self) -> None:
+        self._now.version += 1
+        self._changed.notify_all()
+
+    # -- counting -----------------------------------------------------------------------------
+
+    def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
+        """Set the totals; None where nobody knows."""
+        with self._changed:
+            self._now.files_total, self._now.bytes_total = files, bytes
+            self._touch()
+
+    def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
+        """Add to the totals, where they are known."""
+        with self._changed:
+            now = self._now
+            now.files_total = None if now.files_total is None else now.files_total + files
+            now.bytes_total = None if now.bytes_total is None else now.bytes_total + bytes
+            self._touch()
+
+    def advance(
+        self,
+        *,
+        files: int = 0,
+        bytes: int = 0,  # noqa: A002
+        present: int = 0,
+        failures: int = 0,
+        retries: int = 0,
+    ) -> None:
+        """Add to what is done; negative bytes take back what has to be done again.
+
+        `present` are bytes that were there already: they count as done, and have no part in the rate.
+        """
+        with self._changed:
+            now = self._now
+            now.files += files
+            self._units += max(0, files)
+            now.bytes += bytes + present
+            now.present += present
+            if bytes > 0:
+                self._moved += bytes
+                if self._rate is not None:
+                    self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
+                    self._due.at = self._free_at
+            now.failures += failures
+            now.retries += retries
+            now.version += 1
+
+    def pushed_back(self) -> None:
+        """Count that a store had too much."""
+        with self._changed:
+            self._pushed_back += 1
+
+    def pulse(self) -> Pulse:
+        """What was counted so far."""
+        with self._changed:
+            return Pulse(self._units, self._moved, self._now.retries, self._pushed_back)
+
+    def phase(self, text: str) -> None:
+        """Say in a word what it does now."""
+        with self._changed:
+            self._now.phase = text
+            self._touch()
+
+    # -- how fast it may go -------------------------------------------------------------------
+
+    @property
+    def rate(self) -> int | None:
+        """Bytes a second that may move; None for no limit."""
+        return self._rate
+
+    @property
+    def block(self) -> int:
+        """Bytes that are moved at a time: so few that no connection is silent for longer than a second or two."""
+        return _BLOCK if self._rate is None else max(_LEAST, min(_BLOCK, self._rate // 16))
+
+    def limit(self, rate: int | None) -> None:
+        """Let no more than so many bytes a second move; None lifts it.
+
+        Threads that count bytes wait in their next `checkpoint` for their turn, one after the other.
+        """
+        self._rate = rate
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state now, with rate and time left."""
+        with self._changed:
+            now = self._now
+            clock = time.monotonic()
+            if now.state in ACTIVE and self._began:
+                now.seconds = clock - self._began
+                moved = now.bytes - now.present
+                self._samples.append((clock, moved))
+                while len(self._samples) > 2 and clock - self._samples[0][0] > _RATE_WINDOW:
+                    self._samples.popleft()
+                (_, before), span = self._samples[0], clock - self._samples[0][0]
+                now.rate = max(0.0, (moved - before) / span) if span > 0.2 else now.rate
+                left = None if now.bytes_total is None else max(0, now.bytes_total - now.bytes)
+                now.eta = (
+                    left / now.rate if left is not None and now.rate > 0 and now.state == "RUNNING" else None
+                )
+            return Snapshot(**vars(now))
+
+    def wait_change(self, version: int, timeout: float | None) -> Snapshot:
+        """The snapshot after something changed since `version`, or after `timeout` seconds."""
+        with self._changed:
+            if self._now.version == version and self._now.state not in FINISHED:
+                self._changed.wait(timeout)
+            return self.snapshot()
+
+    def wait_end(self, timeout: float) -> None:
+        """Wait until it is over, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._now.state in FINISHED, timeout)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is over."""
+        return self._now.state in FINISHED
+
+    @property
+    def paused(self) -> bool:
+        """Whether it stands still until somebody, or something, lets it go on."""
+        return self._now.state == "PAUSED"

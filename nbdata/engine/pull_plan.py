@@ -1,0 +1,139 @@
+"""pull: what it would do with each object, decided by the listing, local stats and the index."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from nbdata.engine.datasets import detail_of
+from nbdata.engine.decide import decide_pull
+from nbdata.engine.mirror import plan_local_deletions
+from nbdata.engine.run import Run
+from nbdata.engine.sources import Found, find
+from nbdata.errors import BadOption
+from nbdata.paths import OWN_FOLDER
+from nbdata.report import Plan, Row
+from nbdata.space.limits import disk_of, existing_ancestor, round_up
+from nbdata.stores.local import disk_error
+from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
+from nbdata.transfer.part_records import Begun
+from nbdata.transfer.selection import Selection
+from nbdata.verbs.pull import Pull
+
+__all__ = ["MOVES", "identity_of", "plan", "plan_of"]
+
+#: Actions for which bytes are read.
+MOVES = ("fetch", "overwrite", "compare")
+
+
+def plan(run: Run) -> Plan:
+    """Decide for each selected object; reads the listing, local stats and the index, writes nothing."""
+    op = run.operation
+    assert isinstance(op, Pull)
+    return plan_of(run, find(run, op.source))
+
+
+def plan_of(run: Run, found: Found) -> Plan:
+    """The same for objects that were found already."""
+    op = run.operation
+    assert isinstance(op, Pull)
+    root, rename = _target_of(op, found)
+    ancestor = existing_ancestor(root)
+    if not os.path.isdir(ancestor):
+        raise BadOption(
+            "the target is a file" if ancestor == root else "a file stands in the target's path",
+            path=ancestor,
+            expected="a folder",
+            remedy="Remove the file, or name another target",
+        )
+    out = Plan("pull", *op.places())
+    rows = run.row_file("plan")
+    index = run.index(op.source, root, identity_of(root))
+    block = disk_of(root)[2]
+    begun = Begun(os.path.join(root, OWN_FOLDER))
+    names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
+    kept = set[str]() if op.delete else None
+    base = root.rstrip("/") + "/"
+    empty = _missing(root)  # and nothing needs to be looked at
+    for entry in Selection.of(op).apply(found.entries):
+        info, present, needed = entry.info, 0, 0
+        path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
+        if reason and not (rename or op.encode_names):
+            reason += "; --encode-names fetches it under another name"
+        if reason or (reason := too_long(base, path)):
+            action = "unrepresentable"
+        else:
+            local = None if empty else _lstat(base + path)
+            record = None if local is None else index.get(path)
+            action, reason = decide_pull(info, local, record, overwrite=op.overwrite, size_only=op.size_only)
+            if action in MOVES:
+                if found.location.store.ranges:
+                    present = begun.present(path, op.source, info)
+                out.files += 1
+                out.bytes += max(info.size, 0)
+                if action != "compare":  # which claims room when it is found to differ
+                    out.present += present
+                    needed = round_up(info.size, block) - round_up(present, block)
+                    out.needed += needed
+                    out.inodes += 1
+        if kept is not None:
+            kept.add(path)
+        out.count(action, info.size)
+        detail: dict[str, object] = {}  # of what stays as it is nothing more will be asked
+        if action != "unchanged":
+            detail = detail_of(info)
+            detail["needed"] = needed
+        if present:
+            detail["present"] = present
+        if reason:
+            detail["reason"] = reason
+        rows.add(Row(path, action, info.size, detail))
+    if kept is not None:
+        plan_local_deletions(op, root, kept, index, out, rows)
+    if not out.actions and (why := Selection.of(op).none_left()):
+        out.notes.append(why)
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {"root": root}
+    return out
+
+
+def _target_of(op: Pull, found: Found) -> tuple[str, str]:
+    """The target folder, and the file's name there if one object was asked for under a name."""
+    target = op.target
+    assert target is not None  # Pull.check
+    if found.single is not None and not target.endswith("/") and not os.path.isdir(target):
+        return os.path.dirname(target), os.path.basename(target)
+    return target.rstrip("/") or "/", ""
+
+
+def identity_of(root: str) -> tuple[int, int] | None:
+    """Device and inode of a folder; None if it is not there yet."""
+    try:
+        found = os.stat(root)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _missing(path: str) -> bool:
+    """Whether there is nothing; False where nobody may look, which is told of what is looked for there."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        # A link that leads nowhere, as a broken one does; and a name that nothing here can have.
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            return None
+        raise disk_error(error, path) from error

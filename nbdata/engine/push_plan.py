@@ -1,0 +1,110 @@
+"""push: what it would do with each file, decided by local stats, the target's listing and the index."""
+
+from __future__ import annotations
+
+import os
+
+from nbdata.engine.decide import decide_push
+from nbdata.engine.left_out import LeftOut
+from nbdata.engine.remote_target import key_at, name_at, plan_deletions, standing
+from nbdata.engine.run import Run
+from nbdata.engine.sources import find
+from nbdata.paths import glob_base, has_glob
+from nbdata.report import Plan, Row
+from nbdata.space.limits import disk_of, round_up
+from nbdata.stores.local import disk_error
+from nbdata.transfer.names import decoded
+from nbdata.transfer.selection import Selection
+from nbdata.verbs.push import Push
+
+__all__ = ["MOVES", "identity_of", "plan"]
+
+#: Actions for which bytes are read.
+MOVES = ("send", "overwrite", "compare")
+
+
+def plan(run: Run) -> Plan:
+    """Decide for each selected file; reads local stats, the target's listing and the index, writes nothing."""
+    op = run.operation
+    assert isinstance(op, Push)
+    left_out = LeftOut(op)
+    found = find(run, op.source, left_out)
+    target = run.open(op.target)
+    out = Plan("push", *op.places())
+    rows = run.row_file("plan")
+    single = found.single is not None
+    name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
+    remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
+    root = _root(op, single)
+    index = run.index(op.source, op.target, identity_of(root))
+    block = disk_of(op.target)[2] if op.local_target() else 0
+    taken = set[str]() if op.encode_names else None  # else no two names give the same key
+    detail: dict[str, object]
+    for entry in Selection.of(op).apply(found.entries):
+        key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
+        why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
+        if why or (taken is not None and key in taken):
+            detail = {"reason": why or f"another file has the same key, {key}"}
+            out.count("unrepresentable", entry.info.size)
+            rows.add(Row(entry.path, "unrepresentable", entry.info.size, detail))
+            continue
+        if taken is not None:
+            taken.add(key)
+        there = remote.get(key)
+        if op.delete:
+            remote.keep(key)
+        path = "/" + entry.info.key
+        try:
+            local = os.stat(path)
+        except FileNotFoundError:  # vanished since it was listed
+            continue
+        except OSError as error:
+            left_out(entry.path, "unreadable", disk_error(error, path))
+            continue
+        decision = decide_push(
+            local, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
+        )
+        if decision.action in MOVES:
+            out.files += 1
+            out.bytes += local.st_size
+            if block:
+                out.needed += round_up(local.st_size, block)
+                out.inodes += 1
+        out.count(decision.action, local.st_size)
+        detail = {"key": key, "file": path, "mtime_ns": local.st_mtime_ns}
+        if decision.reason:
+            detail["reason"] = decision.reason
+        if there is not None:
+            detail["etag"] = there.etag
+        rows.add(Row(entry.path, decision.action, local.st_size, detail))
+    for row in left_out.rows():
+        out.count(row.action, 0)
+        rows.add(row)
+    out.notes += (told := left_out.notes())
+    if op.delete:
+        plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers)
+    if not out.actions and (why := Selection.of(op).none_left()):
+        out.notes.append(why)
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {"root": root, "single": single, "left_out": told}
+    return out
+
+
+def _is_text(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:  # a name of other bytes
+        return False
+    return True
+
+
+def _root(op: Push, single: bool) -> str:
+    source = glob_base(op.source) if has_glob(op.source) else op.source
+    return os.path.dirname(source) if single else source.rstrip("/") or "/"
+
+
+def identity_of(root: str) -> tuple[int, int]:
+    """Device and inode of a folder."""
+    found = os.stat(root)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,76 @@
+"""What S3 lists: objects, folders and buckets, and unfinished uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nbdata.errors import StoreUnavailable
+from nbdata.stores.objects import ObjectInfo
+from nbdata.stores.pages import Page
+from nbdata.stores.s3_answers import decoded, listed
+from nbdata.stores.s3_client import S3Client
+
+__all__ = ["children", "pages", "pending"]
+
+
+def pages(client: S3Client, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
+    """The objects below a prefix, behind one of them, page by page."""
+    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
+    if after:
+        query["start-after"] = after
+    while True:
+        root = client.xml("GET", "", query)
+        if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
+            # Of a login page, say: taken for an empty bucket, it would have a mirror delete everything.
+            raise StoreUnavailable(
+                "the store's answer is no listing", path=client.name, got=f"<{root.tag[:40]}>"
+            )
+        objects = listed(root)
+        more = root.findtext("IsTruncated") == "true"
+        yield Page(objects, more)
+        if not more:
+            return
+        token = root.findtext("NextContinuationToken")
+        if token and token != query.get("continuation-token"):
+            query["continuation-token"] = token
+            query.pop("start-after", None)
+            continue
+        # A server that knows only version 1 of the listing gives no token, and goes on behind `marker`.
+        last = objects[-1].key if objects else ""
+        if token or not last or last == query.get("marker"):
+            raise StoreUnavailable(
+                "the store says that its listing goes on, and does not say where",
+                path=client.said(prefix),
+            )
+        query.pop("continuation-token", None)
+        query |= {"start-after": last, "marker": last}
+
+
+def children(client: S3Client, prefix: str, limit: int) -> tuple[str, ...]:
+    """Some keys and folders below a prefix, as `Store.children`; without a bucket, buckets."""
+    if not client.bucket:
+        names = (bucket.findtext("Name") or "" for bucket in client.xml("GET", "", {}).iter("Bucket"))
+        return tuple(f"{name}/" for name in names if name.startswith(prefix))[:limit]
+    query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
+    root = client.xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
+    decode = decoded if root.findtext("EncodingType") == "url" else str
+    folders = [decode(item.findtext("Prefix") or "") for item in root.iterfind("CommonPrefixes")]
+    keys = [decode(item.findtext("Key") or "") for item in root.iterfind("Contents")]
+    return tuple(sorted([*folders, *(key for key in keys if not key.endswith("/"))]))[:limit]
+
+
+def pending(client: S3Client, prefix: str) -> Iterator[tuple[str, str]]:
+    """Unfinished multipart uploads below a prefix, as (key, id)."""
+    query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here although it says so
+    while True:
+        root = client.xml("GET", "", query)
+        for item in root.iterfind("Upload"):
+            yield item.findtext("Key") or "", item.findtext("UploadId") or ""
+        marker, upload = root.findtext("NextKeyMarker"), root.findtext("NextUploadIdMarker")
+        if root.findtext("IsTruncated") != "true" or not marker:
+            return
+        if (marker, upload or "") == (query.get("key-marker"), query.get("upload-id-marker")):
+            raise StoreUnavailable(
+                "the store lists the same uploads again and again", path=client.said(prefix)
+            )
+        query |= {"key-marker": marker, "upload-id-marker": upload or ""}

@@ -1,0 +1,248 @@
+"""The folder that files are put into: what is made in it, what leads out of it, and the temporaries beside it.
+
+Temporaries live in ``TARGET/.nbdata/`` (beside the file where a mount point lies between), which is there
+only while something is unfinished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import secrets
+import stat
+import threading
+
+from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
+from nbdata.paths import OWN_FOLDER
+from nbdata.stores.local import disk_error, sync_folder
+from nbdata.transfer.control import Control
+from nbdata.transfer.marks import Mark
+
+__all__ = ["TargetFolder", "target_error"]
+
+# Folders that are remembered as made and looked at; one that is not is looked at again.
+_KNOWN = 50_000
+
+
+class TargetFolder:
+    """One target folder while a job puts files into it.
+
+    Parameters
+    ----------
+    root : str
+        Absolute; made by `enter` if missing.
+    control : Control
+        Whose job it is; it waits there for a job of another machine that works in the same folder.
+    umask : int
+        The user's, for files and folders.
+
+    Attributes
+    ----------
+    file_mode : int
+        Of files that are made.
+    identity : tuple of int
+        Device and inode, once it was entered.
+    """
+
+    def __init__(self, root: str, control: Control, *, umask: int) -> None:
+        self._control = control
+        self.root = root.rstrip("/") or "/"
+        self.file_mode = 0o666 & ~umask
+        self._folder_mode = 0o777 & ~umask
+        self._token = secrets.token_hex(6)
+        self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
+        self._marks: list[Mark] = []  # one in each of them
+        self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
+        self._made: set[str] = set()
+        self._unsynced: set[str] = set()  # folders with a new folder in them
+        self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
+        self._number = 0
+
+    def enter(self) -> None:
+        """Make it, and the folder for its temporaries."""
+        try:
+            self.make_folder(self.root)
+            self._real_root = os.path.realpath(self.root)
+            found = os.stat(self.root)
+            if not stat.S_ISDIR(found.st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            self.identity = (found.st_dev, found.st_ino)
+            self.staging(self.root)
+        except OSError as error:
+            raise target_error(error, self.root) from error
+
+    def leave(self) -> None:
+        """Remove the temporaries that are left of this job, and their folders if nothing else is in them."""
+        for mark in self._marks:
+            mark.remove()
+        for folder in self._staging.values():
+            with contextlib.suppress(OSError):
+                for name in os.listdir(folder):
+                    if name.startswith(self._token):
+                        os.unlink(os.path.join(folder, name))
+            with contextlib.suppress(OSError):  # not empty: partials of big objects stay
+                os.rmdir(folder)
+
+    # -- folders ------------------------------------------------------------------------------
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and its parents with the user's mode."""
+        if path in self._made:
+            return
+        missing = []
+        at = path
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = os.path.dirname(at)
+        for folder in reversed(missing):
+            try:
+                self._make(folder, 0o777)
+                os.chmod(folder, self._folder_mode)
+            except FileExistsError as error:
+                if not os.path.isdir(folder):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
+        self._made.add(path)
+
+    def staging(self, parent: str) -> str:
+        """The folder for temporaries on the same file system as `parent`."""
+        device = os.stat(parent).st_dev
+        with self._lock:
+            folder = self._staging.get(device)
+            if folder is None:
+                folder = os.path.join(parent, OWN_FOLDER)
+                while not self._enter(folder):
+                    pass
+                self._staging[device] = folder
+            return folder
+
+    def _enter(self, folder: str) -> bool:
+        """Make a folder for temporaries, with a mark that keeps another job there from removing it as empty.
+
+        False if that happened just now, or if another machine works there: then after a while.
+        """
+        with contextlib.suppress(FileExistsError):
+            self._make(folder, 0o700)
+        try:
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
+            mark = Mark(folder, self._token)
+            elsewhere = mark.remove_dead()
+        except FileNotFoundError:
+            return False
+        if elsewhere is not None:
+            mark.remove()  # else two that wait would wait for each other
+            self._control.phase(f"waits for a job on {elsewhere}, which works in the same folder")
+            self._control.sleep(random.uniform(0.5, 1.5))
+            return False
+        self._control.phase("")
+        mark.keep()
+        self._marks.append(mark)
+        return True
+
+    def check(self) -> None:
+        """NbdataError if another machine has taken this job for dead."""
+        for mark in self._marks:
+            mark.check()
+
+    def prepare(self, path: str) -> tuple[str, str]:
+        """Final path for a relative path and the folder for its temporaries; makes its parent folder.
+
+        Raises
+        ------
+        UnsafeMember
+            If a symbolic link in the target leads the path out of it.
+        """
+        final = os.path.join(self.root, path)
+        parent = os.path.dirname(final)
+        staging = self._checked.get(parent)
+        if staging is None:
+            try:
+                self._refuse_outside(parent, path)
+                self.make_folder(parent)
+                self._refuse_outside(parent, path)
+                if len(self._checked) >= _KNOWN:  # else a million folders would be held
+                    self._checked.clear()
+                    self._made.clear()
+                staging = self._checked[parent] = self.staging(parent)
+            except OSError as error:
+                if isinstance(error, NbdataError):
+                    raise
+                raise target_error(error, parent) from error
+        return final, staging
+
+    def _make(self, folder: str, mode: int) -> None:
+        with self._making:  # or somebody might record a file in it before it is known as new
+            os.mkdir(folder, mode)
+            self._unsynced.add(os.path.dirname(folder))
+
+    def sync_folders(self) -> None:
+        """Make the folders durable that were made so far."""
+        with self._syncing:  # nobody goes on while another still syncs what he needs
+            with self._making:
+                folders, self._unsynced = self._unsynced, set()
+            for folder in folders:
+                try:
+                    with contextlib.suppress(PermissionError):  # one may write there, and not look
+                        sync_folder(folder)
+                except OSError as error:
+                    raise disk_error(error, folder) from error
+
+    def _refuse_outside(self, parent: str, path: str) -> None:
+        real = os.path.realpath(parent)
+        if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
+            raise UnsafeMember(
+                "a symbolic link leads out of the target",
+                path=path,
+                expected=f"a path below {self.root}",
+                got=real,
+            )
+
+    # -- temporaries --------------------------------------------------------------------------
+
+    def unused(self, staging: str) -> str:
+        """A name for a temporary that is no regular file; removed at the end like any other."""
+        with self._lock:
+            self._number += 1
+            return f"{staging}/{self._token}{self._number:x}"
+
+    def temporary(self, staging: str) -> tuple[int, str]:
+        """A new empty file for writing; it is removed at the end unless it landed."""
+        path = self.unused(staging)
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self.file_mode), path
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+    def written(self, staging: str, data: memoryview, path: str) -> str:
+        """A new temporary with these bytes, closed."""
+        fd, temporary = self.temporary(staging)
+        try:
+            os.fchmod(fd, self.file_mode)
+            while data:
+                data = data[os.write(fd, data) :]
+        except BaseException as error:
+            with contextlib.suppress(FileNotFoundError):  # another machine took it for that of a dead job
+                os.unlink(temporary)
+            if isinstance(error, OSError):
+                raise disk_error(error, f"file for {path}") from error
+            raise
+        finally:
+            os.close(fd)
+        return temporary
+
+
+def target_error(error: OSError, path: str) -> NbdataError:
+    """What the system says of a path below a target, in words that say what stands there."""
+    if isinstance(error, NbdataError):
+        return error
+    if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
+        return AccessDenied(
+            "a folder stands where a file is to be", path=path, remedy="Remove it, or use another target"
+        )
+    if error.errno == errno.ENOTDIR:
+        return AccessDenied(
+            "a file stands where a folder is to be", path=path, remedy="Remove it, or use another target"
+        )
+    return disk_error(error, path)
