@@ -47,7 +47,7 @@ def test_wrong_use_is_2_with_the_remedy(tmp_path: Path) -> None:
     assert "Did you mean --dry-run?" in run.stderr
     assert nbdata("pul").returncode == 2
     assert "SOURCE is missing" in nbdata("pull").stderr
-    assert "Put a glob in quotes" in nbdata("pull", "a", "b", "c").stderr
+    assert "Put a path with spaces in quotes, and a glob" in nbdata("pull", "a", "b", "c").stderr
     assert "is not a size" in nbdata("pull", "a", "b", "--max-bytes", "5X").stderr
 
 
