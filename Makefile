@@ -15,7 +15,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS   ?= tests notebooks
 # Processes that share the tests, a file at a time; each has servers of its own. Half of their time tests wait.
-WORKERS ?= 3
+WORKERS ?= 4
 SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
