@@ -21,7 +21,7 @@ Put = Callable[[dict[str, bytes]], str]
 def test_a_background_job_moves_in_its_cell_obeys_its_buttons_and_ends_as_a_report(
     context: BrowserContext, lab: Lab, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
-    url = put({f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(40)})
+    url = put({f"part-{n:02}.bin": os.urandom(1_000_000 if n > 2 else 10_000) for n in range(40)})
     slow.pace(1_000_000)  # long enough for a browser on a busy machine
     environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     setting = f"import os\nos.environ.update({json.dumps(environment)})\n%load_ext nbdata"
