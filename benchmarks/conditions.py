@@ -49,14 +49,17 @@ def _pulled(bench: Bench, name: str, tool: str, command: Callable[[str, str], li
     return Side(tool, lambda number: command(place, str(bench.work / f"{folder}{number}")), after)
 
 
+def _not_verified(bench: Bench, name: str) -> list[Side]:
+    """A pull without a check, and s5cmd, which makes none."""
+    ours = _pulled(bench, name, "nbdata", lambda *at: [*COMMANDS["nbdata"]["pull"](*at), "--verify", "none"])
+    return [ours, _pulled(bench, name, "s5cmd", COMMANDS["s5cmd"]["pull"])]
+
+
 def verified_or_not(bench: Bench, name: str) -> None:
     """Pulls without a check, beside s5cmd, which makes none; and with one, beside s5cmd and a check after it."""
     count, size = bench.data(name)
     if bench.wants(row := f"pull {name}, not verified"):
-        ours = _pulled(
-            bench, name, "nbdata", lambda *at: [*COMMANDS["nbdata"]["pull"](*at), "--verify", "none"]
-        )
-        bench.row(row, [ours, _pulled(bench, name, "s5cmd", COMMANDS["s5cmd"]["pull"])], count * size)
+        bench.row(row, _not_verified(bench, name), count * size)
     if bench.wants(row := f"pull {name}, verified"):
         sums = bench.work / f"{slug(name)}.md5"
         with sums.open("w") as file:
@@ -127,7 +130,7 @@ def first_pull(bench: Bench) -> None:
 def over_tls(bench: Bench, names: list[str]) -> None:
     """Pulls through a gateway of the same server that speaks TLS."""
     rows = {name: f"pull {name}, over TLS" for name in names}
-    if not any(map(bench.wants, rows.values())):
+    if not any(bench.wants(f"{row}, not verified") for row in rows.values()):
         return
     for name in names:
         bench.source(name)
@@ -137,6 +140,8 @@ def over_tls(bench: Bench, names: list[str]) -> None:
             sides = [_pulled(bench, name, tool, COMMANDS[tool]["pull"]) for tool in ("nbdata", "s5cmd")]
             if bench.wants(row):
                 bench.row(row, sides, count * size, servers=[pid])
+            if name != FEW and bench.wants(row := f"{row}, not verified"):
+                bench.row(row, _not_verified(bench, name), count * size, servers=[pid])
             if name == FEW:
                 bench.drop(name)
 

@@ -28,6 +28,14 @@ def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> No
     assert "5 fetched" in run.stdout
 
 
+def test_python_runs_it_as_a_module(tree: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nbdata", "pull", tree, tmp_path / "out", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert json.loads(run.stdout)["counts"] == {"fetched": 5}
+    wrong = subprocess.run([*command[:3], "pul"], capture_output=True, timeout=60, cwd=tmp_path)
+    assert wrong.returncode == 2
+
+
 def test_json_is_one_report_on_stdout(tree: Path, tmp_path: Path) -> None:
     run = nbdata("pull", tree, tmp_path / "out", "--json")
     assert json.loads(run.stdout)["counts"] == {"fetched": 5}
