@@ -24,6 +24,8 @@ __all__ = ["MOVES", "identity_of", "plan", "plan_of"]
 
 #: Actions for which bytes are read.
 MOVES = ("fetch", "overwrite", "compare")
+# What a job makes beside files and their folders while it runs: a folder for temporaries, its mark, a record of parts.
+_OWN_INODES = 3
 
 
 def plan(run: Run) -> Plan:
@@ -55,6 +57,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     kept = set[str]() if op.delete else None
     base = root.rstrip("/") + "/"
     empty = _missing(root)  # and nothing needs to be looked at
+    folders = _NewFolders(root)
     for entry in Selection.of(op).apply(found.entries):
         info, present, needed = entry.info, 0, 0
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
@@ -75,7 +78,7 @@ def plan_of(run: Run, found: Found) -> Plan:
                     out.present += present
                     needed = round_up(info.size, block) - round_up(present, block)
                     out.needed += needed
-                    out.inodes += 1
+                    out.inodes += 1 + folders.before(path)
         if kept is not None:
             kept.add(path)
         out.count(action, info.size)
@@ -93,9 +96,42 @@ def plan_of(run: Run, found: Found) -> Plan:
     if not out.actions and (why := Selection.of(op).none_left()):
         out.notes.append(why)
     rows.close()
+    if out.inodes:
+        out.inodes += _OWN_INODES
     out.rows = rows.rows()
     out.details = {"root": root}
     return out
+
+
+class _NewFolders:
+    """How many folders have to be made for files whose names come folder by folder, as listings give them.
+
+    In another order a folder may count twice; that reserves too much, never too little.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root, self._root_missing = root, _missing(root)
+        self._parent: str | None = None  # of the last file
+        self._way: list[tuple[str, bool]] = []  # the folders that lead there, and whether each is missing
+
+    def before(self, path: str) -> int:
+        """The folders that are made for this file and for none before it; with the first one the root too."""
+        parent = path.rpartition("/")[0]
+        if parent == self._parent:
+            return 0
+        count = int(self._parent is None and self._root_missing)
+        self._parent = parent
+        names = parent.split("/") if parent else []
+        same = 0
+        while same < min(len(names), len(self._way)) and names[same] == self._way[same][0]:
+            same += 1
+        del self._way[same:]
+        missing = self._way[-1][1] if self._way else self._root_missing
+        for depth in range(same, len(names)):
+            missing = missing or _missing("/".join([self._root, *names[: depth + 1]]))
+            self._way.append((names[depth], missing))
+            count += missing
+        return count
 
 
 def _target_of(op: Pull, found: Found) -> tuple[str, str]:

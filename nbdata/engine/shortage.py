@@ -64,7 +64,9 @@ class Shortage:
         elif error.message == NO_INODES:
             free = NO_INODES
         if room.inodes_free is not None and inodes > room.inodes_free:
-            more = f"needs {inodes:,} files (inodes), of which {room.inodes_free:,} are free, and "
+            more = (
+                f"needs {inodes:,} files and folders (inodes), of which {room.inodes_free:,} are free, and "
+            )
 
         def fits() -> bool:
             now = _room(run, where)

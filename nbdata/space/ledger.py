@@ -323,7 +323,7 @@ def not_enough(path: str, needed: int, inodes: int, room: Room, *, happened: str
     if needed > room.free:
         what = f"{needs} {format_size(needed)}, and {format_size(room.free)} may be used"
     else:
-        what = f"{needs} {inodes:,} files (inodes), and {room.inodes_free:,} are free"
+        what = f"{needs} {inodes:,} files and folders (inodes), and {room.inodes_free:,} are free"
     if room.domain.device is None:
         where = f"{room.domain.source} allows {format_size(room.domain.limit)} below {room.domain.root}"
     else:

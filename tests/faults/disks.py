@@ -208,7 +208,8 @@ class _Run:
             if self.result.said == "two pulls"
             else self._dice.choice(("agent", "inline"))
         )
-        needed, inodes = blocks_of(files, self._block), len(files)
+        # Beside them the folder for temporaries, its mark, and a record of parts.
+        needed, inodes = blocks_of(files, self._block), len(files) + folders_of(files) + 3
         operation: Operation = nbdata.Pull(goods.url(name), str(target))
         if name == "members":
             operation = nbdata.UntarVolumes(goods.url("volumes"), str(target))

@@ -208,6 +208,21 @@ def test_a_disk_without_inodes_says_so_and_what_unpacks_names_no_more_than_it_ca
         job.cancel()
 
 
+def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> None:
+    url = put({f"d/{number}/deep/file": b"x" for number in range(8)}) + "d/"
+    with tmpfs(tmp_path / "few", size="20m,nr_inodes=24") as disk:
+        (disk / "there").mkdir()
+        with pytest.raises(nbdata.NotEnoughSpace, match="files and folders") as caught:
+            nbdata.pull(url, disk / "new", quiet=True)
+        # 8 files, 16 folders, the target; and while it runs the folder for temporaries, its mark and a record
+        assert caught.value.details["inodes"] == 8 + 16 + 1 + 3
+        assert not (disk / "new").exists()
+    (tmp_path / "out" / "3" / "deep").mkdir(parents=True)
+    assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 8 + 14 + 3
+    nbdata.pull(url, tmp_path / "out", quiet=True)
+    assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 0
+
+
 def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     put: Put, disk: Path, s3: object
 ) -> None:
@@ -247,7 +262,7 @@ def test_files_that_the_disk_cannot_number_any_more_are_waited_for_too(
     with tmpfs(tmp_path / "few", size="20m,nr_inodes=64") as disk:
         job, filler, content = begun(put, gate, disk / "out", all_numbers)
         wait_until(lambda: job.snapshot().state == "PAUSED")
-        assert "files (inodes)" in job.snapshot().reason
+        assert "files and folders (inodes)" in job.snapshot().reason
         shutil.rmtree(filler)
         assert job.wait(60).state == "DONE"
         assert whole(disk / "out", content)
