@@ -24,7 +24,9 @@ class derives from that builtin too, so ``except FileNotFoundError`` works.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from types import TracebackType
 from typing import Any, ClassVar
 
 from nbdata.redaction import frames_leak, scrub, scrub_data
@@ -241,7 +243,8 @@ def cleaned(error: BaseException) -> BaseException:
     """The same error, with nothing secret in its chain of causes, nor in the local variables of its traceback.
 
     A cause that shows a secret is replaced by a `WithheldError` with what of its text may be shown.
-    Tracebacks are kept but for those whose variables show a secret, as IPython's verbose mode would.
+    Tracebacks are kept but for those whose variables show a secret, as IPython's verbose mode would; the variables of
+    calls that are over are let go, since they may hold buffers of megabytes as long as the error is kept.
     """
     seen = set[int]()
     chain: list[BaseException] = [error]
@@ -254,11 +257,19 @@ def cleaned(error: BaseException) -> BaseException:
             at.scrub()
         if frames_leak(at.__traceback__):
             at.__traceback__ = None
+        _let_go(at.__traceback__)
         quiet = at.__suppress_context__
         at.__cause__, at.__context__ = _showable(at.__cause__), _showable(at.__context__)
         at.__suppress_context__ = quiet  # setting a cause changes it
         chain += [inner for inner in (at.__cause__, at.__context__) if inner is not None]
     return error
+
+
+def _let_go(trace: TracebackType | None) -> None:
+    while trace is not None:
+        with contextlib.suppress(RuntimeError):  # a call that is not over
+            trace.tb_frame.clear()
+        trace = trace.tb_next
 
 
 def _showable(error: BaseException | None) -> BaseException | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -48,6 +49,7 @@ class Server:
         self._lock = threading.Lock()
         self._idle_after = float(os.environ.get("NBDATA_AGENT_IDLE", "300"))
         self._busy_at = time.monotonic()
+        self._freed_after: set[str] = set()  # jobs that have ended
 
     def serve(self, listener: socket.socket) -> None:
         """Serve until idle, drained or stopped; the socket's file is gone when it returns."""
@@ -60,6 +62,7 @@ class Server:
             except TimeoutError:  # nobody came in this half second
                 if self._may_end() and self._close(listener):
                     return
+                self._free_memory()
                 if time.monotonic() - touched > _TOUCH_EVERY:
                     touched = time.monotonic()
                     self._touch()
@@ -99,6 +102,16 @@ class Server:
         finally:
             with self._lock:
                 self._sessions.pop(id(session), None)
+
+    def _free_memory(self) -> None:
+        """Look for cycles once a job has ended: what failed attempts raised holds buffers of megabytes in few objects.
+
+        Python looks by itself when objects are many, and so an agent grew to 250 MB by a dozen of extractions.
+        """
+        ended = {job.id for job in self.jobs.all() if job.task.finished}
+        if ended - self._freed_after:
+            gc.collect()
+        self._freed_after = ended
 
     def _touch(self) -> None:
         """Cleaners of temporary folders look at the age of files."""
