@@ -269,6 +269,8 @@ def _let_go(trace: TracebackType | None) -> None:
     while trace is not None:
         with contextlib.suppress(RuntimeError):  # a call that is not over
             trace.tb_frame.clear()
+            # Before Python 3.13 who has looked at variables has made a copy of them, which is renewed by looking again.
+            trace.tb_frame.f_locals  # noqa: B018
         trace = trace.tb_next
 
 

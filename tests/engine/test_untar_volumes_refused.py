@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import stat
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.archives.stream import Readahead
 from tests.engine.unpacking import archive, inodes, no_leftovers, pack, untar
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -177,3 +179,19 @@ def test_set_user_id_and_foreign_write_bits_do_not_come_out(tmp_path: Path) -> N
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "out" / "x").stat().st_mode) == 0o750
     assert stat.S_IMODE((tmp_path / "out" / "y").stat().st_mode) == 0o640
+
+
+def test_the_error_that_is_kept_holds_none_of_the_buffers(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v")
+    max(volumes.iterdir()).unlink()
+
+    def buffers() -> set[int]:
+        gc.collect()
+        return {id(found) for found in gc.get_objects() if type(found) is Readahead}
+
+    before = buffers()
+    job = nbdata.UntarVolumes(str(volumes), str(tmp_path / "out")).start()
+    with pytest.raises(nbdata.BadArchive, match="ends too early") as caught:
+        job.wait(60)
+    assert caught.value.__traceback__ is not None
+    assert buffers() <= before
