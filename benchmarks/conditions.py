@@ -21,7 +21,7 @@ from nbdata.client.agents import stop_all
 
 # A kernel whose cell does something else in plain Python, as long as the transfer in the background takes.
 _BESIDE = """
-import sys, threading
+import threading
 import nbdata
 
 job = nbdata.Pull(sys.argv[2], sys.argv[3]).start()
@@ -33,7 +33,9 @@ while not ended.is_set():
     if sys.argv[1] == "idle":
         ended.wait()
 """
-_FIRST = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
+# What is installed, as everywhere else, and not the sources of the folder that this may stand in.
+_INSTALLED = "import sys; sys.path.remove(''); "
+_FIRST = _INSTALLED + "import nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
 
 
 def _pulled(bench: Bench, name: str, tool: str, command: Callable[[str, str], list[str]]) -> Side:
@@ -89,7 +91,14 @@ def beside_a_cell(bench: Bench, name: str) -> None:
                 bench,
                 name,
                 tool,
-                lambda place, folder, how=how: [sys.executable, "-c", _BESIDE, how, f"{place}/", folder],  # type: ignore[misc]
+                lambda place, folder, how=how: [
+                    sys.executable,
+                    "-c",
+                    _INSTALLED + _BESIDE,
+                    how,
+                    f"{place}/",
+                    folder,
+                ],  # type: ignore[misc]
             )
             for tool, how in (
                 ("nbdata, beside a cell that spins", "spin"),
