@@ -46,7 +46,6 @@ COMMANDS: dict[str, dict[str, Command]] = {
         "push": lambda folder, url: [*_RCLONE, "copy", folder, _rclone(url)],
         "copy": lambda url, other: [*_RCLONE, "copy", _rclone(url), _rclone(other)],
         "nothing": lambda url, folder: [*_RCLONE, "copy", _rclone(url), folder],
-        "plan": lambda url, folder: [*_RCLONE, "copy", "-n", "--log-level=ERROR", _rclone(url), folder],
     },
     "s3fs": {"pull": _program("s3fs", "pull"), "push": _program("s3fs", "push")},
     "boto3": {"pull": _program("boto3", "pull"), "push": _program("boto3", "push")},

@@ -138,14 +138,13 @@ def planned(bench: Bench) -> None:
     if bench.only not in row:
         return
     with bench.listed(count) as lists:
-        env = rclone_environment(lists.url)
         out = str(bench.work / "planned")
         sides = [
-            Side(tool, lambda _, tool=tool: COMMANDS[tool]["plan"](lists.place, out), env=env)  # type: ignore[misc]
-            for tool in ("nbdata", "s5cmd", "rclone")
+            Side(tool, lambda _, tool=tool: COMMANDS[tool]["plan"](lists.place, out))  # type: ignore[misc]
+            for tool in ("nbdata", "s5cmd")
         ]
         bench.row(row, sides, count * SIZE)
-    ours = bench.results[-3]["runs"]
+    ours = bench.results[-2]["runs"]
     middle = {part: statistics.median(run[part] for run in ours) for part in ("wall", "memory", "agent")}
     print(
         f"A plan of {count:,} objects: {count / middle['wall']:,.0f} objects/s; at most the agent held "
