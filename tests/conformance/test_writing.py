@@ -102,13 +102,14 @@ def test_objects_can_be_written_from_many_threads(place: Place) -> None:
     data = {f"folder/{n}": os.urandom(20_000) for n in range(30)}
 
     def put(name: str) -> None:
-        # gs's emulator closes a connection now and then; whoever moves data tries again.
         try:
             place.put(name, data[name])
         except StoreUnavailable:
+            if place.kind != "gs":  # whose emulator closes a connection now and then, as no other server does
+                raise
             place.put(name, data[name])
 
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(8) as pool:
         list(pool.map(put, data))
     assert {name: place.get(name) for name in data} == data
 
