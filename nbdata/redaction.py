@@ -9,6 +9,7 @@ every text. And what looks like a secret is cut out wherever it stands: signatur
 from __future__ import annotations
 
 import base64
+import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -136,6 +137,14 @@ def remember(*values: str) -> None:
         for old in list(_known)[:-_KEPT]:
             del _known[old]
         _longest_first = tuple(sorted(_known, key=len, reverse=True))
+
+
+def _after_fork() -> None:
+    global _lock  # a thread may have held it that is not in the child
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def remember_options(options: Mapping[str, Any] | None) -> None:

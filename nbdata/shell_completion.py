@@ -27,12 +27,19 @@ complete -F _nbdata nbdata"""
 _ZSH = f"autoload -Uz bashcompinit && bashcompinit\n{_BASH}"
 _SHELLS = {"bash": _BASH, "zsh": _ZSH}
 _AGENT = ("status", "stop", "log")
+_HELP = """usage: nbdata completion bash|zsh
+
+Prints what makes Tab complete verbs, options, local paths and places in a store, until this shell ends. For every
+shell to come, write the same line into
+
+  eval "$(nbdata completion bash)"    # ~/.bashrc
+  eval "$(nbdata completion zsh)"     # ~/.zshrc"""
 
 
 def answer(
     words: Sequence[str], extra: Callable[[type[Operation]], Mapping[str, Option]], more: Sequence[str]
 ) -> str:
-    """A shell's code, or what the word that is being typed may become, one a line.
+    """A shell's code, what the word that is being typed may become, one a line, or the help.
 
     Parameters
     ----------
@@ -44,6 +51,8 @@ def answer(
     asked = words[0] if len(words) == 1 else ""
     if asked == "words":
         return "\n".join(_offered(extra, more))
+    if asked in ("-h", "--help"):
+        return _HELP
     if asked not in _SHELLS:
         raise BadOption("nbdata completion: name the shell", expected=" or ".join(_SHELLS))
     return _SHELLS[asked]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 
@@ -43,3 +44,11 @@ def perform(run: Run, planned: Plan) -> Report:
             while len(_answers) > _KEPT:
                 del _answers[next(iter(_answers))]
     return Report("complete", op.prefix, details={"places": found})
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.cli import main
 from nbdata.demo.server import EmbeddedServer
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, split_line
@@ -139,6 +140,13 @@ def test_bash_completes_verbs_options_and_places(put: Put, bucket: str, tmp_path
     assert in_bash("nbdata pull --verify=sh", tmp_path) == ["sha256"]
     assert in_bash(f"nbdata pull s3://{bucket}/f", tmp_path) == [f"//{bucket}/folder/"]
     assert in_bash("nbdata push 'a", tmp_path) == ["a file"]
+
+
+def test_the_commands_help_shows_the_line_of_each_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for shell in ("bash", "zsh"):
+        assert f'eval "$(nbdata completion {shell})"' in shown
 
 
 def test_a_kernel_completes_magics_with_and_without_a_name_before(

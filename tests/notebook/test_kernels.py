@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import statistics
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +16,9 @@ import pytest
 
 import nbdata
 from nbdata.client.remote import AgentHost
+from nbdata.engine import complete
+from nbdata.notebook import background
+from nbdata.stores import asked, pools
 from tests.kernel import Kernel
 from tests.slow import SlowProxy
 
@@ -166,27 +173,65 @@ def test_cancel_from_outside_takes_under_a_second_while_the_cell_spins(
     kernel.collect(cell)
 
 
+def ended(child: int, stacks: Path) -> int:
+    """The exit status of a child of a fork; where it stood if it hangs."""
+    end = time.monotonic() + 30
+    while (found := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail(f"the child hangs:\n{stacks.read_text()}")
+        time.sleep(0.02)
+    return os.waitstatus_to_exitcode(found[1])
+
+
+def forked(work: Callable[[], bool], stacks: Path) -> int:
+    """A child that does some work; it ends with 0 if that was right, and writes where it stands if it hangs."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            with stacks.open("w") as file:
+                faulthandler.dump_traceback_later(25, file=file)
+                status = 0 if work() else 2
+        finally:
+            os._exit(status)
+    return child
+
+
 @pytest.mark.parametrize("host", ["agent", "inline"])
 def test_a_process_that_pulled_can_fork_and_its_child_can_pull(
     host: str, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a DataLoader's worker does; the Rust clients hang here."""
     monkeypatch.setenv("NBDATA_HOST", host)
-    url = put({"d/a": b"1"})
+    url, stacks = put({"d/a": b"1"}), tmp_path / "stacks"
     nbdata.pull(url, tmp_path / "parent", quiet=True)
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            status = 0 if nbdata.pull(url, tmp_path / "child", quiet=True).files == 1 else 2
-        finally:
-            os._exit(status)
-    end = time.monotonic() + 30
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > end:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-            pytest.fail("the child hangs")
-        time.sleep(0.02)
+    child = forked(lambda: nbdata.pull(url, tmp_path / "child", quiet=True).files == 1, stacks)
+    assert ended(child, stacks) == 0
     assert (tmp_path / "child" / "d" / "a").read_bytes() == b"1"
     assert nbdata.pull(url, tmp_path / "parent", quiet=True).counts == {"unchanged": 1}
+
+
+def test_no_lock_that_a_thread_holds_during_a_fork_holds_the_child(tmp_path: Path) -> None:
+    """The thread that would give it back is not in the child."""
+    stacks = tmp_path / "stacks"
+    locks = {
+        (module, name): value
+        for module in [module for name, module in sys.modules.items() if name.startswith("nbdata.")]
+        for name, value in vars(module).items()
+        if isinstance(value, (type(threading.Lock()), threading.Semaphore))
+    }
+    assert {nbdata.redaction, complete, background, asked, pools} <= {module for module, _ in locks}
+
+    def free() -> bool:
+        taken = [f"{m.__name__}.{name}" for m, name in locks if not getattr(m, name).acquire(blocking=False)]
+        stacks.write_text(" ".join(taken))
+        return not taken
+
+    with contextlib.ExitStack() as held:
+        for lock in locks.values():
+            while lock.acquire(blocking=False):
+                held.callback(lock.release)
+        child = forked(free, stacks)
+        assert ended(child, stacks) == 0, f"still held: {stacks.read_text()}"
