@@ -225,7 +225,7 @@ def test_a_volume_that_arrives_wrong_has_no_checkpoint_in_it_when_volumes_are_de
 
 
 class Proxy:
-    """Passes bytes to a server and back; holds, cuts or damages the answers when it is told to."""
+    """Passes bytes to a server and back; slows, holds, cuts or damages the answers when it is told to."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -233,6 +233,7 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self.stall_at = self.cut_every = -1
         self.damage = b""
+        self.pace = 0.0  # seconds for each 16 KiB
         self.passed = self.connections = 0
         self.stalled, self._released = threading.Event(), threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -264,6 +265,7 @@ class Proxy:
                     if answers:
                         count += len(data)
                         self.passed += len(data)
+                        time.sleep(self.pace)
                         if 0 <= self.stall_at < self.passed:
                             self.stalled.set()
                             self._released.wait()
@@ -297,6 +299,7 @@ def test_a_cancel_ends_a_read_that_hangs_and_the_same_line_completes(
 ) -> None:
     upload(s3, bucket, pack(content, tmp_path / "v"))
     proxy.stall_at = 2_900_000
+    proxy.pace = 0.003  # else all of it may lie in blocks that are not full yet
     line, out = nbdata.UntarVolumes(f"s3://{bucket}/v/", str(tmp_path / "out")), tmp_path / "out"
     job = line.start()
     wait_for(lambda: proxy.stalled.is_set() and job.snapshot().files > 5)
