@@ -94,6 +94,7 @@ class Bench:
         servers = [self.server.pid, *between, *servers]
         runs: dict[str, list[Run]] = {side.tool: [] for side in sides}
         pairs: dict[str, list[float]] = {side.tool: [] for side in sides[1:]}
+        os.sync()  # what the rows before have left to be written is none of this one's
         most = next((count for label, count in FEWER.items() if label in name), self.rounds)
         for number in range(min(self.rounds, most)):
             shift = number % len(sides)

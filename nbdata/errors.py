@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -239,14 +240,15 @@ class WithheldError(Exception):
     """Stands in a chain of causes for an error of another library that showed a secret."""
 
 
-def cleaned(error: BaseException) -> BaseException:
+def cleaned(error: BaseException, outer: BaseException | None = None) -> BaseException:
     """The same error, with nothing secret in its chain of causes, nor in the local variables of its traceback.
 
     A cause that shows a secret is replaced by a `WithheldError` with what of its text may be shown.
     Tracebacks are kept but for those whose variables show a secret, as IPython's verbose mode would; the variables of
-    calls that are over are let go, since they may hold buffers of megabytes as long as the error is kept.
+    calls that are over are let go, since they may hold buffers of megabytes as long as the error is kept. What the
+    caller was handling when he called, `outer`, is his, and stays as it is.
     """
-    seen = set[int]()
+    seen = {id(outer)}
     chain: list[BaseException] = [error]
     while chain:
         at = chain.pop()
@@ -265,8 +267,15 @@ def cleaned(error: BaseException) -> BaseException:
     return error
 
 
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
 def _let_go(trace: TracebackType | None) -> None:
     while trace is not None:
+        # That of a generator which waits would end it.
+        if trace.tb_frame.f_code.co_flags & _GENERATOR:
+            trace = trace.tb_next
+            continue
         with contextlib.suppress(RuntimeError):  # a call that is not over
             trace.tb_frame.clear()
             # Before Python 3.13 who has looked at variables has made a copy of them, which is renewed by looking again.

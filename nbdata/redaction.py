@@ -126,17 +126,16 @@ def is_secret_name(name: str) -> bool:
 
 def remember(*values: str) -> None:
     """Cut these values out of every text from now on, as they are and as URLs and JSON write them."""
-    global _longest_first
+    global _known, _longest_first
     forms = [form for value in values for form in _forms(value) if len(form) >= _SHORTEST]
     if all(form in _known for form in forms):
         return
     with _lock:
-        for form in forms:
-            _known.pop(form, None)
-            _known[form] = None
-        for old in list(_known)[:-_KEPT]:
-            del _known[old]
-        _longest_first = tuple(sorted(_known, key=len, reverse=True))
+        kept = [form for form in _known if form not in forms]
+        known = dict.fromkeys((kept + forms)[-_KEPT:])
+        _longest_first = tuple(sorted(known, key=len, reverse=True))
+        # Last: who finds a form here, another thread or a child of a fork, relies on its being cut out.
+        _known = known
 
 
 def _after_fork() -> None:

@@ -156,27 +156,30 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
         import fcntl
 
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(fd)
-            return False
-        except BaseException:
-            os.close(fd)
-            raise
+        # Before it is locked: a child that is forked in between must close its copy too.
         self._fd = fd
         _inherited.add(self)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BaseException as error:
+            self._fd = -1
+            _inherited.discard(self)
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                return False
+            raise
         return True
 
     def release(self) -> None:
         """Give the lock back; harmless if it is not held."""
         import fcntl
 
+        if self._fd >= 0:
+            # Not by closing alone: a child that is just being forked has a copy.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         fd, self._fd = self._fd, -1
         _inherited.discard(self)
         if fd >= 0:
-            # Not by closing alone: a child that is just being forked has a copy.
-            fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def close_copy(self) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nbdata
+from nbdata import redaction
 from nbdata.engine.task import Task
 from nbdata.errors import NbdataError, WithheldError, cleaned, error_from_dict
 from nbdata.redaction import (
@@ -167,3 +171,51 @@ def test_a_log_shows_no_secret() -> None:
     assert stream.write(TELLING) == len(TELLING)
     stream.flush()
     assert shows_none(written.getvalue())
+
+
+def test_an_error_that_the_caller_was_handling_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", "inline")
+
+    def fails() -> None:
+        kept = [1]
+        raise ValueError(kept)
+
+    try:
+        fails()
+    except ValueError as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        with pytest.raises(nbdata.NotFound):
+            nbdata.pull(f"{tmp_path}/nothing", tmp_path / "out", dry_run=True)
+    assert frames[-1].f_locals == {"kept": [1]}
+
+
+def test_a_generator_that_met_an_error_goes_on_when_that_is_shown() -> None:
+    met = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            raise ValueError("met")
+        except ValueError as error:
+            met.append(error)
+        yield from (1, 2)
+
+    going = numbers()
+    assert next(going) == 1
+    cleaned(met[0])
+    assert list(going) == [2]
+
+
+def test_a_secret_that_is_known_is_cut_out_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds it known, such as a child that is forked just then, takes it for cut out."""
+    seen = []
+
+    def watched(*args: Any, **named: Any) -> list[str]:
+        seen.append("first-of-all-9" in redaction._known)
+        return sorted(*args, **named)
+
+    monkeypatch.setattr(redaction, "sorted", watched, raising=False)
+    remember("first-of-all-9")
+    assert seen == [False]
+    assert "first-of-all-9" in redaction._longest_first

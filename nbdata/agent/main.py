@@ -66,8 +66,8 @@ def _share_memory() -> None:
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         libc = ctypes.CDLL(None)
         libc.mallopt(_ARENA_MAX, 2)
-        libc.mallopt(_MMAP_THRESHOLD, _LARGE)
-        libc.mallopt(_TRIM_THRESHOLD, _KEPT)
+        if libc.mallopt(_MMAP_THRESHOLD, _LARGE):  # else it would adapt no more, and be as it was
+            libc.mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 def say(text: str) -> None:

@@ -28,6 +28,8 @@ _SILENT_KEEPS = 30.0
 # Seconds after which a paused job no longer keeps the agent.
 _PAUSED_KEEPS = 24 * 3600.0
 _TOUCH_EVERY = 3600.0
+# Seconds between two looks at whether jobs have ended that may have left memory behind.
+_LOOK_EVERY = 0.5
 # Bytes of memory beyond which an idle agent ends at once.
 _IDLE_MEMORY = 300 << 20
 
@@ -50,6 +52,7 @@ class Server:
         self._idle_after = float(os.environ.get("NBDATA_AGENT_IDLE", "300"))
         self._busy_at = time.monotonic()
         self._freed_after: set[str] = set()  # jobs that have ended
+        self._looked_at = 0.0
 
     def serve(self, listener: socket.socket) -> None:
         """Serve until idle, drained or stopped; the socket's file is gone when it returns."""
@@ -57,12 +60,12 @@ class Server:
         listener.settimeout(0.5)
         touched = time.monotonic()
         while not self._stop.is_set():
+            self._free_memory()
             try:
                 sock, _ = listener.accept()
             except TimeoutError:  # nobody came in this half second
                 if self._may_end() and self._close(listener):
                     return
-                self._free_memory()
                 if time.monotonic() - touched > _TOUCH_EVERY:
                     touched = time.monotonic()
                     self._touch()
@@ -106,11 +109,16 @@ class Server:
     def _free_memory(self) -> None:
         """Look for cycles once a job has ended: what failed attempts raised holds buffers of megabytes in few objects.
 
-        Python looks by itself when objects are many, and so an agent grew to 250 MB by a dozen of extractions.
+        Python looks by itself when objects are many, and so an agent grew to 250 MB by a dozen of extractions. In a
+        thread of its own: what is found may close connections to stores, and wait for them.
         """
+        if (now := time.monotonic()) - self._looked_at < _LOOK_EVERY:
+            return
+        self._looked_at = now
         ended = {job.id for job in self.jobs.all() if job.task.finished}
         if ended - self._freed_after:
-            gc.collect()
+            with contextlib.suppress(RuntimeError):  # the system gives no more threads
+                threading.Thread(target=gc.collect, name="collector", daemon=True).start()
         self._freed_after = ended
 
     def _touch(self) -> None:

@@ -15,8 +15,10 @@ from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.local import disk_error
+from nbdata.transfer.fetch import BIG
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
+from nbdata.transfer.pool import MOST
 from nbdata.transfer.selection import Selection
 from nbdata.verbs.pull import Pull
 
@@ -24,8 +26,8 @@ __all__ = ["MOVES", "identity_of", "plan", "plan_of"]
 
 #: Actions for which bytes are read.
 MOVES = ("fetch", "overwrite", "compare")
-# What a job makes beside files and their folders while it runs: a folder for temporaries, its mark, a record of parts.
-_OWN_INODES = 3
+# What a job makes beside files and their folders while it runs: a folder for temporaries, and its mark.
+_OWN_INODES = 2
 
 
 def plan(run: Run) -> Plan:
@@ -57,7 +59,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     kept = set[str]() if op.delete else None
     base = root.rstrip("/") + "/"
     empty = _missing(root)  # and nothing needs to be looked at
-    folders = _NewFolders(root)
+    folders, parted = _NewFolders(root), 0
     for entry in Selection.of(op).apply(found.entries):
         info, present, needed = entry.info, 0, 0
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
@@ -79,6 +81,7 @@ def plan_of(run: Run, found: Found) -> Plan:
                     needed = round_up(info.size, block) - round_up(present, block)
                     out.needed += needed
                     out.inodes += 1 + folders.before(path)
+                    parted += info.size >= BIG
         if kept is not None:
             kept.add(path)
         out.count(action, info.size)
@@ -97,7 +100,7 @@ def plan_of(run: Run, found: Found) -> Plan:
         out.notes.append(why)
     rows.close()
     if out.inodes:
-        out.inodes += _OWN_INODES
+        out.inodes += _OWN_INODES + min(parted, MOST)  # of each that is under way a record of its parts
     out.rows = rows.rows()
     out.details = {"root": root}
     return out
@@ -111,15 +114,17 @@ class _NewFolders:
 
     def __init__(self, root: str) -> None:
         self._root, self._root_missing = root, _missing(root)
+        ancestor = existing_ancestor(root)
+        self._above = root[len(ancestor) :].strip("/").count("/") + 1 if self._root_missing else 0
         self._parent: str | None = None  # of the last file
         self._way: list[tuple[str, bool]] = []  # the folders that lead there, and whether each is missing
 
     def before(self, path: str) -> int:
-        """The folders that are made for this file and for none before it; with the first one the root too."""
+        """The folders that are made for this file and for none before it; with the first, the root and its parents."""
         parent = path.rpartition("/")[0]
         if parent == self._parent:
             return 0
-        count = int(self._parent is None and self._root_missing)
+        count = self._above if self._parent is None else 0
         self._parent = parent
         names = parent.split("/") if parent else []
         same = 0

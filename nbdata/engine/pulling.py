@@ -69,6 +69,7 @@ class Pulling:
             umask=run.context.umask,
             landed=self._landed,
             landing=lambda batch: self.index.announce({file.path: file.tag for file in batch}),
+            made=self._folder_made,
             # Of a part that is under way a kill loses what was not noted yet, beside that.
             most=lambda: self.crew.wanted * (PART - NOTED),
         )
@@ -103,6 +104,11 @@ class Pulling:
             self.claimed[path] -= size
         if self.run.reservation is not None:
             self.run.reservation.landed(size)
+
+    def _folder_made(self) -> None:
+        """An inode that the disk shows as used now need not be kept for it any more."""
+        if self.run.reservation is not None:
+            self.run.reservation.landed(0, folders=1)
 
     def _landed(self, batch: list[Landed]) -> None:
         """From the committing thread: these are durable under their final names."""

@@ -12,6 +12,7 @@ import os
 import secrets
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -100,11 +101,12 @@ def make_plan(
     operation: Operation, context: Context, control: Task, folder: str, bindings: Mapping[str, object]
 ) -> Plan:
     """The plan, with the room at its target; writes nothing but its rows."""
+    outer = sys.exc_info()[1]
     run = Run(operation, context, control, folder, dict(bindings), only_plan=True)
     try:
         return _planned(run)
     except Exception as error:
-        cleaned(error)
+        cleaned(error, outer)
         raise
     finally:
         run.close()

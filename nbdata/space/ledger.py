@@ -249,16 +249,17 @@ class Reservation:
     ) -> None:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
         self._planned, self._inodes = planned, inodes
-        self._landed = self._made = 0
+        self._landed = self._made = self._files = 0
         self.grown = False
         self._noted = time.monotonic()
         self._lock = threading.Lock()
 
-    def landed(self, size: int, files: int = 0) -> None:
-        """Note bytes that are on the disk now; written to the ledger at most twice a second."""
+    def landed(self, size: int, files: int = 0, folders: int = 0) -> None:
+        """Note what is on the disk now, with folders that were made; written to the ledger at most twice a second."""
         with self._lock:
             self._landed += size
-            self._made += files
+            self._files += files
+            self._made += files + folders
             now = time.monotonic()
             if now - self._noted < _NOTE_EVERY:
                 return
@@ -284,15 +285,15 @@ class Reservation:
 
     @property
     def outstanding(self) -> tuple[int, int]:
-        """Bytes and files that are planned and have not landed."""
+        """Bytes, and files and folders, that are planned and not on the disk."""
         with self._lock:
             return max(0, self._planned - self._landed), max(0, self._inodes - self._made)
 
     @property
     def has_landed(self) -> bool:
-        """Whether anything has."""
+        """Whether any file, or part of one, has."""
         with self._lock:
-            return self._made > 0 or self._landed > 0
+            return self._files > 0 or self._landed > 0
 
     def __enter__(self) -> Reservation:
         return self

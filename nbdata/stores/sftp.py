@@ -12,6 +12,7 @@ import os
 import socket
 import stat
 import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,6 +128,11 @@ class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
             )  # fmt: skip
 
 
+def _close_all(connections: list[Any]) -> None:
+    for connection in connections:
+        connection.close()
+
+
 class _Files(SFTPFileSystem):  # type: ignore[misc]
     """fsspec's, with a channel for each thread and for each open file: a channel's answers find only one reader."""
 
@@ -137,6 +143,8 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
         self._lock, self._own = threading.Lock(), threading.local()
         self._connections: list[Any] = []
         self._idle: list[Any] = []
+        # Each has a thread, which would go on for as long as the process does.
+        weakref.finalize(self, _close_all, self._connections).atexit = False
         super().__init__(**given)
 
     @classmethod
@@ -169,7 +177,9 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
             while self._idle:
                 if _alive(idle := self._idle.pop()):
                     return idle
-            self._connections = [c for c in self._connections if c.get_transport().is_active()]
+            for dead in [c for c in self._connections if not c.get_transport().is_active()]:
+                self._connections.remove(dead)
+                dead.close()
             for connection in self._connections:
                 with contextlib.suppress(
                     paramiko.SSHException

@@ -92,6 +92,8 @@ class Landing:
         Called from the committing thread with each batch after it is durable.
     landing : callable
         The same before its files get their names.
+    made : callable
+        Called after each folder that was made for them.
     most : callable
         Bytes that may be on their way, from before they are fetched until they have landed: what a kill loses.
 
@@ -109,11 +111,12 @@ class Landing:
         umask: int,
         landed: Callable[[list[Landed]], None],
         landing: Callable[[list[Landed]], None] = lambda _: None,
+        made: Callable[[], None] = lambda: None,
         most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self._most, self._reserved = most, 0
         self._pressed = 0  # how many wait for that
-        self.target = TargetFolder(root, control, umask=umask)
+        self.target = TargetFolder(root, control, umask=umask, made=made)
         self._announce, self._report = landing, landed
         self._ready: deque[Landed] = deque()
         self._ready_bytes = 0

@@ -40,13 +40,13 @@ class TargetLock:
                         return holder
             self._path = os.path.join(self._folder, f"{secrets.token_hex(8)}.lock")
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            let_go_after_fork(self)  # before it is locked: a child that is forked in between must let go too
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 os.write(self._fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass"))
             except OSError as error:
                 self.release()
                 raise disk_error(error, self._path) from error
-            let_go_after_fork(self)
         return None
 
     def close_copy(self) -> None:
@@ -80,16 +80,21 @@ class TargetLock:
             if remove:
                 with contextlib.suppress(FileNotFoundError):  # given back just now
                     os.unlink(path)  # its holder is dead
+            fcntl.flock(
+                fd, fcntl.LOCK_UN
+            )  # not by closing alone: a child that is just being forked has a copy
             return None
         finally:
             os.close(fd)
 
     def release(self) -> None:
         """Give it back."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if self._fd >= 0:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
             os.close(fd)
 
 

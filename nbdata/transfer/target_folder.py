@@ -13,6 +13,7 @@ import random
 import secrets
 import stat
 import threading
+from collections.abc import Callable
 
 from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
 from nbdata.paths import OWN_FOLDER
@@ -37,6 +38,8 @@ class TargetFolder:
         Whose job it is; it waits there for a job of another machine that works in the same folder.
     umask : int
         The user's, for files and folders.
+    made : callable
+        Called after each folder that was made.
 
     Attributes
     ----------
@@ -46,8 +49,10 @@ class TargetFolder:
         Device and inode, once it was entered.
     """
 
-    def __init__(self, root: str, control: Control, *, umask: int) -> None:
-        self._control = control
+    def __init__(
+        self, root: str, control: Control, *, umask: int, made: Callable[[], None] = lambda: None
+    ) -> None:
+        self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
         self.file_mode = 0o666 & ~umask
         self._folder_mode = 0o777 & ~umask
@@ -176,6 +181,7 @@ class TargetFolder:
         with self._making:  # or somebody might record a file in it before it is known as new
             os.mkdir(folder, mode)
             self._unsynced.add(os.path.dirname(folder))
+        self._tell_made()
 
     def sync_folders(self) -> None:
         """Make the folders durable that were made so far."""

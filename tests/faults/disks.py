@@ -31,6 +31,7 @@ from nbdata.client.stream import make_stream
 from nbdata.errors import NbdataError, NotEnoughSpace
 from nbdata.operation import Operation
 from nbdata.runtime import runtime_folder
+from nbdata.transfer.part_records import PART
 from nbdata.verbs.cache_stream import CacheStream
 from tests.faults.gate import Gate
 from tests.faults.goods import Goods, blocks_of, folders_of
@@ -208,8 +209,9 @@ class _Run:
             if self.result.said == "two pulls"
             else self._dice.choice(("agent", "inline"))
         )
-        # Beside them the folder for temporaries, its mark, and a record of parts.
-        needed, inodes = blocks_of(files, self._block), len(files) + folders_of(files) + 3
+        # Beside them the folder for temporaries, its mark, and of what is large a record of its parts.
+        parted = sum(len(data) > PART for data in files.values())
+        needed, inodes = blocks_of(files, self._block), len(files) + folders_of(files) + 2 + parted
         operation: Operation = nbdata.Pull(goods.url(name), str(target))
         if name == "members":
             operation = nbdata.UntarVolumes(goods.url("volumes"), str(target))

@@ -15,8 +15,10 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.protocols import Job
+from nbdata.space.ledger import Ledger
 from tests.agent.rig import fill, tmpfs, wait_until
 from tests.faults.gate import Gate
+from tests.slow import SlowProxy
 
 MB = 10**6
 Put = Callable[[dict[str, bytes]], str]
@@ -213,14 +215,30 @@ def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> No
     with tmpfs(tmp_path / "few", size="20m,nr_inodes=24") as disk:
         (disk / "there").mkdir()
         with pytest.raises(nbdata.NotEnoughSpace, match="files and folders") as caught:
-            nbdata.pull(url, disk / "new", quiet=True)
-        # 8 files, 16 folders, the target; and while it runs the folder for temporaries, its mark and a record
-        assert caught.value.details["inodes"] == 8 + 16 + 1 + 3
-        assert not (disk / "new").exists()
+            nbdata.pull(url, disk / "and" / "a" / "new", quiet=True)
+        # 8 files, 16 folders, the target and its parents; and while it runs the folder for temporaries, and its mark
+        assert caught.value.details["inodes"] == 8 + 16 + 3 + 2
+        assert not (disk / "and").exists()
     (tmp_path / "out" / "3" / "deep").mkdir(parents=True)
-    assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 8 + 14 + 3
+    assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 8 + 14 + 2
     nbdata.pull(url, tmp_path / "out", quiet=True)
     assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 0
+
+
+def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, tmp_path: Path) -> None:
+    small = {f"d/{number}/deep/file": b"x" for number in range(8)}
+    url = put({**small, "d/large": os.urandom(20_000_000)}) + "d/"
+    with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
+        job = nbdata.Pull(url, disk / "out").start()
+
+        def kept() -> int:
+            free = Ledger().room(str(disk), {})[0].inodes_free
+            assert free is not None
+            return os.statvfs(disk).f_favail - free
+
+        wait_until(lambda: job.snapshot().files == 8 and kept() <= 1 + 3)
+        assert not job.snapshot().finished
+        job.cancel()
 
 
 def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import asyncssh
+import paramiko
 import pytest
 
 import nbdata
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
+from nbdata.stores.sftp import sftp_files
 from tests.stores.servers import serving
 from tests.stores.ssh_server import PASSWORD, USER, SshServer
 
@@ -83,6 +87,21 @@ def test_many_at_once_get_each_their_own_bytes_also_where_channels_are_few(tmp_p
         assert report.counts == {"fetched": 80}
         assert len(server.connections) > 1
     assert below(tmp_path / "out") == below(served)
+
+
+def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
+    def transports() -> set[int]:
+        gc.collect()
+        return {id(t) for t in threading.enumerate() if isinstance(t, paramiko.Transport) and t.is_active()}
+
+    before = transports()
+    files = sftp_files(
+        server.url, {"host": "127.0.0.1", "port": server.port, "username": USER, **OPTIONS}, str(home)
+    )
+    assert files.ls("/") is not None
+    assert len(transports() - before) == 1
+    del files
+    assert transports() <= before
 
 
 def test_of_links_on_the_server_only_those_to_files_are_taken_and_no_pipes(
