@@ -15,7 +15,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What is never imported need not be compiled, and that is most.
 INSTALL := $(PIP) install --no-compile
-TESTS   ?= notebooks tests
+TESTS   ?= tests notebooks
 # Processes that share the tests, a file at a time; each has servers of its own. Half of their time tests wait.
 WORKERS ?= 3
 SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
@@ -93,7 +93,7 @@ check-python: $(VENV)/.test
 	$(BIN)/lint-imports
 
 test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite
-	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder --nbval-lax --nbval-current-env \
+	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 
 mutants: $(VENV)/.nbdata

@@ -47,19 +47,6 @@ def pytest_configure() -> None:
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file of tests to a worker, as ``--dist loadfile`` does; all that look at one JupyterLab to one of them."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            shared = "tests/browser/"
-            return shared if nodeid.startswith(shared) else super()._split_scope(nodeid)
-
-    return Scheduling(config, log)
-
-
 def pytest_unconfigure() -> None:
     shutil.rmtree(_PRIVATE, ignore_errors=True)
 

@@ -161,6 +161,21 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
             info["type"] = "other"  # a named pipe would be waited for
         return info
 
+    def makedirs(self, path: str, exist_ok: bool = False, mode: int = 0o777) -> None:
+        """Make a folder and its parents; another thread may make the same ones meanwhile."""
+        if not exist_ok and self.exists(path):
+            raise FileExistsError(path)
+        at = "/" if path.startswith("/") else ""
+        for name in filter(None, path.split("/")):
+            at = f"{at}{name}"
+            if not self.exists(at):
+                try:
+                    self.ftp.mkdir(at, mode)
+                except OSError:
+                    if not self.isdir(at):
+                        raise
+            at += "/"
+
     def _connect(self) -> None:
         self._own.channel = self._channel()
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -102,6 +103,18 @@ def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
     assert len(transports() - before) == 1
     del files
     assert transports() <= before
+
+
+def test_threads_that_make_the_same_folders_do_not_fail_one_another(home: Path, server: SshServer) -> None:
+    files = sftp_files(
+        server.url, {"host": "127.0.0.1", "port": server.port, "username": USER, **OPTIONS}, str(home)
+    )
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(10):
+            list(pool.map(lambda n, t=turn: files.makedirs(f"/{t}/a/b/{n % 2}", exist_ok=True), range(8)))  # type: ignore[misc]
+    assert sorted(p.name for p in (server.folder / "9/a/b").iterdir()) == ["0", "1"]
+    with pytest.raises(FileExistsError):
+        files.makedirs("/9/a")
 
 
 def test_of_links_on_the_server_only_those_to_files_are_taken_and_no_pipes(
