@@ -57,8 +57,11 @@ def clear_up_after_the_killed() -> None:
 
 
 def running_probe() -> nbdata.Job:
+    """One that runs, and of which it is noted that it began: that is done aside, so that no disk holds a job."""
     job = Probe(items=1000, delay=50, tag="goes on").start()
     wait_until(lambda: job.snapshot().state == "RUNNING")
+    noted = Path(os.environ["NBDATA_STATE_DIR"]) / "jobs.log"
+    wait_until(lambda: noted.exists() and job.id in noted.read_text())
     return job
 
 
