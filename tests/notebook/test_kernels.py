@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import os
 import statistics
 import sys
@@ -189,21 +188,15 @@ def ended(child: int, stacks: Path) -> int:
 def forked(work: Callable[[], bool], stacks: Path) -> int:
     """A child that does some work; it ends with 0 if that was right, and writes where it stands if it hangs."""
     stacks.touch()
-    # In the child nothing that other tests have left is to be collected: what closes connections by a thread, as
-    # that of s3fs, waits there for a thread that is not in the child.
-    gc.disable()
-    try:
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                with stacks.open("w") as file:
-                    faulthandler.dump_traceback_later(20, file=file)
-                    status = 0 if work() else 2
-            finally:
-                os._exit(status)
-    finally:
-        gc.enable()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            with stacks.open("w") as file:
+                faulthandler.dump_traceback_later(20, file=file)
+                status = 0 if work() else 2
+        finally:
+            os._exit(status)
     return child
 
 
