@@ -93,7 +93,7 @@ check-python: $(VENV)/.test
 	$(BIN)/lint-imports
 
 test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite
-	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env \
+	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 
 mutants: $(VENV)/.nbdata

@@ -35,7 +35,7 @@ LISTED, PLANNED = 100_000, 1_000_000
 # Bytes of random data that are made at a time.
 _PIECE = 64 << 20
 # Fewer rounds where one takes long.
-FEWER = {SMALL: 2, HUGE: 2, MANY: 2, "extract": 2, f"{LISTED:,}": 2, f"{PLANNED:,}": 1}
+FEWER = {SMALL: 2, MANY: 2, f"{LISTED:,}": 2, f"{PLANNED:,}": 1}
 # Files and bytes of each.
 DATA = {
     SMALL: (20_000, 10_000),
@@ -94,7 +94,6 @@ class Bench:
         servers = [self.server.pid, *between, *servers]
         runs: dict[str, list[Run]] = {side.tool: [] for side in sides}
         pairs: dict[str, list[float]] = {side.tool: [] for side in sides[1:]}
-        os.sync()  # what the rows before have left to be written is none of this one's
         most = next((count for label, count in FEWER.items() if label in name), self.rounds)
         for number in range(min(self.rounds, most)):
             shift = number % len(sides)
@@ -103,6 +102,7 @@ class Bench:
                 if len(runs[side.tool]) >= 1 and self._slow(runs, side, sides[0]):
                     continue
                 side.before(number)
+                os.sync()  # what others have left to be written is none of this one's
                 run = timed(
                     side.command(number),
                     servers=servers,
@@ -132,7 +132,8 @@ class Bench:
         told = "1"
         if ratios:
             median, low, high = interval(ratios)
-            told = f"{median:.2f} ({low:.2f} to {high:.2f})" if len(ratios) > 2 else f"{median:.2f} (once)"
+            few = "once" if len(ratios) == 1 else "twice"
+            told = f"{median:.2f} ({f'{low:.2f} to {high:.2f}' if len(ratios) > 2 else few})"
         print(
             f"| {name} | {tool} | {middle['wall']:.2f} s | {told} | {middle['cpu']:.2f} s | {middle['server']:.2f} s "
             f"| {middle['memory'] / 1e6:,.0f} MB | {size / middle['wall'] / 1e6:,.0f} MB/s | {middle['others']:.2f} |",

@@ -91,10 +91,14 @@ def _extracted(bench: Bench, row: str, source: Path, volumes: str, read: str) ->
     def ours(number: int) -> list[str]:
         return [str(BIN / "nbdata"), "untar_volumes", volumes, f"{out}-nbdata{number}", "-q"]
 
-    def tar(number: int) -> list[str]:
-        target = f"{out}-tar{number}"
-        return ["bash", "-c", f"mkdir '{target}' && ({read}) | tar xz -C '{target}'"]
+    def theirs(tool: str, then: str) -> Side:
+        def tar(number: int) -> list[str]:
+            target = f"{out}-{tool}{number}"
+            return ["bash", "-c", f"mkdir '{target}' && ({read}) | tar xz -C '{target}'{then}"]
 
-    theirs = "s5cmd cat \\| tar xz" if volumes.startswith("s3:") else "cat \\| tar xz"
-    sides = [Side("nbdata", ours, after("nbdata")), Side(theirs, tar, after("tar"))]
+        name = "s5cmd cat \\| tar xz" if volumes.startswith("s3:") else "cat \\| tar xz"
+        return Side(f"{name}, then sync" if then else name, tar, after(tool))
+
+    # nbdata says that it is done when the files are on the disk, tar when they are in memory.
+    sides = [Side("nbdata", ours, after("nbdata")), theirs("tar", ""), theirs("synced", " && sync")]
     bench.row(row, sides, int(20_000 * bench.scale) * 20_000)

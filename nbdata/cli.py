@@ -73,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if len(words) == 2 and words[0] == "help":
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
         return 0 if words else 2
@@ -148,7 +150,9 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
                 print(json.dumps(begun.snapshot().to_dict()))
             elif not quiet:
                 print(f"{begun!r}")
-                print(_CARRIED)
+                print(
+                    f"{_CARRIED} `nbdata transfers {begun.id} --wait` shows how far it is, `--cancel` ends it."
+                )
             return 0
     try:
         if cls is CacheStream:

@@ -26,7 +26,7 @@ class Follower:
     def follow(self, job: Job, *, quiet: bool = False) -> Report:
         """Show a foreground job until it ends, and return its Report or raise what went wrong.
 
-        Ctrl-C cancels it, resumable; if others wait for it too, it only detaches.
+        Ctrl-C cancels it, resumable; if others wait for it too, or it was begun in the background, it only detaches.
         """
         try:
             if not quiet:
@@ -43,7 +43,7 @@ class Follower:
                         # Not "stopped": when the kernel is being restarted, the agent goes on with it.
                         self.end("interrupted; what was done is kept, and the same line continues", None)
                     else:
-                        self.end(f"detached: others wait for job {job.id} too, so it goes on", None)
+                        self.end(f"detached: job {job.id} goes on; transfers {job.id} --cancel ends it", None)
             raise
         except BaseException as error:
             if not quiet:
@@ -112,12 +112,20 @@ class _Bar:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._tqdm: Any = None
+        self._told = ""
 
     def show(self, snapshot: Snapshot) -> None:
         if snapshot.finished:  # the line that comes now says more
             return
+        waits = snapshot.condition if snapshot.reason else ""
+        if not self._stream.isatty():
+            if waits and waits != self._told:
+                self._stream.write(f"{printable(f'{snapshot.verb}: {waits}')}\n")
+                self._stream.flush()
+            self._told = waits
+            return
         if self._tqdm is None:
-            if snapshot.seconds < _SHOW_AFTER or not self._stream.isatty():
+            if snapshot.seconds < _SHOW_AFTER and not waits:
                 return
             from tqdm import tqdm
 

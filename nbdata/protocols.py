@@ -100,7 +100,7 @@ class Job(Protocol):
         """End within a second, resumable."""
 
     def interrupt(self) -> bool:
-        """Ctrl-C in the foreground; False when others wait too, and it only detached."""
+        """Ctrl-C in the foreground; False when it only detached: others wait too, or it was begun in the background."""
 
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         """The items it hands out; at most `credit` are leased at a time, each until the next is asked for.

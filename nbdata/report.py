@@ -231,15 +231,20 @@ class Plan(_Record):
     def text(self) -> str:
         """The plan for people: the line, notes, and each file that would go or be replaced (the first twenty)."""
         lines = [printable(self.line), *(f"  {printable(note)}" for note in self.notes)]
-        for action in ("delete", "repair"):
+        return "\n".join([*lines, *(f"  {line}" for line in self._named())])
+
+    def _named(self) -> list[str]:
+        """Each file that would go or be replaced: the first twenty of each kind."""
+        lines = []
+        for action in ("delete", "overwrite", "repair"):
             count = self.actions.get(action, [0, 0])[0]
             if not count:  # to look for them is to read all rows
                 continue
             named = itertools.islice((row.path for row in self.rows if row.action == action), _NAMED)
-            lines += [f"  {action} {printable(path)}" for path in named]
+            lines += [f"{action} {printable(path)}" for path in named]
             if count > _NAMED:
-                lines.append(f"  … and {count - _NAMED:,} more")
-        return "\n".join(lines)
+                lines.append(f"… and {count - _NAMED:,} more")
+        return lines
 
     def __repr__(self) -> str:
         return f"<plan {self.text()}>"
@@ -247,7 +252,7 @@ class Plan(_Record):
     def _repr_html_(self) -> str:
         rows = [(action, f"{count:,}", format_size(size)) for action, (count, size) in self.actions.items()]
         return html_table(self.line, ("action", "objects", "bytes"), rows) + "".join(
-            f"<div>{escape(note)}</div>" for note in self.notes
+            f"<div>{escape(told)}</div>" for told in [*self.notes, *self._named()]
         )
 
 

@@ -6,6 +6,7 @@ environment: all agents share one ledger and one table of locks there.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -13,19 +14,18 @@ import stat
 import sys
 import weakref
 from dataclasses import dataclass
-from typing import Protocol
 
 from nbdata.errors import AccessDenied
 
 __all__ = [
     "LOG_BYTES",
     "Endpoint",
+    "LockFile",
     "build_id",
     "endpoint",
     "endpoints",
     "file_lock",
     "held",
-    "let_go_after_fork",
     "package_folder",
     "runtime_folder",
     "state_folder",
@@ -140,53 +140,80 @@ def endpoints() -> list[Endpoint]:
     return sorted((Endpoint(folder, n) for n in names), key=lambda e: (e.name != own.name, e.name))
 
 
+class LockFile:
+    """An open file to flock, of which no child of a fork keeps a copy: a lock would outlive its owner in it.
+
+    The lock goes with the process, however it ends; that is why it is a sign of life and a pid is not.
+
+    Attributes
+    ----------
+    fd : int
+        The descriptor; -1 while it is closed.
+    """
+
+    fd = -1
+
+    def open(self, path: str, flags: int = 0) -> None:
+        """Open `path` for reading and writing, and what else `flags` say."""
+        # A child that is forked before the descriptor is noted finds its copy by the path.
+        _opening.append(path)
+        try:
+            self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+            _open.add(self)
+        finally:
+            _opening.remove(path)
+
+    def lock(self, *, wait: bool = True) -> bool:
+        """Take the exclusive flock; without `wait`, False if somebody else holds it."""
+        import fcntl
+
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the lock back; harmless if it is closed already."""
+        import fcntl
+
+        if self.fd >= 0:
+            # Not by closing alone: a child that is just being forked has a copy.
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+        self.close_copy()
+        _open.discard(self)
+
+    def close_copy(self) -> None:
+        """In a child of a fork: the lock is the parent's."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock(path):
     """An exclusive flock on a file, held as a context manager or until `release`.
 
-    The lock goes with the process, however it ends; that is why it is a sign of life and a pid is not.
     The file itself stays: removing it would let two processes hold "the" lock on two inodes.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = -1
+        self._file = LockFile()
 
     def acquire(self, *, wait: bool = True) -> bool:
         """Take the lock; without `wait`, False if somebody else holds it."""
-        import fcntl
-
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        # Before it is locked: a child that is forked in between must close its copy too.
-        self._fd = fd
-        _inherited.add(self)
+        self._file.open(self.path, os.O_CREAT)
+        taken = False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BaseException as error:
-            self._fd = -1
-            _inherited.discard(self)
-            os.close(fd)
-            if isinstance(error, BlockingIOError):
-                return False
-            raise
-        return True
+            taken = self._file.lock(wait=wait)
+        finally:
+            if not taken:
+                self._file.close()
+        return taken
 
     def release(self) -> None:
         """Give the lock back; harmless if it is not held."""
-        import fcntl
-
-        if self._fd >= 0:
-            # Not by closing alone: a child that is just being forked has a copy.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        fd, self._fd = self._fd, -1
-        _inherited.discard(self)
-        if fd >= 0:
-            os.close(fd)
-
-    def close_copy(self) -> None:
-        """In a child of a fork: close the copy, which leaves the lock with the parent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
     def __enter__(self) -> file_lock:
         self.acquire()
@@ -196,23 +223,28 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
         self.release()
 
 
-class _Inherited(Protocol):
-    def close_copy(self) -> None: ...
-
-
-#: What a child of a fork must let go of, or a lock would outlive its owner.
-_inherited: weakref.WeakSet[_Inherited] = weakref.WeakSet()
-
-
-def let_go_after_fork(owner: _Inherited) -> None:
-    """Call ``owner.close_copy()`` in every child of a fork while `owner` lives."""
-    _inherited.add(owner)
+_open: weakref.WeakSet[LockFile] = weakref.WeakSet()
+# Paths that some thread opens just now.
+_opening: list[str] = []
 
 
 def _after_fork() -> None:
-    for owner in list(_inherited):
-        owner.close_copy()
-    _inherited.clear()
+    for file in list(_open):
+        file.close_copy()
+    _open.clear()
+    for path in _opening:
+        _close_all_of(path)
+    _opening.clear()
+
+
+def _close_all_of(path: str) -> None:
+    """Close whatever descriptors of a file this process has."""
+    with contextlib.suppress(OSError):
+        wanted = os.stat(path, follow_symlinks=False)
+        for name in os.listdir("/dev/fd"):
+            with contextlib.suppress(OSError):  # that of the listing itself is closed by now
+                if os.path.samestat(os.fstat(int(name)), wanted):
+                    os.close(int(name))
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,19 @@ def pytest_configure() -> None:
     os.environ["AWS_CONFIG_FILE"] = f"{_PRIVATE}/no-config"
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = f"{_PRIVATE}/no-credentials"
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of few tests (browsers, kernels, kills) use the cores, those of many wait most of the time: by turns."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    left = deque(sorted(files.values(), key=len))
+    items[:] = []
+    while left:
+        items += left.popleft()
+        if left:
+            items += left.pop()
 
 
 def pytest_unconfigure() -> None:

@@ -261,7 +261,8 @@ class Session:
         if session and waiting is None and not at_once:
             return {"alone": False}  # restarted at once: its end was seen before its interrupt was read
         mine = waiting is not None and job in waiting._foreground
-        if job.foreground > (1 if mine else 0):
+        # Who only looks, and who joined what was begun in the background, ends nothing by ceasing to wait.
+        if not session or job.task.snapshot().background or job.foreground > (1 if mine else 0):
             if waiting is not None:
                 waiting.leave(job)
             return {"alone": False}

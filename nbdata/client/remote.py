@@ -15,6 +15,7 @@ from typing import Any
 from nbdata.client.connection import Connection
 from nbdata.client.context import capture, writable_state_folder
 from nbdata.client.ending import conclude
+from nbdata.client.interrupts import held_interrupt
 from nbdata.client.launch import connect
 from nbdata.client.past import PastJob
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
@@ -59,6 +60,7 @@ class AgentJob:
         self._where, self._id = where, job_id
         self._lifeline, self._session = lifeline, session
         self.attached = attached
+        self.pressed = False  # Ctrl-C came while it was submitted; it is raised where somebody waits
         self._known_at = time.time()
 
     @property
@@ -91,7 +93,13 @@ class AgentJob:
                 raise
             return over.snapshot()
 
+    def _raise_pressed(self) -> None:
+        pressed, self.pressed = self.pressed, False
+        if pressed:
+            raise KeyboardInterrupt
+
     def watch(self) -> Iterator[Snapshot]:
+        self._raise_pressed()
         with _reach(self._where) as connection:
             connection.ask({"do": "watch", "job": self._id})
             while True:
@@ -102,6 +110,7 @@ class AgentJob:
                     return
 
     def wait(self, timeout: float | None = None) -> Report:
+        self._raise_pressed()
         try:
             if timeout is None:
                 for _ in self.watch():
@@ -176,6 +185,7 @@ class AgentJob:
             lifeline.close()
 
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
+        self._raise_pressed()
         with _reach(self._where) as connection:
             connection.ask({"do": "items", "job": self._id, "credit": credit})
             messages = deque[dict[str, Any]]()  # at most `credit` items and the end
@@ -223,26 +233,31 @@ class AgentHost:
         context = capture(operation).to_dict()
         connection = connect()
         try:
-            answer = connection.ask(
-                {
-                    "do": "submit",
-                    "operation": operation.to_dict(),
-                    "context": context,
-                    "background": background,
-                }
-            )
+            with held_interrupt() as held:
+                answer = connection.ask(
+                    {
+                        "do": "submit",
+                        "operation": operation.to_dict(),
+                        "context": context,
+                        "background": background,
+                    }
+                )
         except BaseException:
             connection.close()
             raise
         if background:
             connection.close()
-        return AgentJob(
+        job = AgentJob(
             endpoint(),
             answer["job"],
             lifeline=None if background else connection,
             session=answer["session"],
             attached=answer["attached"],
         )
+        if held.pressed and background:  # which goes on, as it was told to
+            raise KeyboardInterrupt
+        job.pressed = held.pressed
+        return job
 
     def jobs(self) -> list[Snapshot]:
         return self.look()[0]

@@ -149,9 +149,11 @@ def _against(run: Run, op: Md5check, data: DataSet, against: str) -> Vouching:
     for entry in found.entries:
         if is_ours(entry.path):
             continue
-        if is_checksum_file(entry.path) or has_glob(against):
+        sums = is_checksum_file(entry.path)
+        if sums or has_glob(against):
             sources[entry.path] = entry.info
-        elif remote:
+        # Checksum files that are on both sides are files like others.
+        if remote and not has_glob(against) and (not sums or entry.path in data.sources):
             objects.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
     objects.close()
     if sources:
@@ -242,8 +244,11 @@ def _hear_store(known: Vouching, data: DataSet, objects: Iterable[Row]) -> None:
     """Let the objects of a store vouch for the files for which no checksum file does."""
     not_here: list[str] = []
     there: set[str] = set()
+    sums: list[Row] = []
     for row in objects:
-        if row.path in data.names:
+        if row.path in data.sources:
+            sums.append(row)
+        elif row.path in data.names:
             there.add(row.path)
             # Where checksum files contradict each other, a third voice does not settle it.
             if row.path not in known.expected and row.path not in known.reasons:
@@ -251,6 +256,8 @@ def _hear_store(known: Vouching, data: DataSet, objects: Iterable[Row]) -> None:
         else:
             not_here.append(row.path)
             known.objects.setdefault(row.path, info_of(row))
+    if there:  # else these are not the data, but what is said of them
+        known.objects |= {row.path: info_of(row) for row in sums if row.path not in known.expected}
     if there or not data.names:
         known.missing = sorted({*known.missing, *not_here})
         known.extra = data.names - there - known.expected.keys() - known.reasons.keys()

@@ -137,7 +137,8 @@ class Jobs:
                     if state.reason == "interrupt":
                         job.task.resume()  # said again before the interrupt had become a cancel
                     job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
-                    job.task.limit(getattr(operation, "max_rate", None))
+                    if (rate := getattr(operation, "max_rate", None)) is not None:  # or it stays limited
+                        job.task.limit(rate)
                     job.said_again(context)
                     # Who waits for it now need not wait for a turn in the background.
                     if not background and (work := self._background.withdraw(job.task)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -56,7 +57,7 @@ def plan(run: Run) -> Plan:
     repair_plan = op.repair is not None and run.only_plan
     rows = run.row_file("checks" if repair_plan else "plan")
     missing: list[str] = []
-    for entry in data.selected(op, known.missing, missing, known.expected):
+    for entry in data.selected(op, known.missing, missing, ChainMap[str, Any](known.expected, known.objects)):
         row = _row(entry, known)
         out.count(row.action, row.size)
         rows.add(row)

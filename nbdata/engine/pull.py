@@ -110,6 +110,7 @@ class _Performing:
                 needed = info.size - row.detail.get("present", 0)
                 pulling.space.claim(needed)
                 row.detail["needed"] = needed
+                pulling.replaced.add(row.path)
                 if self._parted.has(row, info):
                     self._parted.take(row, info)
                     return

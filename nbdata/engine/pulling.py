@@ -46,6 +46,8 @@ class Pulling:
         The same: whether its bytes were compared with something.
     present : dict of str to int
         The same: bytes that an earlier run had fetched.
+    replaced : set of str
+        The same: those that were compared with what stood there, and found to differ.
     """
 
     begun: Begun
@@ -76,6 +78,7 @@ class Pulling:
         self.claimed: dict[str, int] = {}
         self.verified: dict[str, bool] = {}
         self.present: dict[str, int] = {}
+        self.replaced: set[str] = set()
         self._lock = threading.Lock()
         self._unguarded = self._unverified = 0
 
@@ -95,6 +98,7 @@ class Pulling:
         """An object that was under way will not land."""
         self.claimed.pop(path, None)
         self.verified.pop(path, None)
+        self.replaced.discard(path)
         self.outcome.fail(path, error)
 
     def part_landed(self, path: str, size: int) -> None:
@@ -108,7 +112,7 @@ class Pulling:
     def _folder_made(self) -> None:
         """An inode that the disk shows as used now need not be kept for it any more."""
         if self.run.reservation is not None:
-            self.run.reservation.landed(0, folders=1)
+            self.run.reservation.landed(0, made=1)
 
     def _landed(self, batch: list[Landed]) -> None:
         """From the committing thread: these are durable under their final names."""
@@ -131,7 +135,9 @@ class Pulling:
             self._unguarded += not file.tag
             self.run.control.advance(files=1)
             if self.run.reservation is not None:
-                self.run.reservation.landed(self.claimed.pop(file.path, 0), 1)
+                replaced = file.path in self.replaced  # and no inode was planned for it
+                self.run.reservation.landed(self.claimed.pop(file.path, 0), 1, made=int(not replaced))
+                self.replaced.discard(file.path)
 
     def note(self) -> None:
         """Say of all what could not be guarded, verified or remembered."""

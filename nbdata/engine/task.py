@@ -103,6 +103,10 @@ class Task(Progress):
             self._end(report.state, failure_of(report) if failed else None, report)
 
     def _end(self, state: str, error: NbdataError | None, report: Report | None = None) -> None:
+        if error is not None:
+            # Not under the lock: to let go of the generators that failed ends what they wait for, and that may
+            # need the lock.
+            cleaned(error)
         with self._changed:
             now = self._now
             if now.state in FINISHED:
@@ -127,8 +131,6 @@ class Task(Progress):
             now.seconds = report.seconds = time.monotonic() - self._began if self._began else 0.0
             for told in ("failures", "notes", "headline", "details", "tables"):
                 setattr(report, told, scrub_data(getattr(report, told)))
-            if error is not None:
-                cleaned(error)
             self.report, self.error = report, error
             now.error = error.to_dict() if error else None
             if state == "CANCELLED" and now.state != "CANCELLING":

@@ -254,12 +254,15 @@ class Reservation:
         self._noted = time.monotonic()
         self._lock = threading.Lock()
 
-    def landed(self, size: int, files: int = 0, folders: int = 0) -> None:
-        """Note what is on the disk now, with folders that were made; written to the ledger at most twice a second."""
+    def landed(self, size: int, files: int = 0, *, made: int | None = None) -> None:
+        """Note what is on the disk now; written to the ledger at most twice a second.
+
+        `made` are the inodes that were planned for and are in use now; None: one for each file.
+        """
         with self._lock:
             self._landed += size
             self._files += files
-            self._made += files + folders
+            self._made += files if made is None else made
             now = time.monotonic()
             if now - self._noted < _NOTE_EVERY:
                 return

@@ -129,8 +129,15 @@ class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
 
 def _close_all(connections: list[Any]) -> None:
+    """Whenever the garbage collector comes by: so without the locks that closing a client takes.
+
+    A thread may be collecting that holds one of them, and in a child of a fork one may be held by nobody. Where
+    its socket is closed, a connection's thread ends by itself.
+    """
     for connection in connections:
-        connection.close()
+        transport = connection.get_transport()
+        if transport is not None:
+            transport.packetizer.close()
 
 
 class _Files(SFTPFileSystem):  # type: ignore[misc]

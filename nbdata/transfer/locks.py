@@ -7,13 +7,12 @@ with its process. Taking one looks at all others under one table lock.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
 
 from nbdata.paths import is_inside
-from nbdata.runtime import file_lock, held, let_go_after_fork, runtime_folder
+from nbdata.runtime import LockFile, file_lock, held, runtime_folder
 from nbdata.stores.local import disk_error
 
 __all__ = ["TargetLock", "dead_locks"]
@@ -26,7 +25,7 @@ class TargetLock:
         self._target = os.path.realpath(target.rstrip("/") or "/")
         self._label = label
         self._folder = os.path.join(runtime_folder(), "locks")
-        self._fd = -1
+        self._file = LockFile()
         self._path = ""
 
     def acquire(self) -> str | None:
@@ -39,21 +38,16 @@ class TargetLock:
                     if holder is not None:
                         return holder
             self._path = os.path.join(self._folder, f"{secrets.token_hex(8)}.lock")
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            let_go_after_fork(self)  # before it is locked: a child that is forked in between must let go too
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._file.open(self._path, os.O_CREAT | os.O_EXCL)
+            self._file.lock()
             try:
-                os.write(self._fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass"))
+                os.write(
+                    self._file.fd, json.dumps([self._target, self._label]).encode("utf-8", "surrogatepass")
+                )
             except OSError as error:
                 self.release()
                 raise disk_error(error, self._path) from error
         return None
-
-    def close_copy(self) -> None:
-        """In a child of a fork: the lock is the parent's."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
     def holder(self) -> str | None:
         """The label of the job that `acquire` would have to wait for, or None; takes and removes nothing."""
@@ -66,36 +60,29 @@ class TargetLock:
         return None
 
     def _conflict(self, path: str, *, remove: bool = True) -> str | None:
+        file = LockFile()
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            file.open(path)
         except FileNotFoundError:
             return None
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                target, label = json.loads(os.pread(fd, 1 << 16, 0).decode("utf-8", "surrogatepass"))
+            if not file.lock(wait=False):
+                target, label = json.loads(os.pread(file.fd, 1 << 16, 0).decode("utf-8", "surrogatepass"))
                 overlaps = is_inside(self._target, target) or is_inside(target, self._target)
                 return str(label) if overlaps else None
             if remove:
                 with contextlib.suppress(FileNotFoundError):  # given back just now
                     os.unlink(path)  # its holder is dead
-            fcntl.flock(
-                fd, fcntl.LOCK_UN
-            )  # not by closing alone: a child that is just being forked has a copy
             return None
         finally:
-            os.close(fd)
+            file.close()
 
     def release(self) -> None:
         """Give it back."""
-        if self._fd >= 0:
+        if self._file.fd >= 0:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
 
 def dead_locks(*, remove: bool = True) -> int:

@@ -105,6 +105,7 @@ class TargetFolder:
             try:
                 self._make(folder, 0o777)
                 os.chmod(folder, self._folder_mode)
+                self._tell_made()
             except FileExistsError as error:
                 if not os.path.isdir(folder):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
@@ -129,6 +130,7 @@ class TargetFolder:
         """
         with contextlib.suppress(FileExistsError):
             self._make(folder, 0o700)
+            self._tell_made()
         try:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
                 raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)
@@ -181,7 +183,6 @@ class TargetFolder:
         with self._making:  # or somebody might record a file in it before it is known as new
             os.mkdir(folder, mode)
             self._unsynced.add(os.path.dirname(folder))
-        self._tell_made()
 
     def sync_folders(self) -> None:
         """Make the folders durable that were made so far."""

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from nbdata import Pull
 from nbdata.client.remote import AgentHost
 from tests.slow import SlowProxy
 
@@ -107,6 +110,68 @@ def test_ctrl_c_and_sigterm_cancel_and_the_same_line_continues(
         assert AgentHost().jobs()[-1].state == "CANCELLED"
     run = nbdata("pull", url, tmp_path / "out2")
     assert run.returncode == 0
+
+
+_EARLY = """
+import signal, sys
+from nbdata import cli
+from nbdata.client.connection import Connection
+
+def pressed(self, message, **rest):
+    answer = plain(self, message, **rest)
+    if message["do"] == "submit":
+        signal.raise_signal(getattr(signal, name))
+    return answer
+
+name, plain, Connection.ask = sys.argv.pop(1), Connection.ask, pressed
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("signum", ["SIGINT", "SIGTERM"])
+def test_a_ctrl_c_before_a_job_is_known_here_cancels_it_too(
+    put: Put, slow: SlowProxy, tmp_path: Path, signum: str
+) -> None:
+    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/"
+    run = subprocess.run(
+        [sys.executable, "-c", _EARLY, signum, "pull", url, tmp_path / "out"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert run.returncode == 130
+    assert "the same line continues" in run.stderr
+    assert AgentHost().jobs()[-1].state == "CANCELLED"
+
+
+def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
+    url, out = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/", tmp_path / "out"
+    job = AgentHost().job(json.loads(nbdata("pull", url, out, "-b", "--json").stdout)["id"])
+    for words in (["transfers", job.id, "--wait"], ["pull", url, str(out)]):
+        process = subprocess.Popen([NBDATA, *words], stderr=subprocess.PIPE, text=True)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert f"detached: job {job.id} goes on" in stderr
+        assert not job.snapshot().finished
+    assert job.wait(60).counts == {"fetched": 40}
+
+
+def test_a_limit_stays_when_the_line_is_said_again_without_it(
+    put: Put, slow: SlowProxy, tmp_path: Path
+) -> None:
+    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/"
+    job = Pull(url, tmp_path / "out", max_rate=1_000_000).start()
+    assert Pull(url, tmp_path / "out").start().id == job.id
+    time.sleep(2)
+    assert job.snapshot().bytes < 6_000_000
+    job.cancel()
+
+
+def test_what_a_job_waits_for_is_said(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
+    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(20)}) + "d/"
+    first = json.loads(nbdata("pull", url, tmp_path / "out", "-b", "--json").stdout)["id"]
+    told = nbdata("pull", url, tmp_path / "out", "--exclude", "0*").stderr
+    assert f"waits for {first}, which works on the same target" in told
 
 
 def test_a_hang_up_ends_the_terminal_but_not_the_job(put: Put, slow: SlowProxy, tmp_path: Path) -> None:

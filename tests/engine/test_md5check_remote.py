@@ -465,3 +465,15 @@ def test_a_file_system_of_fsspec_is_checked_by_sidecars_and_vouches_for_nothing_
         assert check(tree, against="memory://checked/").counts == {"ok": 5}
     finally:
         memory.rm("/checked", recursive=True)
+
+
+def test_checksum_files_that_are_on_both_sides_are_compared_like_others(
+    client: Any, bucket: str, tree: Path
+) -> None:
+    (tree / "MD5SUMS").write_bytes(b"")
+    put(client, bucket, tree)
+    (tree / "MD5SUMS").write_bytes(b"not what was pushed")
+    (tree / "only-here.md5").write_bytes(b"")
+    report = check(tree, against=f"s3://{bucket}/data/")
+    assert [row.path for row in report.rows if row.action == "mismatch"] == ["MD5SUMS"]
+    assert report.counts["ok"] == sum(p.is_file() for p in tree.rglob("*")) - 2

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
 import pytest
 
 from nbdata.engine.task import Task
+from nbdata.errors import NotFound
 from nbdata.report import Report, Snapshot
 
 
@@ -27,3 +31,28 @@ def test_a_job_that_fails_while_it_is_being_cancelled_ends_as_cancelled(work) ->
     task.join(10)
     assert task.snapshot().state == "CANCELLED"
     assert task.report is not None
+
+
+def test_a_listing_that_is_let_go_at_the_end_may_still_ask_its_job() -> None:
+    """As one does whose threads wait for a store: it ends only when they have."""
+    asked = []
+
+    def listing(task: Task) -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            thread = threading.Thread(target=task.add, args=(lambda: None,), daemon=True)
+            thread.start()
+            thread.join(5)
+            asked.append(not thread.is_alive())
+
+    def work(task: Task) -> Report:
+        entries = listing(task)
+        next(entries)
+        raise NotFound("gone while it was being listed")
+
+    task = Task(Snapshot(id="t", verb="pull"))
+    task.start(work)
+    assert task.join(20)
+    assert asked == [True]
+    assert task.snapshot().state == "FAILED"

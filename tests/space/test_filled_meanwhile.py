@@ -15,6 +15,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.protocols import Job
+from nbdata.space import ledger
 from nbdata.space.ledger import Ledger
 from tests.agent.rig import fill, tmpfs, wait_until
 from tests.faults.gate import Gate
@@ -239,6 +240,27 @@ def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, t
         wait_until(lambda: job.snapshot().files == 8 and kept() <= 1 + 3)
         assert not job.snapshot().finished
         job.cancel()
+
+
+def test_files_that_were_there_and_differed_use_up_nothing_that_is_kept_for_others(
+    slow: SlowProxy, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", "inline")
+    monkeypatch.setattr(ledger, "_NOTE_EVERY", 0)
+    url = put({**{f"d/{n}": b"new" for n in range(8)}, "d/large": os.urandom(20_000_000)}) + "d/"
+    with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
+        (disk / "out").mkdir()
+        for number in range(8):
+            (disk / "out" / str(number)).write_bytes(b"old")
+        job = nbdata.Pull(url, disk / "out").start()
+        wait_until(lambda: job.snapshot().files == 8)
+        free = Ledger().room(str(disk), {})[0].inodes_free
+        assert free is not None
+        assert not job.snapshot().finished
+        assert os.statvfs(disk).f_favail - free >= 1
+        job.cancel()
+        with pytest.raises(nbdata.Cancelled):
+            job.wait(30)
 
 
 def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(

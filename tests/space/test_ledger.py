@@ -159,7 +159,7 @@ def test_a_released_lock_is_free_although_a_copy_of_it_is_open(tmp_path: Path) -
     """As in a child that was forked and has not come to close it."""
     lock = file_lock(str(tmp_path / "lock"))
     lock.acquire()
-    copy = os.dup(lock._fd)
+    copy = os.dup(lock._file.fd)
     assert held(lock.path)
     lock.release()
     assert not held(lock.path)

@@ -22,7 +22,7 @@ import pytest
 import nbdata
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
-from nbdata.stores.sftp import sftp_files
+from nbdata.stores.sftp import _close_all, sftp_files
 from tests.stores.servers import serving
 from tests.stores.ssh_server import PASSWORD, USER, SshServer
 
@@ -103,6 +103,24 @@ def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
     assert len(transports() - before) == 1
     del files
     assert transports() <= before
+
+
+def test_its_connections_end_also_where_the_collector_comes_by_in_their_own_thread() -> None:
+    """That may hold what closing a client waits for, as while a message is dealt with; so may a child of a fork."""
+    near, far = socket.socketpair()
+    client, transport = paramiko.SSHClient(), paramiko.Transport(near)
+    client._transport, transport.active = transport, True
+
+    def collect() -> None:
+        with transport._channels._lock:
+            _close_all([client])
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert far.recv(1) == b""
+    far.close()
 
 
 def test_threads_that_make_the_same_folders_do_not_fail_one_another(home: Path, server: SshServer) -> None:

@@ -8,7 +8,41 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from nbdata.runtime import file_lock
 from nbdata.transfer.locks import TargetLock
+
+# A process that forks when one of its threads has just opened the file of a lock, and knows nothing of it yet.
+_FORKS = """
+import os, sys, threading, time
+from nbdata.runtime import file_lock
+from nbdata.transfer.locks import TargetLock
+path, wanted = sys.argv[1:]
+opened, forked, plain = threading.Event(), threading.Event(), os.open
+
+def slow(name, *rest):
+    fd = plain(name, *rest)
+    if str(name).endswith(".lock"):
+        opened.set()
+        forked.wait()
+    return fd
+
+os.open = slow
+lock = file_lock(path + "/x.lock") if wanted == "file" else TargetLock(path, "the parent")
+thread = threading.Thread(target=lock.acquire)
+thread.start()
+opened.wait()
+child = os.fork()
+if not child:
+    os.close(1)
+    time.sleep(100)
+    os._exit(0)
+forked.set()
+thread.join()
+print(child, flush=True)
+time.sleep(100)
+"""
 
 
 def test_a_forked_child_does_not_hold_the_target_of_a_parent_that_was_killed(tmp_path: Path) -> None:
@@ -32,3 +66,28 @@ def test_a_forked_child_does_not_hold_the_target_of_a_parent_that_was_killed(tmp
         finally:
             os.kill(child, signal.SIGKILL)
             lock.release()
+
+
+@pytest.mark.parametrize("wanted", ["file", "target"])
+def test_nor_one_that_was_forked_while_the_lock_was_being_opened(tmp_path: Path, wanted: str) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _FORKS, str(tmp_path), wanted], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent, parent.stdout:
+        child = int(parent.stdout.readline())
+        file, target = file_lock(str(tmp_path / "x.lock")), TargetLock(str(tmp_path), "another")
+
+        def take() -> bool:
+            return file.acquire(wait=False) if wanted == "file" else target.acquire() is None
+
+        try:
+            assert not take()
+            parent.kill()
+            parent.wait()
+            os.kill(child, 0)  # it lives
+            assert take()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            file.release()
+            target.release()

@@ -1,0 +1,36 @@
+"""The folders that are made for what lands."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.engine.task import Task
+from nbdata.report import Snapshot
+from nbdata.transfer.target_folder import TargetFolder
+
+
+def test_a_folder_has_the_users_mode_though_what_is_told_of_it_fails(tmp_path: Path) -> None:
+    """An agent's own files are nobody else's, and so would be what it makes."""
+    folder = tmp_path / "a"
+
+    def made() -> None:
+        if folder.exists():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = os.umask(0o077)
+    try:
+        task = Task(Snapshot(id="t", verb="pull"))
+        target = TargetFolder(str(tmp_path), task, umask=0o022, made=made)
+        target.enter()
+        with pytest.raises(nbdata.NbdataError, match="Too many open files"):
+            target.prepare("a/x")
+        target.leave()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
