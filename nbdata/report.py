@@ -338,7 +338,7 @@ class Report(_Record):
         if self.present:
             text += f", {format_size(self.present)} were there already"
         if self.retries:
-            text += f", {self.retries} retries"
+            text += f", {self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
         return text if self.state == "DONE" else f"{text}. {self.state}"
 
     @property

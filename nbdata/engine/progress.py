@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 
+from nbdata.errors import NbdataError
 from nbdata.report import ACTIVE, FINISHED, Snapshot
 from nbdata.transfer.control import Pulse
 
@@ -15,6 +16,8 @@ __all__ = ["Progress"]
 _BLOCK, _LEAST = 1 << 20, 4 << 10
 # Over how many seconds the shown rate is taken.
 _RATE_WINDOW = 5.0
+# Characters of why something was tried again.
+_TOLD = 200
 
 
 class Progress:
@@ -26,6 +29,7 @@ class Progress:
         self._samples: deque[tuple[float, int]] = deque(maxlen=64)
         self._began = 0.0
         self._units = self._moved = self._pushed_back = 0
+        self._again_for = ""
         self._rate: int | None = None
         self._free_at = 0.0  # when all that has moved was due, at that rate
         self._due = threading.local()
@@ -62,7 +66,6 @@ class Progress:
         bytes: int = 0,  # noqa: A002
         present: int = 0,
         failures: int = 0,
-        retries: int = 0,
     ) -> None:
         """Add to what is done; negative bytes take back what has to be done again.
 
@@ -80,8 +83,23 @@ class Progress:
                     self._free_at = max(self._free_at, time.monotonic()) + bytes / self._rate
                     self._due.at = self._free_at
             now.failures += failures
-            now.retries += retries
             now.version += 1
+
+    def tried_again(self, error: Exception) -> None:
+        """Count a request that is made again, and remember what the last one met."""
+        told = error.message if isinstance(error, NbdataError) else f"{type(error).__name__}: {error}"
+        with self._changed:
+            self._now.retries += 1
+            self._again_for = told[:_TOLD]
+            self._now.version += 1
+
+    @property
+    def why_again(self) -> str:
+        """How often requests were made again, and why the last one was; empty if none was."""
+        with self._changed:
+            count, why = self._now.retries, self._again_for
+        often = "once" if count == 1 else f"{count:,} times, the last one"
+        return f"tried again {often} because: {why}" if count else ""
 
     def pushed_back(self) -> None:
         """Count that a store had too much."""

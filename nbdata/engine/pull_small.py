@@ -80,8 +80,8 @@ class SmallObjects:
             pulling.verified[row.path] = verified
             pulling.landing.land(Landed(row.path, temporary, final, info.size, tag=validator(info)))
             pulling.run.control.advance(bytes=info.size)
-        except ChecksumMismatch:
-            pulling.run.control.advance(retries=1)
+        except ChecksumMismatch as error:
+            pulling.run.control.tried_again(error)
             self._gathering.missed(small, None)
             return
         except Exception as error:

@@ -114,8 +114,8 @@ class SmallFiles:
             verified = loaded.hasher.verify("" if info.encrypted else answer_of(info))
             self._pushing.run.control.advance(bytes=row.size)
             self._pushing.sent(row, loaded.before, info, verified)
-        except ChecksumMismatch:
-            self._pushing.run.control.advance(retries=1)
+        except ChecksumMismatch as error:
+            self._pushing.run.control.tried_again(error)
             self._gathering.missed(row, None)
         except Exception as error:
             self._pushing.outcome.fail(row.path, error)

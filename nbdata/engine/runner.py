@@ -236,6 +236,7 @@ def _performed(run: Run, task: Task) -> Report:
             report = _module(operation.verb).perform(run, planned)
         report.source, report.target = redacted(report.source), redacted(report.target)
         report.retries = task.snapshot().retries
+        report.notes += filter(None, [task.why_again])
         return report
 
 

@@ -56,9 +56,11 @@ class Control(Protocol):
         bytes: int = 0,  # noqa: A002
         present: int = 0,
         failures: int = 0,
-        retries: int = 0,
     ) -> None:
         """Add to what is done; `present` are bytes that need not move, since they were there."""
+
+    def tried_again(self, error: Exception) -> None:
+        """Count a request that is made again, for such an error."""
 
     @property
     def rate(self) -> int | None:

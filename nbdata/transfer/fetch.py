@@ -140,7 +140,7 @@ def fetch_whole(
             if mismatches >= MISMATCHES or lasting(error):
                 control.advance(bytes=-count)
                 raise
-            control.advance(retries=1)
+            control.tried_again(error)
         except BaseException:
             control.advance(bytes=-count)
             raise
@@ -255,7 +255,8 @@ class PartedFetch:
             except ChecksumMismatch as error:
                 if lasting(error):
                     raise
-                self._control.advance(bytes=self.present - self._info.size, present=-self.present, retries=1)
+                self._control.advance(bytes=self.present - self._info.size, present=-self.present)
+                self._control.tried_again(error)
                 self.present = 0
                 self._partial.restart()
                 if tries == MISMATCHES:

@@ -54,7 +54,7 @@ class Patience:
         asked = retry_after(error)
         if asked is not None:
             wait = max(wait, min(asked, _LONGEST_ASKED))
-        self._control.advance(retries=1)
+        self._control.tried_again(error)
         self._control.sleep(wait)
 
     def _overdrawn(self) -> bool:

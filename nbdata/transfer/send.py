@@ -149,7 +149,7 @@ def attempts(control: Control, attempt: Callable[[], _T], *, failed: Exception |
             mismatches += 1
             if mismatches >= MISMATCHES or lasting(error):
                 raise
-            control.advance(retries=1)
+            control.tried_again(error)
 
 
 @contextlib.contextmanager

@@ -76,6 +76,9 @@ _METAVARS = {
 }
 
 
+_SIZES = "SIZE is a number of bytes, or has a unit: 5GB is 5·10⁹ bytes, 5GiB and 5g are 5·2³⁰."
+
+
 def _parser(
     cls: type[Operation], prog: str, extra: Mapping[str, Option], examples_of: Sequence[str]
 ) -> _Parser:
@@ -83,10 +86,11 @@ def _parser(
 
     description = f"{cls.summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}"
     examples = "\n".join(f"  {prog.removesuffix(cls.verb)}{example}" for example in examples_of)
+    sizes = _SIZES if any(o.kind == "size" for _, o in options_of(cls).values()) else ""
     parser = _Parser(
         prog=prog,
         description=description,
-        epilog=f"examples:\n{examples}" if examples else None,
+        epilog="\n\n".join(filter(None, [sizes, f"examples:\n{examples}" if examples else ""])) or None,
         add_help=False,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -83,9 +83,9 @@ def test_no_more_is_noted_as_landed_than_was_reserved(
         reserved.append(needed)
         return real(self, path, needed, *rest, **options)
 
-    def note(self, size, files=0):  # type: ignore[no-untyped-def]
+    def note(self, size, files=0, **more):  # type: ignore[no-untyped-def]
         landed.append(size)
-        real_landed(self, size, files)
+        real_landed(self, size, files, **more)
 
     monkeypatch.setattr(Ledger, "reserve", reserve)
     monkeypatch.setattr(Reservation, "landed", note)

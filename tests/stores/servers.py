@@ -60,12 +60,15 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def read_body(connection: socket.socket, head: bytes) -> bytes:
-    """A request's body, by its length."""
+    """A request's body, by its length; ConnectionError if the client closed before."""
     lines = head.decode("latin-1").lower().split("\r\n")
     size = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), 0)
     body = bytearray()
     while len(body) < size:
-        body += connection.recv(1 << 16)
+        more = connection.recv(1 << 16)
+        if not more:
+            raise ConnectionError("closed in the middle of a body")
+        body += more
     return bytes(body)
 
 

@@ -57,7 +57,7 @@ def test_the_same_line_with_another_rate_changes_that_of_the_job(put: Put, tmp_p
     url = put({f"d/{n}": os.urandom(500_000) for n in range(20)}) + "d/"
     slow = nbdata.Pull(url, tmp_path / "out", max_rate="100KB").start()
     assert not slow.snapshot().finished
-    job = nbdata.Pull(url, tmp_path / "out").start()
+    job = nbdata.Pull(url, tmp_path / "out", max_rate="100MB").start()
     assert job.id == slow.id
     assert job.wait().seconds < 30, "at the first rate it would take a minute and a half"
 
