@@ -17,7 +17,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --no-compile
 TESTS   ?= tests notebooks
 # Processes that share the tests, a file at a time; each has servers of its own. Half of their time tests wait.
-WORKERS ?= 3
+WORKERS ?= 4
 SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension jupyter-config -type f) pyproject.toml README.md
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"

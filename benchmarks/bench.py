@@ -35,7 +35,7 @@ LISTED, PLANNED = 100_000, 1_000_000
 # Bytes of random data that are made at a time.
 _PIECE = 64 << 20
 # Fewer rounds where one takes long.
-FEWER = {SMALL: 2, MANY: 2, f"{LISTED:,}": 2, f"{PLANNED:,}": 1}
+FEWER = {SMALL: 2, HUGE: 2, MANY: 2, f"{LISTED:,}": 2, f"{PLANNED:,}": 1}
 # Files and bytes of each.
 DATA = {
     SMALL: (20_000, 10_000),

@@ -74,7 +74,7 @@ def test_what_was_pulled_is_read_from_the_disk_once_more_before_it_counts_as_rep
     monkeypatch.setattr(Repair, "perform", and_then_the_disk_errs)
     report = check(tree, repair=good)
     assert report.counts == {"ok": 2, "repaired": 2, "mismatch": 1}
-    assert report.notes[-1] == f"2 repaired from {good}; 1 could not be"
+    assert f"2 repaired from {good}; 1 could not be" in report.notes
 
 
 def test_the_agent_repairs_too_and_shows_both_halves_of_the_work(
@@ -128,7 +128,7 @@ def test_a_wrong_copy_replaces_nothing_and_is_still_wrong(
     assert not (tree / "a.txt").exists()
     (row,) = [row for row in report.rows if row.action == "mismatch"]
     assert "not repaired: the md5 of the bytes is wrong" in row.detail["reason"]
-    assert report.notes[-1] == f"1 repaired from {good}; 2 could not be"
+    assert f"1 repaired from {good}; 2 could not be" in report.notes
 
 
 def test_what_the_other_copy_does_not_have_is_still_wrong(
