@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,7 +63,8 @@ def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) 
             time.sleep(0.01)
 
     run_units(Planning(), (alone for _ in range(200)))
-    assert wanted[:3] == [FIRST, 2 * FIRST, FIRST]
+    assert wanted[:2] == [FIRST, 2 * FIRST]
+    assert any(later < earlier for earlier, later in itertools.pairwise(wanted))
 
 
 def test_no_more_threads_than_the_system_gives_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
