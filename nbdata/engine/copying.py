@@ -139,6 +139,8 @@ class Copier:
                 nonlocal source_proven
                 source_proven = check.finish(-1, size)
 
+            told = None if verify == "none" else vouched(relay.info, verify)
+            relay.md5 = told[1] if told is not None and told[0] == "md5" else ""
             relay.updates = [hasher.update, lambda data: check.offer(relay.sent, data)]
             relay.at_end = finish
             return relay

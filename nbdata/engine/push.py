@@ -18,10 +18,11 @@ from nbdata.engine.sent import SentHasher
 from nbdata.errors import NbdataError
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.file_source import FileSource
 from nbdata.transfer.gathering import BATCH
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.send import FileSource, send_whole
+from nbdata.transfer.send import BIG, send_whole
 
 __all__ = ["perform", "plan"]
 
@@ -93,7 +94,7 @@ class _Performing:
                     for unit in self._parted.units(row):
                         unit()
                     return
-                key = row.detail["key"]
+                key, store = row.detail["key"], pushing.target.store
                 pushing.announce(row, before)
 
                 def unchanged() -> None:
@@ -101,9 +102,16 @@ class _Performing:
 
                 info, verified = send_whole(
                     pushing.run.control,
-                    pushing.target.store,
+                    store,
                     key,
-                    partial(FileSource, pushing.run.control, fd, unchanged=unchanged),
+                    partial(
+                        FileSource,
+                        pushing.run.control,
+                        fd,
+                        unchanged=unchanged,
+                        ahead=store.refuses
+                        and row.size < BIG,  # larger ones are in no page cache the second time
+                    ),
                     row.size,
                     partial(SentHasher, key, pushing.op.verify),
                     failed=failed,

@@ -9,13 +9,13 @@ from functools import partial
 from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.listed_file import open_listed, still_same
 from nbdata.engine.pushing import Pushing
-from nbdata.engine.same_bytes import blocks
 from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.errors import ChecksumMismatch
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo, Upload
+from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.part_records import PART
-from nbdata.transfer.send import FileSource, PartedSend, SentPart, hashed_parts, upload_part_size, withdrawn
+from nbdata.transfer.send import PartedSend, SentPart, hashed_parts, upload_part_size, withdrawn
 
 __all__ = ["PartedFiles"]
 
@@ -74,7 +74,7 @@ class PartedFiles:
             done=done,
             failed=failed,
             there=partial(self._there, fd, row),
-            withdraw=partial(withdrawn, store, key),
+            withdraw=partial(withdrawn, control, store, key),
         )
 
         def give_up() -> None:

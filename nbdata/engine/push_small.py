@@ -27,6 +27,7 @@ class _Loaded(NamedTuple):
     row: Row
     before: os.stat_result
     data: bytes
+    md5: str
     hasher: SentHasher
 
 
@@ -47,7 +48,7 @@ class SmallFiles:
             pushing.crew,
             lambda: pushing.target.store.write_each(
                 self._loaded,
-                body=lambda loaded: (loaded.row.detail["key"], loaded.data),
+                body=lambda loaded: (loaded.row.detail["key"], loaded.data, loaded.md5),
                 width=lambda: pushing.crew.wanted,
                 written=self._written,
                 missed=lambda loaded, error: self._gathering.missed(loaded.row, error),
@@ -84,7 +85,7 @@ class SmallFiles:
         hasher = SentHasher(row.detail["key"], self._pushing.op.verify)
         hasher.update(memoryview(data))
         self._pushing.announce(row, before)
-        return _Loaded(row, before, data, hasher)
+        return _Loaded(row, before, data, hasher.hexdigest(), hasher)
 
     def _written(self, loaded: _Loaded, info: ObjectInfo) -> None:
         """The store has answered for a small file."""

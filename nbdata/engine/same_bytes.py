@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from nbdata.engine.verify import plain_md5, stream_check
 from nbdata.errors import AccessDenied, ChecksumMismatch, NotFound
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
+from nbdata.transfer.file_source import blocks
 from nbdata.transfer.retry import retrying
 
-__all__ = ["blocks", "same_bytes"]
-
-
-def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Iterator[memoryview]:
-    """What a file holds from an offset on, up to `size` bytes; each block is good until the next."""
-    view, end = memoryview(bytearray(min(1 << 20, size))), start + size
-    while start < end:
-        try:
-            count = os.preadv(fd, [view[: end - start]], start)
-        except OSError as error:
-            raise disk_error(error, path) from error
-        if not count:
-            return
-        yield view[:count]
-        start += count
-        control.checkpoint()
+__all__ = ["same_bytes"]
 
 
 def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: str) -> bool:

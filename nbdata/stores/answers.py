@@ -12,7 +12,14 @@ from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
-from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import (
+    AccessDenied,
+    ChecksumMismatch,
+    NbdataError,
+    NotFound,
+    SourceChanged,
+    StoreUnavailable,
+)
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.http1 import Response
 
@@ -23,12 +30,14 @@ __all__ = [
     "digest_in",
     "goog_hashes",
     "http_time",
+    "in_base64",
     "iso_time",
     "range_header",
     "refuse_another",
     "refused",
     "start_of",
     "total_of",
+    "wrong_bytes",
 ]
 
 # What is worth another try, whoever answers it.
@@ -81,6 +90,11 @@ def digest_in(text: str, size: int) -> str:
     except (binascii.Error, ValueError):
         return ""
     return digest.hex() if len(digest) == size else ""
+
+
+def in_base64(digest: str) -> str:
+    """The counterpart of `digest_in`."""
+    return base64.b64encode(bytes.fromhex(digest)).decode()
 
 
 def goog_hashes(text: str) -> dict[str, str]:
@@ -169,6 +183,13 @@ def refused(
             details["retry_after"] = after
         return StoreUnavailable(f"the store is busy or broken ({said})", path=path, details=details)
     return NbdataError(f"the store refused ({said})", path=path, details=details)
+
+
+def wrong_bytes(path: str, status: int, code: str) -> ChecksumMismatch:
+    """The error where a store refuses what arrived, since its MD5 is not the one that it was told."""
+    return ChecksumMismatch(
+        "what the store received is not what was sent", path=path, details={"status": status, "code": code}
+    )
 
 
 def seconds_asked(text: str) -> int | None:

@@ -17,7 +17,7 @@ from email.utils import formatdate
 from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import NbdataError, NotFound, StoreUnavailable
-from nbdata.stores.answers import digest_in, http_time, refused, total_of
+from nbdata.stores.answers import digest_in, http_time, in_base64, refused, total_of, wrong_bytes
 from nbdata.stores.az_config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
@@ -60,7 +60,7 @@ class AzStore(ObjectStore):
         Ends blocking calls.
     """
 
-    multipart = True
+    multipart = refuses = True
     min_part = 1 << 20
     max_parts = 50_000
     _page = 5000  # blobs that one answer lists
@@ -124,6 +124,8 @@ class AzStore(ObjectStore):
                 remedy="Check the name and the account",
                 details={"status": response.status, "code": code, "bucket": True},
             )
+        if code == "Md5Mismatch" or b"MD5 doesn't match" in data:  # as Azurite says it
+            return wrong_bytes(self._said(key), response.status, code)
         status = {"PublicAccessNotPermitted": 403, "NoAuthenticationInformation": 401}.get(
             code, response.status
         )
@@ -175,10 +177,18 @@ class AzStore(ObjectStore):
     # -- writing ------------------------------------------------------------------------------
 
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self._said(key))
         sent = {"x-ms-blob-type": "BlockBlob", **_kept(headers)}
+        if md5:
+            sent["content-md5"] = in_base64(md5)
         response = self._send("PUT", key, None, sent, body, size=size, ok=(201,))
         response.read()
         digest = digest_in(response.headers.get("content-md5", ""), 16)

@@ -99,6 +99,8 @@ class Store(abc.ABC):
     reads_each: int = -1
     #: The same of `write_each`.
     writes_each: int = -1
+    #: Whether `write` has the store refuse what arrives with another MD5 than the one it is told.
+    refuses = False
     #: Whether this object only exists in this process (memory://, a file system handed in).
     name: str = ""
 
@@ -172,20 +174,27 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         """Make one object of `size` bytes; visible only when it is whole.
 
-        Stores that can keep `headers` (see `ObjectInfo`) with it.
+        Stores that can keep `headers` (see `ObjectInfo`) with it. `md5` is that of all bytes in hex, or ''.
 
-        Raises SourceChanged, and leaves all as it was, if `source` does not give just `size` bytes.
+        Raises SourceChanged, and leaves all as it was, if `source` does not give just `size` bytes; ChecksumMismatch,
+        likewise, if the store looks at the MD5 (`refuses`) and what arrived has another.
         """
 
     def write_each(
         self,
         more: Callable[[], T | None],
         *,
-        body: Callable[[T], tuple[str, bytes]],
+        body: Callable[[T], tuple[str, bytes, str]],
         width: Callable[[], int],
         written: Callable[[T, ObjectInfo], None],
         missed: Callable[[T, NbdataError | None], None],
@@ -197,7 +206,7 @@ class Store(abc.ABC):
         more, width, missed : callable
             As for `read_each`.
         body : callable
-            The key, and all bytes, of what is wanted; at most `writes_each`.
+            The key, all bytes, at most `writes_each`, and their MD5 in hex or '', of what is wanted.
         written : callable
             Told what was wanted, and what the store answered.
         """

@@ -171,7 +171,13 @@ class FsspecStore(Store):
         return _FsspecBody(self, file, info, start, end)
 
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         path = self._path(key)
         parent = path.rpartition("/")[0]

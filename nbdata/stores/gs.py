@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import digest_in, iso_time, refused
+from nbdata.stores.answers import digest_in, in_base64, iso_time, refused, wrong_bytes
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
 from nbdata.stores.filling import fill
 from nbdata.stores.gs_config import GsConfig
@@ -41,6 +41,7 @@ class GsStore(ObjectStore):
         Ends blocking calls.
     """
 
+    refuses = True
     # The generation that was listed is asked for, and one that was replaced is not found either.
     _gone = "the object vanished or changed after it was listed"
 
@@ -93,6 +94,8 @@ class GsStore(ObjectStore):
     def _error(self, response: Response, data: bytes, key: str) -> NbdataError:
         told = _document(data).get("error")
         message = str(told.get("message", "")) if isinstance(told, dict) else ""
+        if response.status == 400 and "match calculated" in message:
+            return wrong_bytes(self._said(key), response.status, message[:200])
         error = refused(
             response.status, response.headers, path=self._said(key), identity=self._config.tokens.source,
             code=message[:200], remedy=_REMEDY,
@@ -169,7 +172,13 @@ class GsStore(ObjectStore):
     # -- writing ------------------------------------------------------------------------------
 
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self._said(key))
         kind = (headers or {}).get("content-type", "application/octet-stream")
@@ -178,18 +187,22 @@ class GsStore(ObjectStore):
             query = {"uploadType": "media", "name": key}
             # As a whole, so that it can be sent again; and of one that breaks off emulators make an object.
             data = b"".join(map(bytes, body))
-            response = self._send("POST", path, key, query, {"content-type": kind}, data)
+            sent = {"content-type": kind, **({"x-goog-hash": f"md5={in_base64(md5)}"} if md5 else {})}
+            response = self._send("POST", path, key, query, sent, data)
             return _info_of(self._json(response, key))
-        session = self._session(path, key, kind, size)
+        session = self._session(path, key, kind, size, md5)
         sent = {"content-type": kind, "content-range": f"bytes 0-{size - 1}/{size}" if size else "bytes */0"}
         return _info_of(self._json(self._send("PUT", *session, sent, body, size=size, ok=(200, 201)), key))
 
-    def _session(self, path: str, key: str, kind: str, size: int) -> tuple[str, str, dict[str, str]]:
+    def _session(
+        self, path: str, key: str, kind: str, size: int, md5: str
+    ) -> tuple[str, str, dict[str, str]]:
         """Begin a resumable upload: path, key and query of where its bytes go."""
         sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
         sent["content-type"] = "application/json"
         query = {"uploadType": "resumable", "name": key}
-        response = self._send("POST", path, key, query, sent, b"{}", ok=(200, 201))
+        told = json.dumps({"md5Hash": in_base64(md5)} if md5 else {}).encode()
+        response = self._send("POST", path, key, query, sent, told, ok=(200, 201))
         response.read()
         where = urlsplit(response.headers.get("location", ""))
         if not where.query:

@@ -312,7 +312,13 @@ class HttpStore(Store):
         )
 
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         raise self._refused()
 

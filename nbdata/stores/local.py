@@ -303,7 +303,13 @@ class LocalStore(Store):
             raise
 
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         path = "/" + key
         if kind := self.special(key):

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores import s3_deletion, s3_listing
 from nbdata.stores.another_try import worth_retrying
-from nbdata.stores.answers import BUSY, differs, refused
+from nbdata.stores.answers import BUSY, differs, in_base64, refused
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.filling import fill
@@ -48,7 +48,7 @@ class S3Store(ObjectStore):
         was refused.
     """
 
-    multipart = reopens = True
+    multipart = reopens = refuses = True
     reads_each = writes_each = 256 << 10
 
     def __init__(
@@ -174,10 +174,17 @@ class S3Store(ObjectStore):
     # -- writing ------------------------------------------------------------------------------
 
     def write(
-        self, key: str, source: Source, size: int, *, headers: Mapping[str, str] | None = None
+        self,
+        key: str,
+        source: Source,
+        size: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self._said(key))
-        response = self._client.send("PUT", key, headers=dict(headers or {}), body=body, size=size)
+        sent = {**(headers or {}), **_proof(md5)}
+        response = self._client.send("PUT", key, headers=sent, body=body, size=size)
         response.read()
         return made_of(key, size, response)
 
@@ -185,17 +192,17 @@ class S3Store(ObjectStore):
         self,
         more: Callable[[], T | None],
         *,
-        body: Callable[[T], tuple[str, bytes]],
+        body: Callable[[T], tuple[str, bytes, str]],
         width: Callable[[], int],
         written: Callable[[T, ObjectInfo], None],
         missed: Callable[[T, NbdataError | None], None],
     ) -> None:
         def ask(aim: Aim, wanted: T) -> bytes:
-            key, data = body(wanted)
-            return self._client.request(aim, "PUT", key, {}, {}, data)
+            key, data, md5 = body(wanted)
+            return self._client.request(aim, "PUT", key, {}, _proof(md5), data)
 
         def came(wanted: T, head: Head, _: memoryview) -> None:
-            key, data = body(wanted)
+            key, data, _md5 = body(wanted)
             written(wanted, made_of(key, len(data), head))
 
         self._each(more, ask, lambda wanted: body(wanted)[0], width, came, missed)
@@ -285,6 +292,11 @@ def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, s
         if match.etag and not match.etag.startswith("W/"):
             headers["if-match"] = match.etag
     return {}
+
+
+def _proof(md5: str) -> dict[str, str]:
+    """The header with which S3 makes no object of other bytes ("PutObject", Amazon S3 API reference)."""
+    return {"content-md5": in_base64(md5)} if md5 else {}
 
 
 class _S3Upload(Upload):

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.stores.answers import wrong_bytes
 from nbdata.stores.http1 import Response
 
 __all__ = ["EXPIRED", "error_of", "field", "new_region"]
@@ -104,6 +105,8 @@ def error_of(response: Response, data: bytes, *, path: str, identity: str) -> Nb
             path=path,
             details=details,
         )
+    if code == "BadDigest":
+        return wrong_bytes(path, status, code)
     if status in (301, 307, 308):
         return BadOption(
             "the bucket is at another endpoint",

@@ -37,6 +37,8 @@ class Relay:
         Called with all bytes, in order, before `sent` counts them.
     at_end : callable
         Called before the receiver has the last piece; what it raises leaves the receiver without the object.
+    md5 : str
+        Of all bytes, in hex, if somebody vouches for it; '' until it is set.
 
     Raises
     ------
@@ -51,6 +53,7 @@ class Relay:
         self.updates: list[Callable[[memoryview], object]] = []
         self.at_end: Callable[[], None] = lambda: None
         self.sent = 0
+        self.md5 = ""
         whole = start == 0 and size == info.size
         end = None if whole else start + size
         self._body = store.read(info.key, start, end, match=info)

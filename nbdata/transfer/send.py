@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
+from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store, Upload
-from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import lasting, retrying
 
 __all__ = [
     "BIG",
-    "FileSource",
     "Hasher",
     "Outgoing",
     "PartedSend",
@@ -58,11 +55,13 @@ class Hasher(Protocol):
 class Outgoing(Protocol):
     """Bytes on their way out: the Source of a write that hashes and counts what it gives.
 
-    `headers` are those that the object is to keep (see `stores.objects.ObjectInfo`).
+    `headers` are those that the object is to keep (see `stores.objects.ObjectInfo`), `md5` the digest of all bytes in
+    hex where it is known before they leave, else ''.
     """
 
     sent: int
     headers: Mapping[str, str]
+    md5: str
 
     def readinto(self, buffer: memoryview, /) -> int:
         """Fill a part of `buffer`; 0 at the end."""
@@ -93,49 +92,6 @@ def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
     """Bytes of a part: as wanted, else 16 MiB or what keeps the number of parts allowed."""
     part = max(wanted or _PART, store.min_part)
     return max(part, -(-size // store.max_parts // (1 << 20)) * (1 << 20))
-
-
-class FileSource:
-    """A range of an open file as the Source of a write: hashed, counted, stopped.
-
-    `unchanged` is called at its end, before the receiver has the last piece (see stores.filling.fill).
-    """
-
-    def __init__(
-        self,
-        control: Control,
-        fd: int,
-        start: int,
-        size: int,
-        hasher: Hasher,
-        unchanged: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._control, self._fd, self._hasher, self._unchanged = control, fd, hasher, unchanged
-        self._at, self._end = start, start + size
-        self.sent = 0
-        self.headers: Mapping[str, str] = {}
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        self._control.checkpoint()
-        want = min(len(buffer), self._end - self._at, self._control.block)
-        if want <= 0:
-            if len(buffer):
-                self._unchanged()
-            return 0
-        try:
-            count = os.preadv(self._fd, [buffer[:want]], self._at)
-        except OSError as error:
-            raise disk_error(error, "the source file") from error
-        if not count:
-            raise SourceChanged("the file became shorter while it was sent")
-        self._hasher.update(buffer[:count])
-        self._at += count
-        self.sent += count
-        self._control.advance(bytes=count)
-        return count
-
-    def close(self) -> None:
-        """The file is not this one's to close."""
 
 
 def attempts(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
@@ -190,7 +146,7 @@ def send_whole(
         nonlocal made
         hasher = hashers()
         with _reading(control, reader(0, size, hasher)) as source:
-            info = store.write(key, source, size, headers=source.headers)
+            info = store.write(key, source, size, headers=source.headers, md5=source.md5)
             if not info.etag:
                 info = store.head(key)
             made = info
@@ -208,17 +164,17 @@ def send_whole(
         return attempts(control, attempt, failed=failed)
     except ChecksumMismatch as error:
         if made is not None and error.details.get("disproved"):
-            error.remedy = withdrawn(store, key, made)
+            error.remedy = withdrawn(control, store, key, made)
         raise
 
 
-def withdrawn(store: Store, key: str, made: ObjectInfo) -> str:
+def withdrawn(control: Control, store: Store, key: str, made: ObjectInfo) -> str:
     """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
     try:
-        there = store.head(key)
+        there = retrying(control, lambda: store.head(key))
         if answer_of(there).strip('"') != answer_of(made).strip('"'):
             return ""
-        store.delete([key])
+        retrying(control, lambda: store.delete([key]))
     except NbdataError:
         return "What the store has is wrong: delete it"
     return "What the store had was deleted"

@@ -16,7 +16,15 @@ from urllib.parse import quote
 import pytest
 
 import nbdata
-from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import (
+    AccessDenied,
+    BadOption,
+    ChecksumMismatch,
+    NbdataError,
+    NotFound,
+    SourceChanged,
+    StoreUnavailable,
+)
 from nbdata.operation import Context
 from nbdata.stores.az_config import _EMULATED, AzConfig, az_config
 from nbdata.stores.base import Location
@@ -138,6 +146,16 @@ def test_the_digest_that_azure_answers_for_a_block_is_told() -> None:
         store = at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store
         assert store.upload("x", 4).part(1, io.BytesIO(b"1234"), 4) == f'"{md5.hexdigest()}"'
     assert "x-ms-version: 2018-11-09" in seen[0]  # later ones only tell it who told them
+
+
+def test_a_blob_that_arrives_wrong_is_not_made(emulator: str) -> None:
+    store = at(connection_string=emulator).store
+    store.write("sent", io.BytesIO(b"old"), 3)
+    with pytest.raises(ChecksumMismatch, match="not what was sent"):
+        store.write("sent", io.BytesIO(b"wrong"), 5, md5=hashlib.md5(b"right").hexdigest())
+    assert store.read_bytes("sent") == b"old"
+    store.write("sent", io.BytesIO(b"right"), 5, md5=hashlib.md5(b"right").hexdigest())
+    assert store.read_bytes("sent") == b"right"
 
 
 def test_many_blocks_in_any_order_make_the_object(emulator: str) -> None:

@@ -19,7 +19,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import nbdata
-from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
+from nbdata.errors import (
+    AccessDenied,
+    BadOption,
+    ChecksumMismatch,
+    NbdataError,
+    NotFound,
+    SourceChanged,
+    StoreUnavailable,
+)
 from nbdata.operation import Context
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.resolve import open_place
@@ -51,6 +59,18 @@ def test_a_folder_goes_there_and_back_and_is_verified(
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
     plan = nbdata.pull(there, tmp_path / "out", dry_run=True)
     assert set(plan.actions) == {"compare"}
+
+
+def test_an_object_that_arrives_wrong_is_not_made(emulator: str) -> None:
+    store = at(env={"STORAGE_EMULATOR_HOST": emulator}).store
+    size = 2 << 20  # of what is sent at once the emulator looks at no digest
+    key, right = "sent", b"r" * size
+    store.write(key, io.BytesIO(b"old"), 3)
+    with pytest.raises(ChecksumMismatch, match="not what was sent"):
+        store.write(key, io.BytesIO(b"w" * size), size, md5=hashlib.md5(right).hexdigest())
+    assert store.read_bytes(key) == b"old"
+    store.write(key, io.BytesIO(right), size, md5=hashlib.md5(right).hexdigest())
+    assert store.read_bytes(key) == right
 
 
 def resource(data: bytes, **more: object) -> bytes:

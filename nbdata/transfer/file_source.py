@@ -1,0 +1,80 @@
+"""A range of an open file: in blocks, and as what is sent to a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+from nbdata.errors import SourceChanged
+from nbdata.stores.local import disk_error
+from nbdata.transfer.control import Control
+from nbdata.transfer.send import Hasher
+
+__all__ = ["FileSource", "blocks"]
+
+
+def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Iterator[memoryview]:
+    """What a file holds from an offset on, up to `size` bytes; each block is good until the next."""
+    view, end = memoryview(bytearray(min(1 << 20, size))), start + size
+    while start < end:
+        try:
+            count = os.preadv(fd, [view[: end - start]], start)
+        except OSError as error:
+            raise disk_error(error, path) from error
+        if not count:
+            return
+        yield view[:count]
+        start += count
+        control.checkpoint()
+
+
+class FileSource:
+    """A range of an open file as the Source of a write: hashed, counted, stopped.
+
+    `unchanged` is called at its end, before the receiver has the last piece (see stores.filling.fill). With `ahead` it
+    is read and hashed once before it is sent, so that the store can be told its digest first.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        fd: int,
+        start: int,
+        size: int,
+        hasher: Hasher,
+        unchanged: Callable[[], None] = lambda: None,
+        *,
+        ahead: bool = False,
+    ) -> None:
+        self._control, self._fd, self._unchanged = control, fd, unchanged
+        self._at, self._end = start, start + size
+        self._hash: Callable[[memoryview], object] = hasher.update
+        self.sent = 0
+        self.headers: Mapping[str, str] = {}
+        self.md5 = ""
+        if ahead:
+            for piece in blocks(control, fd, start, size, "the source file"):
+                hasher.update(piece)
+            self.md5, self._hash = hasher.hexdigest(), len
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        self._control.checkpoint()
+        want = min(len(buffer), self._end - self._at, self._control.block)
+        if want <= 0:
+            if len(buffer):
+                self._unchanged()
+            return 0
+        try:
+            count = os.preadv(self._fd, [buffer[:want]], self._at)
+        except OSError as error:
+            raise disk_error(error, "the source file") from error
+        if not count:
+            raise SourceChanged("the file became shorter while it was sent")
+        self._hash(buffer[:count])
+        self._at += count
+        self.sent += count
+        self._control.advance(bytes=count)
+        return count
+
+    def close(self) -> None:
+        """The file is not this one's to close."""
