@@ -20,7 +20,7 @@ from nbdata.errors import (
 from nbdata.stores.base import ObjectInfo, Store, Upload
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.send import PartedSend, SentPart
+from nbdata.transfer.send import PartedSend, SentPart, withdrawn
 from nbdata.verbs.copy import Copy
 
 __all__ = ["WHOLE", "Copied", "Ends", "Job"]
@@ -136,6 +136,7 @@ class Ends:
             done=finished,
             failed=broken,
             in_order=in_order,
+            withdraw=partial(withdrawn, self.control, self.target, key),
         )
         self._uploads.unfinished[key] = sending.give_up
         return sending

@@ -78,8 +78,11 @@ class _Performing:
         if batch:
             yield partial(self._small.take, batch)
 
-    def _whole(self, row: Row, failed: NbdataError | None = None) -> None:
-        """Send a file in one piece, or compare it, whatever its size; `failed` is why a first try did not do it."""
+    def _whole(self, row: Row, failed: NbdataError | None = None, wrong: ObjectInfo | None = None) -> None:
+        """Send a file in one piece, or compare it, whatever its size.
+
+        `failed` is why a first try did not do it, and `wrong` what the store made of that.
+        """
         pushing = self._pushing
         try:
             fd, before = open_listed(row)
@@ -109,12 +112,13 @@ class _Performing:
                         pushing.run.control,
                         fd,
                         unchanged=unchanged,
-                        ahead=store.refuses
-                        and row.size < BIG,  # larger ones are in no page cache the second time
+                        # Larger ones are in no page cache the second time.
+                        ahead=store.refuses and pushing.op.verify != "none" and row.size < BIG,
                     ),
                     row.size,
                     partial(SentHasher, key, pushing.op.verify),
                     failed=failed,
+                    wrong=wrong,
                 )
                 unchanged()
             finally:

@@ -38,11 +38,14 @@ class SmallFiles:
     ----------
     pushing : Pushing
     whole : callable
-        Sends one that did not go at the first try; told why, or None.
+        Sends one that did not go at the first try; told why, or None, and what the store has if that is wrong.
     """
 
-    def __init__(self, pushing: Pushing, whole: Callable[[Row, NbdataError | None], None]) -> None:
+    def __init__(
+        self, pushing: Pushing, whole: Callable[[Row, NbdataError | None, ObjectInfo | None], None]
+    ) -> None:
         self._pushing = pushing
+        self._wrong: dict[str, ObjectInfo] = {}  # by path: of those that wait to be sent again
         self._gathering = Gathering[Row](
             pushing.run.control,
             pushing.crew,
@@ -51,9 +54,9 @@ class SmallFiles:
                 body=lambda loaded: (loaded.row.detail["key"], loaded.data, loaded.md5),
                 width=lambda: pushing.crew.wanted,
                 written=self._written,
-                missed=lambda loaded, error: self._gathering.missed(loaded.row, error),
+                missed=lambda loaded, error: self._missed(loaded.row, error),
             ),
-            whole,
+            lambda row, error: whole(row, error, self._wrong.pop(row.path, None)),
         )
         #: Sends a batch.
         self.take = self._gathering.take
@@ -116,8 +119,15 @@ class SmallFiles:
             self._pushing.run.control.advance(bytes=row.size)
             self._pushing.sent(row, loaded.before, info, verified)
         except ChecksumMismatch as error:
-            self._pushing.run.control.tried_again(error)
-            self._gathering.missed(row, None)
+            if error.details.get("disproved"):
+                self._wrong[row.path] = info
+            self._missed(row, error)
         except Exception as error:
             self._pushing.outcome.fail(row.path, error)
         self._pushing.crew.done += 1
+
+    def _missed(self, row: Row, error: NbdataError | None) -> None:
+        if isinstance(error, ChecksumMismatch):  # to be sent again at once: the store is not to blame
+            self._pushing.run.control.tried_again(error)
+            error = None
+        self._gathering.missed(row, error)

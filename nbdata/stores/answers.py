@@ -188,7 +188,10 @@ def refused(
 def wrong_bytes(path: str, status: int, code: str) -> ChecksumMismatch:
     """The error where a store refuses what arrived, since its MD5 is not the one that it was told."""
     return ChecksumMismatch(
-        "what the store received is not what was sent", path=path, details={"status": status, "code": code}
+        "what the store received is not what was sent, and it refused it",
+        path=path,
+        remedy="What stood there before still does; if it goes on, something on the way changes bytes",
+        details={"status": status, "code": code},
     )
 
 

@@ -8,6 +8,7 @@ bytes on in a resumable upload, of which nothing becomes visible unless all of i
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -184,10 +185,9 @@ class GsStore(ObjectStore):
         kind = (headers or {}).get("content-type", "application/octet-stream")
         path = f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"
         if 0 < size <= _RESUMABLE:
-            query = {"uploadType": "media", "name": key}
+            query = {"uploadType": "multipart", "name": key}
             # As a whole, so that it can be sent again; and of one that breaks off emulators make an object.
-            data = b"".join(map(bytes, body))
-            sent = {"content-type": kind, **({"x-goog-hash": f"md5={in_base64(md5)}"} if md5 else {})}
+            sent, data = _with_resource(_promised(md5), kind, b"".join(map(bytes, body)))
             response = self._send("POST", path, key, query, sent, data)
             return _info_of(self._json(response, key))
         session = self._session(path, key, kind, size, md5)
@@ -201,7 +201,7 @@ class GsStore(ObjectStore):
         sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
         sent["content-type"] = "application/json"
         query = {"uploadType": "resumable", "name": key}
-        told = json.dumps({"md5Hash": in_base64(md5)} if md5 else {}).encode()
+        told = json.dumps(_promised(md5)).encode()
         response = self._send("POST", path, key, query, sent, told, ok=(200, 201))
         response.read()
         where = urlsplit(response.headers.get("location", ""))
@@ -224,6 +224,22 @@ class GsStore(ObjectStore):
 
 def _quoted(key: str) -> str:
     return quote(key.encode("utf-8", "surrogatepass"), safe="")
+
+
+def _promised(md5: str) -> dict[str, str]:
+    """A resource by which the store makes no object of other bytes ("Objects: insert", JSON API reference)."""
+    return {"md5Hash": in_base64(md5)} if md5 else {}
+
+
+def _with_resource(resource: dict[str, str], kind: str, data: bytes) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of a request with an object's resource and bytes ("Multipart upload", likewise)."""
+    boundary = secrets.token_hex(16)
+    head = (
+        f"--{boundary}\r\ncontent-type: application/json\r\n\r\n{json.dumps(resource)}\r\n"
+        f"--{boundary}\r\ncontent-type: {kind}\r\n\r\n"
+    )
+    sent = {"content-type": f"multipart/related; boundary={boundary}"}
+    return sent, b"".join((head.encode("latin-1"), data, f"\r\n--{boundary}--\r\n".encode()))
 
 
 def _document(data: bytes) -> dict[str, Any]:

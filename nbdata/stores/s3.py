@@ -11,7 +11,7 @@ from urllib.parse import quote
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores import s3_deletion, s3_listing
 from nbdata.stores.another_try import worth_retrying
-from nbdata.stores.answers import BUSY, differs, in_base64, refused
+from nbdata.stores.answers import BUSY, differs, in_base64, refused, wrong_bytes
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.filling import fill
@@ -138,6 +138,8 @@ class S3Store(ObjectStore):
         width: Callable[[], int],
         came: Callable[[T, Head, memoryview], None],
         missed: Callable[[T, NbdataError | None], None],
+        *,
+        refuses: bool = False,
     ) -> None:
         aim = self._client.aim()
 
@@ -154,9 +156,12 @@ class S3Store(ObjectStore):
                     self._unusual >= _UNUSUAL
                 ):  # in chunks, say: to ask twice for each is worse than one by one
                     self.reads_each = self.writes_each = -1
-                busy = why.status in BUSY
-                path = self._said(key(wanted))
-                missed(wanted, refused(why.status, why.headers, path=path, identity="") if busy else None)
+                path, error = self._said(key(wanted)), None
+                if why.status in BUSY:
+                    error = refused(why.status, why.headers, path=path, identity="")
+                elif refuses and why.status == 400:
+                    error = wrong_bytes(path, why.status, "")
+                missed(wanted, error)
             else:
                 missed(wanted, why)
 
@@ -205,7 +210,7 @@ class S3Store(ObjectStore):
             key, data, _md5 = body(wanted)
             written(wanted, made_of(key, len(data), head))
 
-        self._each(more, ask, lambda wanted: body(wanted)[0], width, came, missed)
+        self._each(more, ask, lambda wanted: body(wanted)[0], width, came, missed, refuses=True)
 
     @property
     def server(self) -> str:

@@ -105,7 +105,10 @@ def error_of(response: Response, data: bytes, *, path: str, identity: str) -> Nb
             path=path,
             details=details,
         )
-    if code == "BadDigest":
+    # The first is Amazon's; Alibaba's OSS says the second, and Garage tells it in words.
+    if code in ("BadDigest", "InvalidDigest") or (
+        status == 400 and "content-md5" in field(data, "Message").lower()
+    ):
         return wrong_bytes(path, status, code)
     if status in (301, 307, 308):
         return BadOption(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 
+from isal.isal_zlib import crc32
+
 from nbdata.errors import SourceChanged
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
@@ -32,7 +34,8 @@ class FileSource:
     """A range of an open file as the Source of a write: hashed, counted, stopped.
 
     `unchanged` is called at its end, before the receiver has the last piece (see stores.filling.fill). With `ahead` it
-    is read and hashed once before it is sent, so that the store can be told its digest first.
+    is read and hashed once before it is sent, so that the store can be told its digest first. What is sent then must be
+    the same: a file that is written through a mapping in memory changes without its times telling.
     """
 
     def __init__(
@@ -49,13 +52,15 @@ class FileSource:
         self._control, self._fd, self._unchanged = control, fd, unchanged
         self._at, self._end = start, start + size
         self._hash: Callable[[memoryview], object] = hasher.update
+        self._crc, self._expected = 0, 0
         self.sent = 0
         self.headers: Mapping[str, str] = {}
         self.md5 = ""
         if ahead:
             for piece in blocks(control, fd, start, size, "the source file"):
                 hasher.update(piece)
-            self.md5, self._hash = hasher.hexdigest(), len
+                self._expected = crc32(piece, self._expected)
+            self.md5, self._hash = hasher.hexdigest(), self._again
 
     def readinto(self, buffer: memoryview, /) -> int:
         self._control.checkpoint()
@@ -63,6 +68,8 @@ class FileSource:
         if want <= 0:
             if len(buffer):
                 self._unchanged()
+                if self._crc != self._expected:
+                    raise SourceChanged("the file changed while it was sent")
             return 0
         try:
             count = os.preadv(self._fd, [buffer[:want]], self._at)
@@ -75,6 +82,9 @@ class FileSource:
         self.sent += count
         self._control.advance(bytes=count)
         return count
+
+    def _again(self, data: memoryview) -> None:
+        self._crc = crc32(data, self._crc)
 
     def close(self) -> None:
         """The file is not this one's to close."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, NotFound
 from nbdata.stores.base import ObjectInfo, Store, Upload
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import lasting, retrying
@@ -134,50 +134,62 @@ def send_whole(
     hashers: Callable[[], Hasher],
     *,
     failed: Exception | None = None,
+    wrong: ObjectInfo | None = None,
 ) -> tuple[ObjectInfo, bool]:
     """Make one object in one piece; what the store says of it, and whether it was verified.
 
-    If the source that `reader` gives raises at its end, there is no object; nor if the store proves each time that it
-    got other bytes than were sent. `failed` is as for `retrying`.
+    If the source that `reader` gives raises at its end, there is no object; nor if the store proves that it got other
+    bytes than were sent, and does not get the right ones. `failed` is as for `retrying`, and `wrong` what the store
+    made of an earlier try.
     """
-    made: ObjectInfo | None = None
 
     def attempt() -> tuple[ObjectInfo, bool]:
-        nonlocal made
+        nonlocal wrong
         hasher = hashers()
         with _reading(control, reader(0, size, hasher)) as source:
             info = store.write(key, source, size, headers=source.headers, md5=source.md5)
             if not info.etag:
                 info = store.head(key)
-            made = info
-            if info.size not in (size, -1):
-                raise ChecksumMismatch(
-                    "the store has another size",
-                    path=key,
-                    expected=str(size),
-                    got=str(info.size),
-                    details={"disproved": True},
-                )
-            return info, hasher.verify("" if info.encrypted else answer_of(info))
+            try:
+                if info.size not in (size, -1):
+                    raise ChecksumMismatch(
+                        "the store has another size",
+                        path=key,
+                        expected=str(size),
+                        got=str(info.size),
+                        details={"disproved": True},
+                    )
+                return info, hasher.verify("" if info.encrypted else answer_of(info))
+            except ChecksumMismatch as error:
+                wrong = info if error.details.get("disproved") else wrong
+                raise
 
     try:
         return attempts(control, attempt, failed=failed)
-    except ChecksumMismatch as error:
-        if made is not None and error.details.get("disproved"):
-            error.remedy = withdrawn(control, store, key, made)
+    except NbdataError as error:
+        if wrong is not None and not isinstance(error, Cancelled):
+            told = withdrawn(control, store, key, wrong)
+            error.remedy = ". ".join(filter(None, [error.remedy, told]))
         raise
 
 
 def withdrawn(control: Control, store: Store, key: str, made: ObjectInfo) -> str:
     """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
-    try:
-        there = retrying(control, lambda: store.head(key))
+
+    def withdraw() -> str:
+        try:
+            there = store.head(key)
+        except NotFound:  # perhaps deleted by a request whose answer was lost
+            return "What the store had is gone"
         if answer_of(there).strip('"') != answer_of(made).strip('"'):
             return ""
-        retrying(control, lambda: store.delete([key]))
+        store.delete([key])
+        return "What the store had was deleted"
+
+    try:
+        return retrying(control, withdraw)
     except NbdataError:
         return "What the store has is wrong: delete it"
-    return "What the store had was deleted"
 
 
 def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]) -> PartSender:

@@ -61,10 +61,10 @@ def test_a_folder_goes_there_and_back_and_is_verified(
     assert set(plan.actions) == {"compare"}
 
 
-def test_an_object_that_arrives_wrong_is_not_made(emulator: str) -> None:
+@pytest.mark.parametrize("size", [5, 2 << 20], ids=["at once", "resumable"])
+def test_an_object_that_arrives_wrong_is_not_made(size: int, emulator: str) -> None:
     store = at(env={"STORAGE_EMULATOR_HOST": emulator}).store
-    size = 2 << 20  # of what is sent at once the emulator looks at no digest
-    key, right = "sent", b"r" * size
+    key, right = f"sent-{size}", b"r" * size
     store.write(key, io.BytesIO(b"old"), 3)
     with pytest.raises(ChecksumMismatch, match="not what was sent"):
         store.write(key, io.BytesIO(b"w" * size), size, md5=hashlib.md5(right).hexdigest())
