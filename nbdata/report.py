@@ -206,6 +206,11 @@ class Plan(_Record):
     def __post_init__(self) -> None:
         self.rows = Rows()
 
+    @property
+    def typical(self) -> int:
+        """Bytes of an object, on average."""
+        return self.bytes // max(1, self.files)
+
     def count(self, action: str, size: int) -> None:
         """Add one object to an action's sums."""
         sums = self.actions.setdefault(action, [0, 0])

@@ -75,10 +75,13 @@ class CacheRoom:
         self._broken: NbdataError | None = None
         self.used = 0
 
-    def take(self, item: int, room: int, position: int, pause: Callable[[], None]) -> tuple[Slot, bool]:
+    def take(
+        self, item: int, room: int, position: int, pause: Callable[[], None] | None = None
+    ) -> tuple[Slot, bool] | None:
         """A pinned slot for an item, and whether it is new, so that its bytes have to be fetched.
 
-        Waits until there is room; `pause` is called meanwhile, again and again, and may raise.
+        Waits until there is room; `pause` is called meanwhile, again and again, and may raise. Without it the answer is
+        None where there is none now.
 
         Parameters
         ----------
@@ -106,12 +109,14 @@ class CacheRoom:
                     return slot, True
                 pinned = self.used - self._kept
                 victim = self._victim(position) if not pinned or pinned + room <= self._ahead else None
+                if victim is None and pause is None:
+                    return None
                 if victim is None:
                     self._changed.wait(_POLL)
-            if victim is None:
-                pause()
-            else:
+            if victim is not None:
                 self._discard(victim)
+            elif pause is not None:
+                pause()
 
     def _victim(self, position: int) -> Slot | None:
         """The idle slot that is needed last, unless waiting is better: it is needed first, and others will go."""

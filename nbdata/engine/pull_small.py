@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nbdata.engine.pulling import Pulling
-from nbdata.engine.verify import of_parts, right, vouched
+from nbdata.engine.verify import decided, right
 from nbdata.errors import ChecksumMismatch, NbdataError
-from nbdata.integrity.digests import ALGORITHMS
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.gathering import Gathering
@@ -59,11 +58,7 @@ class SmallObjects:
             and pulling.promised is None
             and pulling.run.control.rate is None
             and row.path not in pulling.begun
-            and (
-                vouched(info, pulling.op.verify) is not None
-                if pulling.op.verify in ALGORITHMS
-                else pulling.op.verify == "none" or of_parts(info, pulling.op.verify) is None
-            )
+            and decided(info, pulling.op.verify)
         )
 
     def _arrived(self, small: Small, told: ObjectInfo, body: memoryview) -> None:

@@ -64,7 +64,7 @@ class Pulling:
         self.index = run.index(self.op.source, self.root, identity_of(self.root))
         self.store = run.open(folder_part(self.op.source)).store
         self.space = GrowingSpace(run, disk_of(self.root)[2], 0)
-        self.crew = Crew(run.control, self.op.concurrency)
+        self.crew = Crew(run.control, self.op.concurrency, typical=planned.typical)
         self.landing = Landing(
             self.root,
             run.control,

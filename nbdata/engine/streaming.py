@@ -23,6 +23,7 @@ from nbdata.engine.items import Group, ItemFile
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.shortage import numbered
 from nbdata.engine.sources import folder_part
+from nbdata.engine.stream_small import SmallFiles, WantedFile, new_file
 from nbdata.engine.verify import Judge
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
 from nbdata.protocols import Item
@@ -34,7 +35,7 @@ from nbdata.stores.local import disk_error, full_disk_told
 from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts
-from nbdata.transfer.pool import run_units
+from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.cache_stream import CacheStream
@@ -92,6 +93,8 @@ class Streaming:
         self.offered: dict[int, _Delivery] = {}
         self.ahead = threading.Semaphore(_AHEAD)
         self.open_files: set[int] = set()  # of big objects, whose parts come from many workers
+        self.crew = Crew(run.control, op.concurrency)
+        self.small = SmallFiles(run.control, self.crew, self.store, op.verify, self._alone)
         self.numbered = self.handed = self.hits = 0
         self.shown = 0.0
 
@@ -101,7 +104,7 @@ class Streaming:
             with self.folder:
                 self.leases.opened(self._done, bound=2 * _AHEAD)
                 try:
-                    run_units(self.run.control, self._fatal_units(), workers=self.op.concurrency)
+                    self.crew.run(self._fatal_units())
                     self.leases.close()
                 except Exception:
                     if (
@@ -160,9 +163,17 @@ class Streaming:
                 error = BadOption(f"it cannot be streamed: {why}", path=path, remedy=_REFUSED)
                 self._failed(path, error, "unrepresentable")
                 continue
-            while not self.ahead.acquire(timeout=0.1):
-                control.checkpoint()
-            slot, new = self.room.take(turn.item, group.room(self.block), turn.position, control.checkpoint)
+            if not self.ahead.acquire(blocking=False):
+                yield from self.small.flush()
+                while not self.ahead.acquire(timeout=0.1):
+                    control.checkpoint()
+            room = group.room(self.block)
+            taken = self.room.take(turn.item, room, turn.position)
+            if taken is None:
+                yield from self.small.flush()
+                taken = self.room.take(turn.item, room, turn.position, control.checkpoint)
+            assert taken is not None
+            slot, new = taken
             with self.lock:
                 filling = self.slots.setdefault(slot.number, _Filling(slot, len(group.entries)))
                 self.queue.append(_Delivery(turn, group.key, group.size, filling, time.monotonic()))
@@ -173,6 +184,7 @@ class Streaming:
                 self.hits += 1
                 control.advance(bytes=group.size)
                 self._hand_out()
+        yield from self.small.flush()
 
     def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:
         folder = self.folder.slot(filling.slot.number)
@@ -183,34 +195,45 @@ class Streaming:
         except OSError as error:
             raise disk_error(error, folder) from error
         for entry in group.entries:
+            wanted = WantedFile(entry.info, f"{folder}/{entry.path}", partial(self._file, filling, entry))
+            if self.small.has(entry.info):
+                yield from self.small.add(wanted)
+                continue
+            yield from self.small.flush()  # small ones do not wait for large ones
             if self.store.ranges and entry.info.size >= BIG and validator(entry.info):
-                yield from self._big(filling, entry, f"{folder}/{entry.path}")
+                yield from self._big(filling, entry, wanted)
             else:
-                yield partial(self._small, filling, entry, f"{folder}/{entry.path}")
+                yield partial(self._whole, wanted)
 
     # -- from many threads ----------------------------------------------------------------------
 
-    def _small(self, filling: _Filling, entry: Entry, path: str) -> None:
-        with self._file(filling, entry):
-            fd = _new_file(path)
+    def _whole(self, wanted: WantedFile, error: NbdataError | None = None) -> None:
+        """Fetch a file in one piece, whatever its size; `error` is why a first try did not do it."""
+        with wanted.fetched():
+            fd = new_file(wanted.path)
             try:
                 fetch_whole(
                     self.run.control,
                     self.store,
-                    entry.info,
+                    wanted.info,
                     fd,
-                    lambda told: self._judge(entry.info, told).check(),
+                    lambda told: self._judge(wanted.info, told).check(),
+                    failed=error,
                 )
             finally:
                 os.close(fd)
 
-    def _big(self, filling: _Filling, entry: Entry, path: str) -> Iterator[Callable[[], None]]:
+    def _alone(self, wanted: WantedFile, error: NbdataError | None) -> None:
+        with self._fatal():
+            self._whole(wanted, error)
+
+    def _big(self, filling: _Filling, entry: Entry, wanted: WantedFile) -> Iterator[Callable[[], None]]:
         info = told = entry.info
         try:
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
             judge = self._judge(info, told)
-            fd = _new_file(path)
+            fd = new_file(wanted.path)
         except NbdataError as error:
             self._failed(entry.path, error)
             self._one_less(filling, failed=True)
@@ -229,11 +252,11 @@ class Streaming:
         def failed(error: Exception) -> None:
             close()
             if isinstance(error, RangesIgnored):
-                os.unlink(path)
+                os.unlink(wanted.path)
                 self.run.control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
-                self._small(filling, entry, path)
+                self._whole(wanted)
                 return
-            with self._file(filling, entry):
+            with wanted.fetched():
                 raise error
 
         fetch = PartedFetch(
@@ -335,10 +358,3 @@ class Streaming:
             self.shown = now
             used, capacity = format_size(self.room.used), format_size(self.room.capacity)
             self.run.control.phase(f"{used} of {capacity} in the cache")
-
-
-def _new_file(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise disk_error(error, path) from error

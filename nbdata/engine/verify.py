@@ -57,6 +57,13 @@ def vouched(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
     return next(((name, known[name]) for name in order if name in known), None)
 
 
+def decided(info: ObjectInfo, verify: str) -> bool:
+    """Whether a listing told all that there is to compare an object's bytes with, so that nothing has to be asked."""
+    if verify in ALGORITHMS:
+        return vouched(info, verify) is not None
+    return verify == "none" or of_parts(info, verify) is None
+
+
 def right(info: ObjectInfo, verify: str, body: memoryview) -> bool | None:
     """Whether these bytes, all of an object, were verified; None if more has to be asked to know.
 

@@ -23,8 +23,11 @@ __all__ = ["FIRST", "MOST", "Crew", "Unit", "run_units"]
 #: Requests at a time at the beginning, and at most, unless told otherwise.
 FIRST, MOST = 16, 64
 _FEWEST = 2
-# Seconds between two looks at how fast it is.
-_LOOK = 0.25
+# The same at the beginning of objects from so many bytes on.
+_FIRST_LARGE, _LARGE = 8, 16 << 20
+# Seconds between two looks at how fast it is; and of large objects, of which each new request at once puts megabytes
+# into the buffers of its connection: this is no speed, so the first look after a change does not count there.
+_LOOK, _LOOK_LARGE = 0.25, 0.5
 # Seconds until a number that was found best is doubted again, and after the store pushed back.
 _SETTLED, _PUSHED_BACK = 10.0, 5.0
 # Growth is worth it if it makes the whole faster by this factor.
@@ -50,6 +53,9 @@ class Crew:
     ----------
     workers : int, optional
         Threads; None lets their number adapt itself between a few and `MOST`.
+    typical : int
+        Bytes of a typical object. Large ones begin with fewer requests: these are busy at once, and more of them only
+        contend where the way is short.
 
     Attributes
     ----------
@@ -59,17 +65,20 @@ class Crew:
         What was done: units, and what units count themselves.
     """
 
-    def __init__(self, control: Control, workers: int | None = None) -> None:
+    def __init__(self, control: Control, workers: int | None = None, *, typical: int = 0) -> None:
         self._control, self._workers = control, workers
         self._source: Iterator[Unit] = iter(())
         self._brought = deque[Iterator[Unit]]()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
-        self._exhausted = False
+        # Whether a thread is asking for the next unit, which may take its time; and whether none is left.
+        self._asking = self._exhausted = False
         self._working = 0
         rate = control.rate
-        self.wanted = workers or (FIRST if rate is None else max(1, min(FIRST, rate // _FED)))
+        self._large = typical >= _LARGE
+        first = _FIRST_LARGE if self._large else FIRST
+        self.wanted = workers or (first if rate is None else max(1, min(first, rate // _FED)))
         self.done = 0
         self.over = threading.Event()
 
@@ -83,7 +92,7 @@ class Crew:
         try:
             self.hire(self.wanted)
             if self._workers is None:
-                _Pace(self, self._control).keep()
+                _Pace(self, self._control, large=self._large).keep()
         except BaseException as error:
             self.end(error)
         self.join()
@@ -96,19 +105,20 @@ class Crew:
     def bring(self, units: Iterable[Unit]) -> None:
         """Have these done before any others; for units that find out what there is to do.
 
-        What `run` was given must not wait for them while it gives the next one.
+        They are given at once, each: only what `run` was given may take its time for the next one, or wait for these.
         """
-        with self._lock:
+        with self._changed:
             self._brought.append(iter(units))
-            self._exhausted = False
+            self._changed.notify_all()
         self.hire(self.wanted)
 
     def hire(self, wanted: int) -> None:
         """Have that many threads: more begin now, and fewer go on as they end what they do."""
-        with self._lock:
+        with self._changed:
             self.wanted = wanted
             self._threads = [thread for thread in self._threads if thread.is_alive()]
-            while self._working < wanted and not (self._exhausted or self._errors):
+            self._changed.notify_all()
+            while self._working < wanted and self._more() and not self._errors:
                 thread = threading.Thread(target=self._work, name="mover", daemon=True)
                 try:
                     thread.start()
@@ -122,33 +132,59 @@ class Crew:
 
     def end(self, error: BaseException) -> None:
         """Let nobody begin another unit."""
-        with self._lock:
-            self._errors.append(error)
+        with self._changed:
+            self._fail(error)
             if not self._working:
                 self.over.set()
 
+    def _fail(self, error: BaseException) -> None:
+        self._errors.append(error)
+        self._changed.notify_all()
+
+    def _more(self) -> bool:
+        """Whether there may be something to do."""
+        return bool(self._brought) or not self._exhausted
+
     def _next(self) -> Unit | None:
         """What to do next; None for who is to leave, who then no longer counts."""
-        with self._lock:
+        with self._changed:
             try:
-                if not self._errors and self._working <= self.wanted:
-                    while self._brought:
+                while not self._errors and self._working <= self.wanted and self._more():
+                    if self._brought:
                         unit = next(self._brought[0], None)
                         if unit is not None:
                             return unit
                         self._brought.popleft()
-                    unit = next(self._source, None)
-                    if unit is not None:
+                    elif self._asking:
+                        self._changed.wait()
+                    elif (unit := self._ask()) is not None:
                         return unit
-                    self._exhausted = True
             except BaseException as error:
-                self._errors.append(error)
+                self._fail(error)
             self._leave()
             return None
 
+    def _ask(self) -> Unit | None:
+        """The next unit of what `run` was given; nobody else asks meanwhile, but may be brought some."""
+        self._asking = True
+        self._changed.release()
+        unit = None
+        try:
+            unit = next(self._source, None)
+            return unit
+        finally:
+            self._changed.acquire()
+            self._asking = False
+            if unit is None:
+                self._exhausted = True
+                self._changed.notify_all()
+            else:
+                self._changed.notify()
+
     def _leave(self) -> None:
         self._working -= 1
-        if not self._working and (self._exhausted or self._errors):
+        self._changed.notify()  # who was woken to ask may be the one who leaves
+        if not self._working and (self._errors or not self._more()):
             self.over.set()
 
     def _work(self) -> None:
@@ -158,8 +194,8 @@ class Crew:
                 unit()
                 self.done += 1  # a count for looking at; that one may get lost between threads does no harm
             except BaseException as error:
-                with self._lock:
-                    self._errors.append(error)
+                with self._changed:
+                    self._fail(error)
                     self._leave()
                 return
 
@@ -175,15 +211,18 @@ class Crew:
 class _Pace:
     """Finds the number of threads while they work, by looking at what they get done."""
 
-    def __init__(self, crew: Crew, control: Control) -> None:
+    def __init__(self, crew: Crew, control: Control, *, large: bool) -> None:
         self._crew, self._control = crew, control
+        self._look = _LOOK_LARGE if large else _LOOK
+        self._skipped = 1.5 * self._look if large else 0.0  # seconds after a change
         self._before: float | None = None  # how fast it was with half as many, while that is tried out
         self._until = 0.0  # no change before this time
 
     def keep(self) -> None:
         """Look and change until all work is done."""
         then, pulse, done = time.monotonic(), self._control.pulse(), self._crew.done
-        while not self._crew.over.wait(_LOOK):
+        self._until = then + self._skipped
+        while not self._crew.over.wait(self._look):
             now, beat, count = time.monotonic(), self._control.pulse(), self._crew.done
             moved, span = beat.moved - pulse.moved, now - then
             speed = (moved + (count - done) * _UNIT) / span
@@ -202,7 +241,7 @@ class _Pace:
             self._before, self._until = None, now + _SETTLED
             self._crew.hire(wanted // 2)
         elif wanted < MOST:
-            self._before = speed
+            self._before, self._until = speed, now + self._skipped
             self._crew.hire(min(MOST, wanted * 2))
         else:
             self._before, self._until = None, now + _SETTLED

@@ -44,7 +44,7 @@ class Storing(Operation):
     )
     concurrency: int | None = option(
         None,
-        "Requests at a time (default: adapts itself, from 16 up to 64).",
+        "Requests at a time (default: adapts itself, up to 64).",
         kind="count",
         identity=False,
         metavar="N",

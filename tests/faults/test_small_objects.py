@@ -74,6 +74,37 @@ def test_a_push_with_a_fault_brings_every_byte(
     assert all(tally.up[key] == len(data) for key, data in FILES.items() if key != "070")
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
+@pytest.mark.parametrize("options", [{}, {"concurrency": 1, "max_size": 60_000}], ids=["wide", "narrow"])
+def test_a_stream_with_a_fault_hands_out_every_byte(
+    options: dict[str, int],
+    fault: Fault,
+    proxy: FaultProxy,
+    put: Callable[[dict[str, bytes]], str],
+    tmp_path: Path,
+) -> None:
+    url = put(FILES)
+    tally = proxy.begin(one(fault, "070"))
+    stream = nbdata.cache_stream(url, by="file", cache_dir=tmp_path, quiet=True, **options)
+    assert [(item.key, Path(item.path).read_bytes()) for item in stream] == sorted(FILES.items())
+    assert len(tally.faults) == 1
+    assert all(tally.down[key] == len(data) for key, data in FILES.items() if key != "070")
+
+
+def test_what_no_listing_decides_is_streamed_one_by_one(
+    proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
+) -> None:
+    """As objects that a key of KMS encrypts, beside others."""
+    url = put({("k/" if int(name) % 3 else "p/") + name: data for name, data in FILES.items()})
+    with FaultProxy(proxy.url, opaque="k/") as opaque, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", opaque.url)
+        stream = nbdata.cache_stream(
+            url, by="file", cache_dir=tmp_path, max_size=200_000, shuffle=True, quiet=True
+        )
+        seen = {item.key.partition("/")[2]: Path(item.path).read_bytes() for item in stream}
+    assert seen == FILES
+
+
 def test_bytes_that_are_wrong_each_time_are_an_error_and_come_to_no_name(
     proxy: FaultProxy, put: Callable[[dict[str, bytes]], str], tmp_path: Path
 ) -> None:

@@ -144,3 +144,28 @@ def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
     alone = Crew(Planning(), workers=1)
     alone.run([lambda: alone.bring(work.units(20)), later])
     assert order == ["later, after 40"]
+
+
+def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() -> None:
+    crew, work = Crew(Planning(), workers=3), Work(lambda: 0.01)
+
+    def units() -> Iterator[Callable[[], None]]:
+        yield lambda: crew.bring(work.units(30))
+        end = time.monotonic() + 20
+        while work.done < 30:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        yield from work.units(5)
+
+    crew.run(units())
+    assert work.done == 35
+
+
+def test_large_objects_begin_with_few_requests_and_have_more_where_that_is_faster() -> None:
+    large = Crew(Planning(), typical=100 << 20)
+    assert large.wanted < Crew(Planning()).wanted
+    alone = Crew(Planning(), typical=100 << 20, workers=30)
+    assert alone.wanted == 30
+    work = Work(lambda: 0.1)
+    large.run(work.units(400))
+    assert work.most >= 16

@@ -1,0 +1,120 @@
+"""cache_stream: many small files, fetched together by one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import NamedTuple
+
+from nbdata.engine.verify import decided, right
+from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.local import disk_error
+from nbdata.transfer.control import Control
+from nbdata.transfer.gathering import BATCH, Gathering
+from nbdata.transfer.pool import Crew, Unit
+
+__all__ = ["SmallFiles", "WantedFile", "new_file"]
+
+
+class WantedFile(NamedTuple):
+    """One of them.
+
+    Attributes
+    ----------
+    info : ObjectInfo
+        As it was listed.
+    path : str
+        The file that is to be made.
+    fetched : callable
+        A context within which the file is made; it deals with what goes wrong, and counts the file.
+    """
+
+    info: ObjectInfo
+    path: str
+    fetched: Callable[[], AbstractContextManager[None]]
+
+
+class SmallFiles:
+    """Those of one stream, which come in the order of its items.
+
+    Parameters
+    ----------
+    verify : str
+        The option.
+    alone : callable
+        Fetches one that did not go at the first try; told why, or None.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        crew: Crew,
+        store: Store,
+        verify: str,
+        alone: Callable[[WantedFile, NbdataError | None], None],
+    ) -> None:
+        self._control, self._crew, self._store, self._verify = control, crew, store, verify
+        self._batch: list[WantedFile] = []
+        self._gathering = Gathering[WantedFile](
+            control,
+            crew,
+            lambda: store.read_each(
+                self._gathering.next,
+                info=lambda small: small.info,
+                width=lambda: crew.wanted,
+                arrived=self._arrived,
+                missed=self._gathering.missed,
+            ),
+            alone,
+        )
+
+    def has(self, info: ObjectInfo) -> bool:
+        """Whether an object is one of many small ones."""
+        together = 0 <= info.size <= self._store.reads_each and self._control.rate is None
+        return together and decided(info, self._verify)
+
+    def add(self, small: WantedFile) -> Iterator[Unit]:
+        """One more of them, and what is to be done now."""
+        self._batch.append(small)
+        if len(self._batch) == BATCH:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Unit]:
+        """What is to be done before anything is waited for: these may be what it waits for."""
+        if self._batch:
+            batch, self._batch = self._batch, []
+            yield partial(self._gathering.take, batch)
+
+    def _arrived(self, small: WantedFile, told: ObjectInfo, body: memoryview) -> None:
+        """The bytes of a small object are there, in memory."""
+        try:
+            verified = right(told, self._verify, body)
+        except ChecksumMismatch as error:
+            self._control.tried_again(error)
+            verified = None
+        if verified is None:
+            self._gathering.missed(small, None)
+            return
+        with small.fetched():
+            fd = new_file(small.path)
+            try:
+                while body:
+                    body = body[os.write(fd, body) :]
+            except OSError as error:
+                raise disk_error(error, small.path) from error
+            finally:
+                os.close(fd)
+            self._control.advance(bytes=small.info.size)
+        self._crew.done += 1
+        self._control.checkpoint()
+
+
+def new_file(path: str) -> int:
+    """A file that is not there yet, open; to be closed by who asked."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise disk_error(error, path) from error
