@@ -147,10 +147,15 @@ def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
 
 
 def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() -> None:
-    crew, work = Crew(Planning(), workers=3), Work(lambda: 0.01)
+    crew, work, asked = Crew(Planning(), workers=3), Work(lambda: 0.01), threading.Event()
+
+    def bringing() -> None:
+        assert asked.wait(20)
+        crew.bring(work.units(30))
 
     def units() -> Iterator[Callable[[], None]]:
-        yield lambda: crew.bring(work.units(30))
+        yield bringing
+        asked.set()
         end = time.monotonic() + 20
         while work.done < 30:
             assert time.monotonic() < end
@@ -169,3 +174,23 @@ def test_large_objects_begin_with_few_requests_and_have_more_where_that_is_faste
     work = Work(lambda: 0.1)
     large.run(work.units(400))
     assert work.most >= 16
+
+
+@pytest.mark.parametrize(("large", "wanted"), [(True, [16, 8]), (False, [16, 32])])
+def test_what_fills_the_buffers_of_new_requests_is_no_speed(
+    large: bool, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large objects; small ones fit into them anyway."""
+    crew, hired = Crew(Planning(), workers=8), list[int]()
+
+    def hire(count: int) -> None:
+        hired.append(count)
+        crew.wanted = count
+
+    monkeypatch.setattr(crew, "hire", hire)
+    pace = pool._Pace(crew, Planning(), large=large)
+    for look, speed in ((2, 100e6), (3, 200e6), (4, 105e6)):
+        pace._change(look * pace._look, speed, enough=False, pushed_back=False)
+        if len(hired) == 2:
+            break
+    assert hired == wanted
