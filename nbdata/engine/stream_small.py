@@ -46,6 +46,8 @@ class SmallFiles:
         The option.
     alone : callable
         Fetches one that did not go at the first try; told why, or None.
+    fatal : callable
+        A context: what is raised there ends the stream, whoever runs it.
     """
 
     def __init__(
@@ -55,21 +57,17 @@ class SmallFiles:
         store: Store,
         verify: str,
         alone: Callable[[WantedFile, NbdataError | None], None],
+        fatal: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._control, self._crew, self._store, self._verify = control, crew, store, verify
         self._batch: list[WantedFile] = []
         self._gathering = Gathering[WantedFile](
             control,
             crew,
-            lambda: store.read_each(
-                self._gathering.next,
-                info=lambda small: small.info,
-                width=lambda: crew.wanted,
-                arrived=self._arrived,
-                missed=self._gathering.missed,
-            ),
+            self._each,
             alone,
         )
+        self._fatal = fatal
 
     def has(self, info: ObjectInfo) -> bool:
         """Whether an object is one of many small ones."""
@@ -87,6 +85,16 @@ class SmallFiles:
         if self._batch:
             batch, self._batch = self._batch, []
             yield partial(self._gathering.take, batch)
+
+    def _each(self) -> None:
+        with self._fatal():
+            self._store.read_each(
+                self._gathering.next,
+                info=lambda small: small.info,
+                width=lambda: self._crew.wanted,
+                arrived=self._arrived,
+                missed=self._gathering.missed,
+            )
 
     def _arrived(self, small: WantedFile, told: ObjectInfo, body: memoryview) -> None:
         """The bytes of a small object are there, in memory."""

@@ -94,7 +94,7 @@ class Streaming:
         self.ahead = threading.Semaphore(_AHEAD)
         self.open_files: set[int] = set()  # of big objects, whose parts come from many workers
         self.crew = Crew(run.control, op.concurrency)
-        self.small = SmallFiles(run.control, self.crew, self.store, op.verify, self._alone)
+        self.small = SmallFiles(run.control, self.crew, self.store, op.verify, self._alone, self._fatal)
         self.numbered = self.handed = self.hits = 0
         self.shown = 0.0
 
@@ -131,6 +131,8 @@ class Streaming:
         except Cancelled:
             raise
         except Exception as error:
+            if self.leases.error is not None:  # told by who noticed first
+                raise
             told = error
             if not isinstance(told, NbdataError):
                 told = NbdataError(f"internal error: {type(error).__name__}: {error}")
@@ -166,12 +168,12 @@ class Streaming:
             if not self.ahead.acquire(blocking=False):
                 yield from self.small.flush()
                 while not self.ahead.acquire(timeout=0.1):
-                    control.checkpoint()
+                    self._pause()
             room = group.room(self.block)
             taken = self.room.take(turn.item, room, turn.position)
             if taken is None:
                 yield from self.small.flush()
-                taken = self.room.take(turn.item, room, turn.position, control.checkpoint)
+                taken = self.room.take(turn.item, room, turn.position, self._pause)
             assert taken is not None
             slot, new = taken
             with self.lock:
@@ -185,6 +187,12 @@ class Streaming:
                 control.advance(bytes=group.size)
                 self._hand_out()
         yield from self.small.flush()
+
+    def _pause(self) -> None:
+        """What is done while room is waited for, which nobody gives back once an error has ended all."""
+        self.run.control.checkpoint()
+        if self.crew.broken:
+            raise Cancelled("the stream has ended")
 
     def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:
         folder = self.folder.slot(filling.slot.number)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Generic
 
 from nbdata.errors import NbdataError
+from nbdata.stores.another_try import pushed_back
 from nbdata.stores.base import T
 from nbdata.transfer.control import Control
 from nbdata.transfer.pool import Crew, Unit
@@ -52,6 +53,7 @@ class Gathering(Generic[T]):
         self._waiting = deque[T]()
         self._later = 0  # units that were brought and are not done
         self._gathering = False
+        self._resumes = False  # once fewer wait to be asked for again
 
     def take(self, batch: list[T]) -> None:
         """Have these moved: by another worker who is at it, or now."""
@@ -66,10 +68,11 @@ class Gathering(Generic[T]):
                 self._each()
                 # A stop ends it before all was done.
                 self._control.checkpoint()
-        finally:
+        except BaseException:
             with self._changed:
                 self._gathering = False
                 self._changed.notify_all()
+            raise
 
     def _has_room(self) -> bool:
         return not self._gathering or len(self._waiting) < _WAITING or self._crew.broken
@@ -84,10 +87,10 @@ class Gathering(Generic[T]):
                 return False
             if self._later < _LATER:
                 return True
-            self._gathering = False
-        # Too many did not go: first those.
-        self._crew.bring([lambda: self.take([])])
-        return False
+            # Too many did not go: first those.
+            self._gathering, self._resumes = False, True
+            self._changed.notify_all()
+            return False
 
     def next(self) -> T | None:
         """What is to be moved next; None if there is nothing now."""
@@ -101,6 +104,8 @@ class Gathering(Generic[T]):
 
     def missed(self, wanted: T, why: NbdataError | None) -> None:
         """Leave one to be moved in the usual way."""
+        if why is not None and pushed_back(why):
+            self._control.pushed_back()
         self.later(lambda: self._alone(wanted, why))
 
     def later(self, unit: Unit) -> None:
@@ -112,6 +117,10 @@ class Gathering(Generic[T]):
             finally:
                 with self._changed:
                     self._later -= 1
+                    resumes = self._resumes and self._later <= _LATER // 2
+                    self._resumes &= not resumes
+                if resumes:
+                    self._crew.bring([lambda: self.take([])])
 
         with self._changed:
             self._later += 1

@@ -110,7 +110,7 @@ class Crew:
         with self._changed:
             self._brought.append(iter(units))
             self._changed.notify_all()
-        self.hire(self.wanted)
+            self.hire(self.wanted)
 
     def hire(self, wanted: int) -> None:
         """Have that many threads: more begin now, and fewer go on as they end what they do."""
@@ -118,7 +118,7 @@ class Crew:
             self.wanted = wanted
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._changed.notify_all()
-            while self._working < wanted and self._more() and not self._errors:
+            while self._working < self._places() and self._more() and not self._errors:
                 thread = threading.Thread(target=self._work, name="mover", daemon=True)
                 try:
                     thread.start()
@@ -141,6 +141,10 @@ class Crew:
         self._errors.append(error)
         self._changed.notify_all()
 
+    def _places(self) -> int:
+        """How many threads there may be: one may only be asking for the next unit, and that may take its time."""
+        return self.wanted + (self._asking and self._workers is None)
+
     def _more(self) -> bool:
         """Whether there may be something to do."""
         return bool(self._brought) or not self._exhausted
@@ -149,7 +153,7 @@ class Crew:
         """What to do next; None for who is to leave, who then no longer counts."""
         with self._changed:
             try:
-                while not self._errors and self._working <= self.wanted and self._more():
+                while not self._errors and self._working <= self._places() and self._more():
                     if self._brought:
                         unit = next(self._brought[0], None)
                         if unit is not None:
@@ -157,7 +161,7 @@ class Crew:
                         self._brought.popleft()
                     elif self._asking:
                         self._changed.wait()
-                    elif (unit := self._ask()) is not None:
+                    elif (unit := self._ask()) is not None and not self._errors:
                         return unit
             except BaseException as error:
                 self._fail(error)
@@ -214,14 +218,14 @@ class _Pace:
     def __init__(self, crew: Crew, control: Control, *, large: bool) -> None:
         self._crew, self._control = crew, control
         self._look = _LOOK_LARGE if large else _LOOK
-        self._skipped = 1.5 * self._look if large else 0.0  # seconds after a change
+        # Looks that do not count, at the beginning and after a change; and how many of them are still to come.
+        self._skips = self._skipped = 1 if large else 0
         self._before: float | None = None  # how fast it was with half as many, while that is tried out
         self._until = 0.0  # no change before this time
 
     def keep(self) -> None:
         """Look and change until all work is done."""
         then, pulse, done = time.monotonic(), self._control.pulse(), self._crew.done
-        self._until = then + self._skipped
         while not self._crew.over.wait(self._look):
             now, beat, count = time.monotonic(), self._control.pulse(), self._crew.done
             moved, span = beat.moved - pulse.moved, now - then
@@ -237,11 +241,13 @@ class _Pace:
             self._crew.hire(min(wanted, max(_FEWEST, wanted // 2)))
         elif speed <= 0 or now < self._until or enough:
             pass  # it is paused, or has only begun; or is well as it is
+        elif self._skips:
+            self._skips -= 1
         elif self._before is not None and speed < self._before * _WORTH_IT:
             self._before, self._until = None, now + _SETTLED
-            self._crew.hire(wanted // 2)
+            self._crew.hire(max(1, wanted // 2))
         elif wanted < MOST:
-            self._before, self._until = speed, now + self._skipped
+            self._before, self._skips = speed, self._skipped
             self._crew.hire(min(MOST, wanted * 2))
         else:
             self._before, self._until = None, now + _SETTLED

@@ -41,11 +41,14 @@ class Patience:
         """Begin to count anew."""
         self._tries = 0
 
-    def after(self, error: Exception) -> None:
-        """Wait for the next try, or raise `error` when it is not worth one; Cancelled if the job is to end."""
+    def after(self, error: Exception, *, told: bool = False) -> None:
+        """Wait for the next try, or raise `error` when it is not worth one; Cancelled if the job is to end.
+
+        `told` if the control knows already that the store pushed back.
+        """
         self._control.checkpoint()  # an aborted connection looks like a broken one
         self._tries += 1
-        if pushed_back(error):
+        if not told and pushed_back(error):
             self._control.pushed_back()
         bound = TRIES_UNREACHED if getattr(error, "details", {}).get("unreached") else TRIES
         if not worth_retrying(error) or self._tries >= bound or self._overdrawn():
@@ -66,12 +69,12 @@ class Patience:
 def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
     """The result of `attempt`, tried again while its error is worth it.
 
-    `failed` is the error of a first try that was made already. Raises the last error when the tries are used up, and
-    Cancelled when the job is to end.
+    `failed` is the error of a first try that was made already, and the control was told of it. Raises the last
+    error when the tries are used up, and Cancelled when the job is to end.
     """
     patience = Patience(control)
     if failed is not None:
-        patience.after(failed)
+        patience.after(failed, told=True)
     while True:
         control.checkpoint()
         try:

@@ -83,6 +83,21 @@ def test_a_file_in_its_place_is_named(tmp_path):
     assert (tmp_path / ".nbdata").read_text() == "mine"
 
 
+def test_what_the_user_moved_away_and_linked_back_stays_his(tmp_path):
+    mine = tmp_path / "mine"
+    with CacheFolder(str(tmp_path / "cache"), 4096) as folder:
+        os.mkdir(folder.slot(1))
+        Path(folder.slot(1), "x").write_text("x")
+        os.rename(folder.slot(1), mine)
+        os.symlink(mine, folder.slot(1))
+        os.makedirs(folder.slot(2) + "/deep")
+        os.symlink(mine, folder.slot(2) + "/deep/link")
+        folder.remove(1)
+        folder.remove(2)
+        assert not os.listdir(folder.path)
+    assert (mine / "x").read_text() == "x"
+
+
 def test_what_the_user_deleted_is_no_fault(tmp_path):
     with CacheFolder(str(tmp_path), 4096) as folder:
         folder.remove(5)

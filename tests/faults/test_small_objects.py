@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -12,7 +14,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import TransferFailed
+from nbdata.engine import stream_small
+from nbdata.errors import NotEnoughSpace, TransferFailed
+from nbdata.stores.local import disk_error
 from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
 from tests.faults.scene import objects_of
@@ -89,6 +93,37 @@ def test_a_stream_with_a_fault_hands_out_every_byte(
     assert [(item.key, Path(item.path).read_bytes()) for item in stream] == sorted(FILES.items())
     assert len(tally.faults) == 1
     assert all(tally.down[key] == len(data) for key, data in FILES.items() if key != "070")
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["and goes on", "and the disk is full"])
+def test_a_stream_outlives_a_burst_of_refusals(
+    full: bool,
+    proxy: FaultProxy,
+    put: Callable[[dict[str, bytes]], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More than may wait to be asked for again, while the next item waits for room."""
+    files = {f"{folder}/{number:03}": bytes([number]) * 1000 for folder in "abc" for number in range(250)}
+    url, made, make = put(files), itertools.count(), stream_small.new_file
+
+    def file(path: str) -> int:
+        if full and next(made) == 100:
+            raise disk_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), path)
+        return make(path)
+
+    monkeypatch.setattr(stream_small, "new_file", file)
+    refused = always(Fault("refuse", BEFORE, status=500), action="get")
+    proxy.begin(lambda request, before: None if before or request.key > "a/130" else refused(request, before))
+    stream = nbdata.cache_stream(
+        url, by="folder", cache_dir=tmp_path, max_size=1_300_000, concurrency=16, quiet=True
+    )
+    if full:
+        with pytest.raises(NotEnoughSpace):
+            list(stream)
+    else:
+        assert [len(item.files) for item in stream] == [250] * 3
+    assert not (tmp_path / ".nbdata").exists()
 
 
 def test_what_no_listing_decides_is_streamed_one_by_one(

@@ -67,12 +67,16 @@ def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) 
     assert any(later < earlier for earlier, later in itertools.pairwise(wanted))
 
 
-def test_no_more_threads_than_the_system_gives_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_more_threads_than_the_system_gives_is_no_failure(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_LOOK", 0.05)
     start, given = threading.Thread.start, list[threading.Thread]()
 
     def scarce(thread: threading.Thread) -> None:
         if thread.name == "mover":
-            if len(given) == 3:
+            if len(given) == most:
                 raise RuntimeError("can't start new thread")
             given.append(thread)
         start(thread)
@@ -80,7 +84,7 @@ def test_no_more_threads_than_the_system_gives_is_no_failure(monkeypatch: pytest
     monkeypatch.setattr(threading.Thread, "start", scarce)
     work = Work(lambda: 0.002)
     run_units(Planning(), work.units(200))
-    assert (work.done, work.most) == (200, 3)
+    assert (work.done, work.most) == (200, most)
     assert not any(thread.is_alive() for thread in given)
 
 
@@ -176,9 +180,12 @@ def test_large_objects_begin_with_few_requests_and_have_more_where_that_is_faste
     assert work.most >= 16
 
 
-@pytest.mark.parametrize(("large", "wanted"), [(True, [16, 8]), (False, [16, 32])])
+@pytest.mark.parametrize(
+    ("large", "speeds", "wanted"),
+    [(True, [0, 120, 100, 200, 105], [16, 8]), (False, [0, 100, 200], [16, 32])],
+)
 def test_what_fills_the_buffers_of_new_requests_is_no_speed(
-    large: bool, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+    large: bool, speeds: list[float], wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of large objects; small ones fit into them anyway."""
     crew, hired = Crew(Planning(), workers=8), list[int]()
@@ -189,8 +196,6 @@ def test_what_fills_the_buffers_of_new_requests_is_no_speed(
 
     monkeypatch.setattr(crew, "hire", hire)
     pace = pool._Pace(crew, Planning(), large=large)
-    for look, speed in ((2, 100e6), (3, 200e6), (4, 105e6)):
-        pace._change(look * pace._look, speed, enough=False, pushed_back=False)
-        if len(hired) == 2:
-            break
+    for look, speed in enumerate(speeds, 1):
+        pace._change(float(look), speed, enough=False, pushed_back=False)
     assert hired == wanted
