@@ -30,7 +30,7 @@ class Pushing:
         self.identity = identity_of(planned.details["root"])
         self.index = run.index(self.op.source, self.op.target, self.identity)
         self.target = run.open(self.op.target)
-        self.crew = Crew(run.control, self.op.concurrency, typical=planned.typical)
+        self.crew = Crew(run.control, self.op.concurrency, typical=planned.typical, sends=True)
         self._unverified = 0
         self._kept: dict[str, int] = {}  # reasons for which sources were not deleted
         self._lock = threading.Lock()

@@ -23,8 +23,8 @@ __all__ = ["FIRST", "MOST", "Crew", "Unit", "run_units"]
 #: Requests at a time at the beginning, and at most, unless told otherwise.
 FIRST, MOST = 16, 64
 _FEWEST = 2
-# The same at the beginning of objects from so many bytes on.
-_FIRST_LARGE, _LARGE = 8, 16 << 20
+# From so many bytes on an object is a large one.
+_LARGE = 16 << 20
 # Seconds between two looks at how fast it is; and of large objects, of which each new request at once puts megabytes
 # into the buffers of its connection: this is no speed, so the first look after a change does not count there.
 _LOOK, _LOOK_LARGE = 0.25, 0.5
@@ -54,8 +54,10 @@ class Crew:
     workers : int, optional
         Threads; None lets their number adapt itself between a few and `MOST`.
     typical : int
-        Bytes of a typical object. Large ones begin with fewer requests: these are busy at once, and more of them only
-        contend where the way is short.
+        Bytes of a typical object; see `_LOOK_LARGE`.
+    sends : bool
+        To a store, which has to write what it gets: of large objects fewer requests at the beginning, since more of
+        them contend there.
 
     Attributes
     ----------
@@ -65,7 +67,9 @@ class Crew:
         What was done: units, and what units count themselves.
     """
 
-    def __init__(self, control: Control, workers: int | None = None, *, typical: int = 0) -> None:
+    def __init__(
+        self, control: Control, workers: int | None = None, *, typical: int = 0, sends: bool = False
+    ) -> None:
         self._control, self._workers = control, workers
         self._source: Iterator[Unit] = iter(())
         self._brought = deque[Iterator[Unit]]()
@@ -77,7 +81,7 @@ class Crew:
         self._working = 0
         rate = control.rate
         self._large = typical >= _LARGE
-        first = _FIRST_LARGE if self._large else FIRST
+        first = FIRST // 2 if sends and self._large else FIRST
         self.wanted = workers or (first if rate is None else max(1, min(first, rate // _FED)))
         self.done = 0
         self.over = threading.Event()

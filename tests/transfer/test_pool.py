@@ -170,14 +170,12 @@ def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() ->
     assert work.done == 35
 
 
-def test_large_objects_begin_with_few_requests_and_have_more_where_that_is_faster() -> None:
-    large = Crew(Planning(), typical=100 << 20)
-    assert large.wanted < Crew(Planning()).wanted
-    alone = Crew(Planning(), typical=100 << 20, workers=30)
-    assert alone.wanted == 30
+def test_large_objects_have_more_requests_too_where_that_is_faster() -> None:
     work = Work(lambda: 0.1)
-    large.run(work.units(400))
-    assert work.most >= 16
+    crew = Crew(Planning(), typical=100 << 20, sends=True)
+    assert crew.wanted < FIRST == Crew(Planning(), typical=100 << 20).wanted
+    crew.run(work.units(600))
+    assert work.most > FIRST
 
 
 @pytest.mark.parametrize(
