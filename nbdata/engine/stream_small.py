@@ -20,7 +20,7 @@ __all__ = ["SmallFiles", "WantedFile", "new_file"]
 
 
 class WantedFile(NamedTuple):
-    """One of them.
+    """A file of an item, to be fetched.
 
     Attributes
     ----------
@@ -61,12 +61,7 @@ class SmallFiles:
     ) -> None:
         self._control, self._crew, self._store, self._verify = control, crew, store, verify
         self._batch: list[WantedFile] = []
-        self._gathering = Gathering[WantedFile](
-            control,
-            crew,
-            self._each,
-            alone,
-        )
+        self._gathering = Gathering[WantedFile](control, crew, self._each, alone)
         self._fatal = fatal
 
     def has(self, info: ObjectInfo) -> bool:

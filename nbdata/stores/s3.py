@@ -139,7 +139,7 @@ class S3Store(ObjectStore):
         came: Callable[[T, Head, memoryview], None],
         missed: Callable[[T, NbdataError | None], None],
         *,
-        refuses: bool = False,
+        told: Callable[[T], str] = lambda _wanted: "",
     ) -> None:
         aim = self._client.aim()
 
@@ -159,7 +159,7 @@ class S3Store(ObjectStore):
                 path, error = self._said(key(wanted)), None
                 if why.status in BUSY:
                     error = refused(why.status, why.headers, path=path, identity="")
-                elif refuses and why.status == 400:
+                elif why.status == 400 and told(wanted):  # an MD5, which may be what was refused
                     error = wrong_bytes(path, why.status, "")
                 missed(wanted, error)
             else:
@@ -210,7 +210,15 @@ class S3Store(ObjectStore):
             key, data, _md5 = body(wanted)
             written(wanted, made_of(key, len(data), head))
 
-        self._each(more, ask, lambda wanted: body(wanted)[0], width, came, missed, refuses=True)
+        self._each(
+            more,
+            ask,
+            lambda wanted: body(wanted)[0],
+            width,
+            came,
+            missed,
+            told=lambda wanted: body(wanted)[2],
+        )
 
     @property
     def server(self) -> str:
