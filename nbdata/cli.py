@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from nbdata.client.kept_lists import keep_list, stdin_named
 from nbdata.display import TextDisplay
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation
@@ -126,10 +127,11 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             f"{written}=env:NAME takes it from the environment",
             file=sys.stderr,
         )
-    operation, face = parse(cls, words, prog=prog, extra=extra)
+    operation, face = parse(cls, stdin_named(words), prog=prog, extra=extra)
     if operation is None:
         print(help_text(cls, prog, extra, _EXAMPLES.get(cls.verb)))
         return 0
+    operation = keep_list(operation)
     as_json, quiet = bool(face["json"]), bool(face["quiet"])
     display = TextDisplay(result=False)
     slots.display = lambda: display

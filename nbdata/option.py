@@ -39,7 +39,7 @@ class Option:
     help : str
         One sentence for ``%verb?`` and ``--help``.
     kind : str
-        ``text``, ``place`` (a path or URL), ``path`` (local), ``flag``, ``size``, ``count``,
+        ``text``, ``place`` (a path or URL), ``path`` (local), ``job`` (its id), ``flag``, ``size``, ``count``,
         ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable) or ``optional`` (a flag that may
         have a value: True, or that text).
     identity : bool
@@ -167,7 +167,7 @@ def checked(name: str, value: Any, declared: Option) -> Any:
         return values
     if kind == "sample":
         return _sample(name, value)
-    if kind == "text" and not isinstance(value, str):
+    if kind in ("text", "job") and not isinstance(value, str):
         raise BadOption(f"--{name}: {value!r} is not a text")
     if declared.choices and value not in declared.choices:
         raise BadOption(

@@ -132,7 +132,7 @@ class Snapshot(_Record):
         """The state in words, with its reason, unless that is the user."""
         if self.state == "FAILED" and self.error:
             return f"failed: {self.error.get('message', '')}"
-        told = self.state == "INTERRUPTED" or not self.finished
+        told = self.state in ("INTERRUPTED", "CANCELLED") or not self.finished
         usual = not self.reason or not told or (self.state, self.reason) == ("PAUSED", "user")
         return self.state.lower() if usual else f"{self.state.lower()}: {self.reason}"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
+import time
 
 from nbdata.runtime import LOG_BYTES
 
-__all__ = ["Log"]
+__all__ = ["Log", "say"]
 
 
 class Log(io.TextIOBase):
@@ -38,3 +40,8 @@ class Log(io.TextIOBase):
                 os.ftruncate(self._fd, 0)
             os.write(self._fd, text.encode("utf-8", "backslashreplace"))
         return len(text)
+
+
+def say(text: str) -> None:
+    """A line in the log."""
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)  # noqa: T201

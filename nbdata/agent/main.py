@@ -7,9 +7,8 @@ import ctypes
 import os
 import signal
 import sys
-import time
 
-from nbdata.agent.log import Log
+from nbdata.agent.log import Log, say
 from nbdata.agent.server import Server
 from nbdata.agent.sockets import listen
 from nbdata.engine.runner import load_all
@@ -68,8 +67,3 @@ def _share_memory() -> None:
         libc.mallopt(_ARENA_MAX, 2)
         if libc.mallopt(_MMAP_THRESHOLD, _LARGE):  # else it would adapt no more, and be as it was
             libc.mallopt(_TRIM_THRESHOLD, _KEPT)
-
-
-def say(text: str) -> None:
-    """A line in the log."""
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -11,6 +11,7 @@ import threading
 import time
 
 from nbdata import wire
+from nbdata.agent.log import say
 from nbdata.agent.sessions import Session
 from nbdata.engine.jobs import Jobs
 from nbdata.engine.journal import Journal
@@ -44,7 +45,7 @@ class Server:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.jobs = Jobs(Journal())
+        self.jobs = Jobs(Journal(say))
         self.draining = False
         self._stop = threading.Event()
         self._sessions: dict[int, Session] = {}

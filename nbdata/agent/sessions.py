@@ -78,7 +78,7 @@ class Session:
             for job in list(self._foreground):
                 self.leave(job)
                 if job.operation.bound:
-                    job.task.cancel()
+                    job.task.cancel("its process ended")
             with contextlib.suppress(
                 OSError
             ):  # who still sends must not wait for ever, nor into another's socket
@@ -212,7 +212,7 @@ class Session:
         return {"done": self._job(message).task.resume()}
 
     def cancel(self, message: dict[str, Any]) -> dict[str, Any]:
-        return {"done": self._job(message).task.cancel()}
+        return {"done": self._job(message).task.cancel("its loop was left" if message.get("left") else "")}
 
     def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """``how``: *idle* (refuse while jobs run), *drain* (after the last job) or *now*."""

@@ -252,7 +252,7 @@ class _Group:
             raise MissingVolume(
                 f"missing volume{'s' if len(missing) > 1 else ''} {shown}",
                 path=self.stem,
-                got=f"only {len(numbered)}",
+                got="1 volume" if len(numbered) == 1 else f"{len(numbered):,} volumes",
                 remedy="Fetch the missing part again, or give a folder that has all of them",
                 details={"missing": missing},
             )

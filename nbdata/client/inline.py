@@ -104,7 +104,7 @@ class InlineJob:
             raise error
 
     def release(self) -> None:
-        self.cancel()
+        self._job.task.cancel("its loop was left")
         self._job.task.wait_end(_RELEASED)
 
 

@@ -211,7 +211,7 @@ class AgentJob:
     def release(self) -> None:
         # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.
         with contextlib.suppress(AgentUnavailable, NotFound):
-            self._ask("cancel")
+            self._ask("cancel", left=True)
             self._ended_within(_RELEASED)
         self._let_go()
 

@@ -76,7 +76,10 @@ class _Cleaning:
                 self._below(target, list(rows))
         self.outcome.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
         report = self.outcome.report(freed=self.freed)
-        words = [f"{count:,} {name}" for name, count in report.counts.items()]
+        words = [
+            f"{count:,} {name.removesuffix('s') if count == 1 else name}"
+            for name, count in report.counts.items()
+        ]
         report.headline = (
             ", ".join(words) + f"; {format_size(self.freed)} freed" if words else "nothing was left"
         )

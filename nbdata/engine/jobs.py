@@ -157,7 +157,7 @@ class Jobs:
             self._forget_old()
         if self._journal is not None and not operation.query:
             note = partial(self._note, self._journal, job, context.state_dir)
-            note()
+            note(begins=True)
             task.on_end(note)
         if operation.bound:
             turns = self._streams
@@ -169,8 +169,8 @@ class Jobs:
         return job, False
 
     @staticmethod
-    def _note(journal: Journal, job: EngineJob, state_dir: str) -> None:
-        journal.note(job.task, state_dir, job.on_error)
+    def _note(journal: Journal, job: EngineJob, state_dir: str, *, begins: bool = False) -> None:
+        journal.note(job.task, state_dir, job.on_error, begins=begins)
 
     @staticmethod
     def _work(job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:

@@ -1,15 +1,18 @@
-"""Who writes the history of an agent's jobs: a thread of its own, so that a slow or full disk holds no job."""
+"""Who writes the history and the log of an agent's jobs: a thread of its own, so that a slow disk holds no job."""
 
 from __future__ import annotations
 
 import os
 import queue
-import sys
 import threading
+from collections.abc import Callable
 
 from nbdata.engine.task import Task
 from nbdata.history import record_of, remember
+from nbdata.rendering import printable
+from nbdata.report import Snapshot
 from nbdata.runtime import runtime_folder, state_folder
+from nbdata.sizes import format_duration, format_size
 from nbdata.space.holders import this_process
 
 __all__ = ["Journal"]
@@ -19,17 +22,24 @@ _PATIENCE = 3.0
 
 
 class Journal:
-    """Notes when jobs begin and end; safe to use from many threads."""
+    """Notes when jobs begin and end; safe to use from many threads.
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Task, str, str] | None] = queue.SimpleQueue()
+    Parameters
+    ----------
+    say : callable
+        Writes a line into the agent's log.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._queue: queue.SimpleQueue[tuple[Task, str, str, bool] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
         self._said = ""
 
-    def note(self, task: Task, state_dir: str, on_error: str) -> None:
-        """Have it noted how a job looks now; never waits."""
-        self._queue.put((task, state_dir or state_folder(), on_error))
+    def note(self, task: Task, state_dir: str, on_error: str, *, begins: bool) -> None:
+        """Have it noted how a job looks now, at its beginning or at its end; never waits."""
+        self._queue.put((task, state_dir or state_folder(), on_error, begins))
 
     def close(self) -> None:
         """Write what is not written yet, for as long as that does not take long."""
@@ -38,10 +48,11 @@ class Journal:
 
     def _write(self) -> None:
         while (noted := self._queue.get()) is not None:
-            task, state_dir, on_error = noted
+            task, state_dir, on_error, begins = noted
             try:
                 failure = task.error.to_dict() if task.error else None
                 record = record_of(task.snapshot(), task.report, failure, on_error)
+                self._say(printable(_line(task.snapshot(), begins)))
                 remember(state_dir, record, os.path.join(runtime_folder(), this_process()))
             except Exception as error:  # a job is worth more than what is remembered of it
                 self._complain(f"the history of jobs could not be written: {error}")
@@ -50,4 +61,12 @@ class Journal:
         """Into the agent's log, but not again and again."""
         if text != self._said:
             self._said = text
-            print(text, file=sys.stderr)  # noqa: T201
+            self._say(text)
+
+
+def _line(now: Snapshot, begins: bool) -> str:
+    """A job in a line of the log."""
+    told = f"job {now.id}, {now.verb} {now.source}" + (f" → {now.target}" if now.target else "")
+    if begins:
+        return f"{told}: begun by {now.owner}" if now.owner else f"{told}: begun"
+    return f"{told}: {now.condition}; files: {now.files:,}, {format_size(now.bytes)}, {format_duration(now.seconds)}"

@@ -137,7 +137,7 @@ class Task(Progress):
                 self._move("CANCELLING")
             if state == "DONE" and now.state != "RUNNING":
                 now.state = "RUNNING"  # paused or interrupted in its very last step
-            self._move(state)
+            self._move(state, now.reason if now.state == "CANCELLING" and state == "CANCELLED" else "")
 
     def _move(self, state: str, reason: str = "") -> None:
         with self._changed:
@@ -277,14 +277,14 @@ class Task(Progress):
                 return True
             return False
 
-    def cancel(self) -> bool:
-        """End the work soon, resumable; False if it is over already."""
+    def cancel(self, reason: str = "") -> bool:
+        """End the work soon, resumable; False if it is over already. The reason is kept for lists."""
         with self._changed:
             if self._now.state in FINISHED or self._stopping:
                 self._abandoned = True
                 return False
             self._stopping = True
-            self._move("CANCELLING")
+            self._move("CANCELLING", reason)
             aborts = list(self._aborts)
         for abort in aborts:
             abort()

@@ -1,4 +1,4 @@
-"""What Tab offers: options and their choices, local paths, and places in stores, for a line typed so far.
+"""What Tab offers: options and their choices, jobs, local paths, and places in stores, for a line typed so far.
 
 The notebook and the shells share it. Stores are asked through the host, so that the agent's connections and memory
 serve all, and never for longer than somebody would wait.
@@ -71,6 +71,8 @@ def completions(
         return sorted(
             f for f, o in flags.items() if f.startswith(current) and (f not in used or o.kind in again)
         )
+    if any(declared.positional and declared.kind == "job" for _, declared in options_of(cls).values()):
+        return [job.id for job in slots.host().jobs() if job.id.startswith(current)]
     if is_url(current):
         return _remote(current, _storage_options(words, env))
     return _local(current)

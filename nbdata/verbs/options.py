@@ -107,7 +107,10 @@ class Selecting(Operation):
     )
     seed: int = option(0, "Seed of the sample.", kind="count", metavar="N")
     files_from: str | None = option(
-        None, "Take the relative paths that FILE lists, one a line.", kind="path", metavar="FILE"
+        None,
+        "Take the relative paths that FILE lists, one a line; in a terminal - is standard input.",
+        kind="path",
+        metavar="FILE",
     )
 
     @property

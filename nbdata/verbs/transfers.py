@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import ClassVar
@@ -12,7 +14,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation, function_of
 from nbdata.option import argument, option
 from nbdata.protocols import slots
-from nbdata.rendering import dim, html_table, text_table
+from nbdata.rendering import dim, html_table, printable, text_table
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size
 
@@ -57,15 +59,19 @@ class JobList(list[Snapshot]):
         return f"and {hidden:,} more: transfers --all shows them" if hidden else ""
 
     def text(self) -> str:
-        """The table as aligned lines."""
+        """The table as aligned lines; in a terminal that is too narrow for it, a few lines for each job."""
         if not self:
             return "no transfers"
         rows = [[*_cells(s, self.at)] for s in self[: self.limit]]
         for row in rows:
             if len(row[3]) > _STATE_WIDTH:
                 row[3] = f"{row[3][: _STATE_WIDTH - 1]}…"
-        lines = text_table({"caption": "", "head": list(_HEAD), "rows": rows})
-        return "\n".join([*(line.removeprefix("  ") for line in lines[1:]), *filter(None, [self.more])])
+        lines = [
+            line.removeprefix("  ") for line in text_table({"caption": "", "head": [*_HEAD], "rows": rows})
+        ]
+        if 0 < _terminal_width() < max(map(len, lines)):
+            lines = ["", *(line for row in rows for line in _in_lines(row))]
+        return "\n".join([*lines[1:], *filter(None, [self.more])])
 
     def __repr__(self) -> str:
         return self.text()
@@ -75,6 +81,25 @@ class JobList(list[Snapshot]):
             return "<div>no transfers</div>"
         table = html_table("", _HEAD, [_cells(s, self.at) for s in self[: self.limit]])
         return table + (dim(escape(self.more)) if self.more else "")
+
+
+def _terminal_width() -> int:
+    """Columns of the terminal that is written to; 0 if it is none."""
+    return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
+
+
+def _in_lines(row: Sequence[str]) -> list[str]:
+    """A row of the table for a narrow terminal: what job it is, from where to where, and how far."""
+    name, verb, places, condition, done, rate, age, owner = map(printable, row)
+    far = ", ".join(cell for cell in (done, rate) if cell != "–")
+    return [
+        f"{name}  {verb}, {condition}",
+        *(
+            f"      {line}"
+            for line in (places, far, f"{age} ago by {owner}" if owner else f"{age} ago")
+            if line
+        ),
+    ]
 
 
 def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
@@ -118,7 +143,7 @@ class Transfers(Operation):
     )
     query: ClassVar[bool] = True
 
-    job: str | None = argument("Id of one job. Default: all.", default=None, kind="text", metavar="JOB")
+    job: str | None = argument("Id of one job. Default: all.", default=None, kind="job", metavar="JOB")
     pause: bool = option(False, "Stop moving bytes until --resume.", kind="flag")
     resume: bool = option(False, "Go on after --pause.", kind="flag")
     cancel: bool = option(False, "End it, resumable.", kind="flag")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from nbdata import Pull
+from nbdata.client import kept_lists
 from nbdata.client.remote import AgentHost
 from tests.slow import SlowProxy
 
@@ -23,6 +28,22 @@ Put = Callable[[dict[str, bytes]], str]
 
 def nbdata(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=60)
+
+
+def terminal_output(*words: object, columns: int) -> str:
+    """What nbdata writes to a terminal of that width."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen([NBDATA, *map(str, words)], stdin=theirs, stdout=theirs, env=env) as process:
+        os.close(theirs)
+        written = b""
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while piece := os.read(ours, 1 << 16):
+                written += piece
+        os.close(ours)
+        assert process.wait(60) == 0
+    return written.decode().replace("\r\n", "\n")
 
 
 def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> None:
@@ -224,3 +245,62 @@ def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) ->
             assert secret.encode() not in process.read_bytes()
         except OSError:
             continue
+
+
+def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
+    line = [NBDATA, "pull", tree, tmp_path / "out", "--json", "--files-from"]
+    sent = subprocess.run([*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=60)
+    assert json.loads(sent.stdout)["counts"] == {"fetched": 2}
+    again = json.loads(
+        subprocess.run([*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=60).stdout
+    )
+    assert again["counts"] == {"unchanged": 2}
+    kept = list(Path(os.environ["NBDATA_STATE_DIR"], "lists").iterdir())
+    assert len(kept) == 1, "the same list, once"
+    assert kept[0].stat().st_mode & 0o777 == 0o600
+    reading, writing = os.pipe()
+    os.write(writing, b"b/c.bin\n")
+    os.close(writing)
+    third = [*line[:-1], f"--files-from=/dev/fd/{reading}", "--overwrite", "always"]
+    given = subprocess.run(third, capture_output=True, timeout=60, pass_fds=[reading])
+    os.close(reading)
+    assert json.loads(given.stdout)["files"] == 1, given.stderr
+
+
+def test_only_so_many_lists_are_kept(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_lists, "_KEPT", 2)
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
+    for number in range(4):
+        reading, writing = os.pipe()
+        os.write(writing, b"%d" % number)
+        os.close(writing)
+        operation = kept_lists.keep_list(Pull(tree, tmp_path / "out", files_from=f"/dev/fd/{reading}"))
+        os.close(reading)
+        assert Path(operation.files_from or "").read_bytes() == b"%d" % number
+    assert len(list((tmp_path / "state" / "lists").iterdir())) == 2
+
+
+def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:
+    nbdata("pull", tree, tmp_path / "out")
+    job = next(line.split()[0] for line in nbdata("transfers").stdout.splitlines() if str(tmp_path) in line)
+    told = [line for line in nbdata("agent", "log").stdout.splitlines() if f" job {job}," in line]
+    assert len(told) == 2
+    assert "begun by" in told[0]
+    assert "done; files: 5" in told[1]
+
+
+def test_a_stream_whose_command_fails_is_told_as_left(tree: Path, tmp_path: Path) -> None:
+    run = nbdata("cache_stream", tree, "--by", "file", "--cache-dir", tmp_path / "cache", "--run", "false")
+    assert run.returncode == 1
+    assert any(
+        f"{tree}" in line and "cancelled: its loop was left" in line
+        for line in nbdata("transfers").stdout.splitlines()
+    )
+
+
+def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) -> None:
+    nbdata("pull", tree, tmp_path / "out")
+    assert terminal_output("transfers", columns=500).startswith("id ")
+    narrow = terminal_output("transfers", columns=80)
+    assert "  pull, done" in narrow
+    assert "ago by" in narrow

@@ -169,3 +169,13 @@ def test_a_kernel_completes_magics_with_and_without_a_name_before(
     ]
     assert complete("%%cache_stream --by fo") == ["%%cache_stream --by folder"]
     assert not any("--overwrite" in found for found in complete("import o"))
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_ids_of_jobs(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    nbdata.pull(tree, tmp_path / "out", quiet=True)
+    job = max(nbdata.transfers(), key=lambda job: job.created).id
+    assert job in offered("transfers", "")
+    assert offered("transfers", job[:3]) == [j.id for j in nbdata.transfers() if j.id.startswith(job[:3])]
+    assert offered("transfers", "no-job") == []
