@@ -86,7 +86,7 @@ class SmallFiles:
             self._store.read_each(
                 self._gathering.next,
                 info=lambda small: small.info,
-                width=lambda: self._crew.wanted,
+                width=self._gathering.width,
                 arrived=self._arrived,
                 missed=self._gathering.missed,
             )

@@ -102,6 +102,14 @@ class Gathering(Generic[T]):
                 self._changed.notify()  # one: each brings so many
             return wanted
 
+    def width(self) -> int:
+        """How many may be under way together.
+
+        What goes alone counts with them where the number was told. Elsewhere it does not: most of these wait for their
+        next try, and a flaky network would slow all others.
+        """
+        return max(1, self._crew.wanted - self._later) if self._crew.told else self._crew.wanted
+
     def missed(self, wanted: T, why: NbdataError | None) -> None:
         """Leave one to be moved in the usual way."""
         if why is not None and pushed_back(why):

@@ -63,6 +63,8 @@ class Crew:
     ----------
     wanted : int
         How many there are to be; so many requests may be under way.
+    told : bool
+        Whether that was told, and so is kept.
     done : int
         What was done: units, and what units count themselves.
     """
@@ -70,7 +72,7 @@ class Crew:
     def __init__(
         self, control: Control, workers: int | None = None, *, typical: int = 0, sends: bool = False
     ) -> None:
-        self._control, self._workers = control, workers
+        self._control, self.told = control, workers is not None
         self._source: Iterator[Unit] = iter(())
         self._brought = deque[Iterator[Unit]]()
         self._changed = threading.Condition()
@@ -95,7 +97,7 @@ class Crew:
         self._source = iter(units)
         try:
             self.hire(self.wanted)
-            if self._workers is None:
+            if not self.told:
                 _Pace(self, self._control, large=self._large).keep()
         except BaseException as error:
             self.end(error)
@@ -147,7 +149,7 @@ class Crew:
 
     def _places(self) -> int:
         """How many threads there may be: one may only be asking for the next unit, and that may take its time."""
-        return self.wanted + (self._asking and self._workers is None)
+        return self.wanted + (self._asking and not self.told)
 
     def _more(self) -> bool:
         """Whether there may be something to do."""

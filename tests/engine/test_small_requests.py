@@ -1,0 +1,59 @@
+"""Small objects: how many requests are under way, those that are asked for again included."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from tests.stores.servers import each, ok, serving, status
+
+# Objects, and requests at a time.
+COUNT, ALLOWED = 80, 6
+
+
+class Refusing:
+    """A store of small objects that answers each at the second time; and how many it was asked for at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known = set[str]()
+        self.now = self.most = 0
+
+    def answer(self, head: str) -> bytes:
+        if "list-type=2" in head:
+            found = "".join(f"<Contents><Key>d/{n}</Key><Size>1</Size></Contents>" for n in range(COUNT))
+            listing = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"
+            return ok(listing.encode())
+        wanted = re.search(r"/d/(\d+)", head)
+        if wanted is None:
+            return status(404)
+        with self._lock:
+            first = wanted[1] not in self._known
+            self._known.add(wanted[1])
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.02)
+        with self._lock:
+            self.now -= 1
+        return status(500) if first else ok(b"x", f'ETag: "{hashlib.md5(b"x").hexdigest()}"')
+
+
+def test_no_more_are_under_way_than_asked_for_also_when_many_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    server = Refusing()
+    with serving(each(server.answer)) as port:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}", "region": "us-east-1"}
+        report = nbdata.pull(
+            "s3://bucket/d/", tmp_path, concurrency=ALLOWED, storage_options=options, quiet=True
+        )
+    assert report.counts == {"fetched": COUNT}
+    assert 2 < server.most <= ALLOWED
