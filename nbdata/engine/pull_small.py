@@ -39,7 +39,7 @@ class SmallObjects:
             lambda: pulling.store.read_each(
                 self._gathering.next,
                 info=lambda small: small[1],
-                width=lambda: self._gathering.width(),
+                width=self._gathering.width,
                 arrived=self._arrived,
                 missed=self._gathering.missed,
             ),

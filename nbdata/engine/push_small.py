@@ -52,7 +52,7 @@ class SmallFiles:
             lambda: pushing.target.store.write_each(
                 self._loaded,
                 body=lambda loaded: (loaded.row.detail["key"], loaded.data, loaded.md5),
-                width=lambda: self._gathering.width(),
+                width=self._gathering.width,
                 written=self._written,
                 missed=lambda loaded, error: self._missed(loaded.row, error),
             ),
