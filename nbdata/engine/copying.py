@@ -34,8 +34,8 @@ __all__ = ["Copier"]
 # Bytes of the parts that a store copies of larger ones.
 _STORE_PART = 128 << 20
 
-_NO_SOURCE = "the source vouches for no checksum of them"
-_NO_TARGET = "the target answered no checksum for them"
+_NO_SOURCE = "the source vouches for no checksum"
+_NO_TARGET = "the target answered no checksum"
 _NO_PROOF = "the store copied them itself and answered no checksum to compare"
 
 

@@ -148,6 +148,6 @@ class Pulling:
             )
         if self._unverified and self.op.verify != "none":
             self.outcome.notes.append(
-                f"{self._unverified:,} could not be verified: the store vouches for no checksum of them"
+                f"{self._unverified:,} could not be verified: the store vouches for no checksum"
             )
         self.outcome.notes += filter(None, [self.index.problem])

@@ -82,6 +82,6 @@ class Pushing:
         self.outcome.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
         if self._unverified and self.op.verify != "none":
             self.outcome.notes.append(
-                f"{self._unverified:,} could not be verified: the store answered no checksum for them"
+                f"{self._unverified:,} could not be verified: the store answered no checksum"
             )
         self.outcome.notes += filter(None, [self.index.problem])
