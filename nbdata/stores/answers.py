@@ -22,6 +22,7 @@ from nbdata.errors import (
 )
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.http1 import Response
+from nbdata.stores.http_heads import Head
 
 __all__ = [
     "ResponseBody",
@@ -74,7 +75,7 @@ def start_of(response: Response) -> int:
     return int(start) if start.isdigit() else -1
 
 
-def total_of(response: Response) -> int:
+def total_of(response: Response | Head) -> int:
     """Bytes of the whole object, or -1 if the answer does not say."""
     total = response.headers.get("content-range", "").rpartition("/")[2]
     if response.status in (206, 416):

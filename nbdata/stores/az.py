@@ -22,7 +22,8 @@ from nbdata.stores.az_config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
 from nbdata.stores.http1 import Origin, Response
-from nbdata.stores.object_store import ObjectStore, refuse_spent
+from nbdata.stores.http_heads import Head, request_head
+from nbdata.stores.object_store import ObjectStore, Ways, refuse_spent
 from nbdata.stores.pages import Page, ahead
 from nbdata.stores.pools import pool_of
 from nbdata.stores.sigv4 import quote_query
@@ -89,31 +90,39 @@ class AzStore(ObjectStore):
     ) -> Response:
         """The answer to a signed request, once its status is one of `ok`; else the error it means."""
         config = self._config
-        path = self._base + (f"/{_quoted(key)}" if key else "")
-        text = "&".join(filter(None, [quote_query(query) if query else "", config.sas]))
+        length = len(body) if isinstance(body, bytes) else size
         for last in (False, True):
-            sent = {"host": self._origin.netloc, "accept-encoding": "identity", "x-ms-version": _VERSION}
-            sent |= headers or {}
-            sent["x-ms-date"] = formatdate(time.time(), usegmt=True)
-            token = ""
-            if config.key:
-                length = len(body) if isinstance(body, bytes) else size
-                sent["authorization"] = signature(
-                    config.account, config.key, method, path, query or {}, sent, length
-                )
-            elif not config.sas:
-                token = config.tokens.header()
-                sent |= {"authorization": token} if token else {}
-            target = f"{path}?{text}" if text else path
+            target, sent = self._signed(method, key, query or {}, headers or {}, length)
             response = self._pool.request(method, target, sent, body, size=size, stop=self._stop)
             if response.status in ok:
                 return response
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
+            token = "" if config.key or config.sas else sent.get("authorization", "")
             if response.status == 401 and not last and token and config.tokens.renewed(token):
                 refuse_spent(body, "the access token had ended", self._said(key))
                 continue
             break
         raise self._error(response, data, key)
+
+    def _signed(
+        self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], length: int
+    ) -> tuple[str, dict[str, str]]:
+        """The target and all headers of a request with a body of that length."""
+        config = self._config
+        path = self._base + (f"/{_quoted(key)}" if key else "")
+        sent = {
+            "host": self._origin.netloc,
+            "accept-encoding": "identity",
+            "x-ms-version": _VERSION,
+            **headers,
+        }
+        sent["x-ms-date"] = formatdate(time.time(), usegmt=True)
+        if config.key:
+            sent["authorization"] = signature(config.account, config.key, method, path, query, sent, length)
+        elif not config.sas and (token := config.tokens.header()):
+            sent["authorization"] = token
+        text = "&".join(filter(None, [quote_query(dict(query)) if query else "", config.sas]))
+        return f"{path}?{text}" if text else path, sent
 
     def _error(self, response: Response, data: bytes, key: str) -> NbdataError:
         code = response.headers.get("x-ms-error-code") or _read(data).findtext("Code") or ""
@@ -174,6 +183,24 @@ class AzStore(ObjectStore):
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return _info_of(key, response)
 
+    def _ways(self) -> Ways:
+        def read(info: ObjectInfo) -> bytes:
+            headers = {"if-match": info.etag} if info.etag else {}
+            target, sent = self._signed("GET", info.key, {}, headers, 0)
+            return request_head(self._origin, "GET", target, sent)
+
+        def write(key: str, data: bytes, md5: str) -> bytes:
+            target, sent = self._signed("PUT", key, {}, _block_blob({}, md5), len(data))
+            return request_head(self._origin, "PUT", target, sent, len(data)) + data
+
+        return Ways(self._pool, read, write)
+
+    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
+        return _info_of(listed.key, head)
+
+    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
+        return _made_of(key, len(data), head)
+
     # -- writing ------------------------------------------------------------------------------
 
     def write(
@@ -186,15 +213,10 @@ class AzStore(ObjectStore):
         md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self._said(key))
-        sent = {"x-ms-blob-type": "BlockBlob", **_kept(headers)}
-        if md5:
-            sent["content-md5"] = in_base64(md5)
+        sent = _block_blob(_kept(headers), md5)
         response = self._send("PUT", key, None, sent, body, size=size, ok=(201,))
         response.read()
-        digest = digest_in(response.headers.get("content-md5", ""), 16)
-        return ObjectInfo(
-            key, size, etag=response.headers.get("etag", ""), checksums={"md5": digest} if digest else {}
-        )
+        return _made_of(key, size, response)
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
         return _AzUpload(self, key, size, _kept(headers))
@@ -284,6 +306,19 @@ def _kept(headers: Mapping[str, str] | None) -> dict[str, str]:
     return {_KEPT[name]: value for name, value in (headers or {}).items() if name in _KEPT}
 
 
+def _block_blob(headers: Mapping[str, str], md5: str) -> dict[str, str]:
+    """The headers that make one in one request, of no other bytes than those ("Put Blob", Blob Storage REST API)."""
+    sent = {"x-ms-blob-type": "BlockBlob", **headers}
+    return {**sent, "content-md5": in_base64(md5)} if md5 else sent
+
+
+def _made_of(key: str, size: int, response: Response | Head) -> ObjectInfo:
+    """A blob of `size` bytes as the answer to its PUT tells of it."""
+    digest = digest_in(response.headers.get("content-md5", ""), 16)
+    etag = response.headers.get("etag", "")
+    return ObjectInfo(key, size, etag=etag, checksums={"md5": digest} if digest else {})
+
+
 def _listed(item: ET.Element) -> ObjectInfo:
     name = item.find("Name")
     key = (name.text or "") if name is not None else ""
@@ -301,7 +336,7 @@ def _listed(item: ET.Element) -> ObjectInfo:
     )
 
 
-def _info_of(key: str, response: Response) -> ObjectInfo:
+def _info_of(key: str, response: Response | Head) -> ObjectInfo:
     headers = response.headers
     whole = headers.get("x-ms-blob-content-md5", "")
     if response.status == 200:  # of a range it is that of the range

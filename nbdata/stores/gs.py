@@ -19,7 +19,8 @@ from nbdata.stores.base import ObjectInfo, Source, Stop, Store
 from nbdata.stores.filling import fill
 from nbdata.stores.gs_config import GsConfig
 from nbdata.stores.http1 import Origin, Response
-from nbdata.stores.object_store import ObjectStore, refuse_spent
+from nbdata.stores.http_heads import Head, request_head
+from nbdata.stores.object_store import ObjectStore, Ways, refuse_spent
 from nbdata.stores.pages import Page, ahead
 from nbdata.stores.pools import pool_of
 from nbdata.stores.sigv4 import quote_query
@@ -28,6 +29,7 @@ __all__ = ["GsStore"]
 
 _FIELDS = "name,size,generation,etag,md5Hash,crc32c,updated,contentEncoding"
 _RESUMABLE = 1 << 20
+_KIND = "application/octet-stream"
 _REMEDY = "Check that this identity may do this to this bucket"
 
 
@@ -53,6 +55,7 @@ class GsStore(ObjectStore):
             config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
         self._base = urlsplit(config.endpoint).path.rstrip("/")
+        self._uploads = f"/upload/storage/v1/b/{quote(bucket, safe='')}/o"
         self._pool = pool_of(self._origin, config.tokens.identity)
 
     # -- one request --------------------------------------------------------------------------
@@ -73,24 +76,29 @@ class GsStore(ObjectStore):
         ok: tuple[int, ...] = (200,),
     ) -> Response:
         """The answer to a request, once its status is one of `ok`; else the error it means."""
-        asked = dict(query or {})
-        if self._config.user_project:
-            asked["userProject"] = self._config.user_project
-        target = f"{self._base}{path}" + (f"?{quote_query(asked)}" if asked else "")
         for last in (False, True):
-            sent = {"host": self._origin.netloc, "accept-encoding": "identity", **(headers or {})}
-            token = self._config.tokens.header()
-            if token:
-                sent["authorization"] = token
+            target, sent = self._signed(path, query or {}, headers or {})
             response = self._pool.request(method, target, sent, body, size=size, stop=self._stop)
             if response.status in ok:
                 return response
-            data = response.read(limit=1 << 20)
+            data, token = response.read(limit=1 << 20), sent.get("authorization", "")
             if response.status == 401 and not last and token and self._config.tokens.renewed(token):
                 refuse_spent(body, "the access token had ended", self._said(key))
                 continue
             break
         raise self._error(response, data, key)
+
+    def _signed(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[str, dict[str, str]]:
+        """The target and all headers of a request."""
+        asked = dict(query)
+        if self._config.user_project:
+            asked["userProject"] = self._config.user_project
+        sent = {"host": self._origin.netloc, "accept-encoding": "identity", **headers}
+        if token := self._config.tokens.header():
+            sent["authorization"] = token
+        return f"{self._base}{path}" + (f"?{quote_query(asked)}" if asked else ""), sent
 
     def _error(self, response: Response, data: bytes, key: str) -> NbdataError:
         told = _document(data).get("error")
@@ -151,10 +159,7 @@ class GsStore(ObjectStore):
     def _get(
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
     ) -> Response:
-        query = {"alt": "media"}
-        if match is not None and match.version:
-            query["generation"] = match.version
-        return self._send("GET", self._object(key), key, query, headers, ok=ok)
+        return self._send("GET", self._object(key), key, _media(match), headers, ok=ok)
 
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -170,6 +175,27 @@ class GsStore(ObjectStore):
             raise SourceChanged("the object changed while it was read", path=self._said(key))
         return info
 
+    def _ways(self) -> Ways:
+        def read(info: ObjectInfo) -> bytes:
+            target, sent = self._signed(self._object(info.key), _media(info), {})
+            return request_head(self._origin, "GET", target, sent)
+
+        def write(key: str, data: bytes, md5: str) -> bytes:
+            headers, whole = _with_resource(_promised(md5), _KIND, data)
+            target, sent = self._signed(self._uploads, {"uploadType": "multipart", "name": key}, headers)
+            return request_head(self._origin, "POST", target, sent, len(whole)) + whole
+
+        return Ways(self._pool, read, write)
+
+    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
+        plain = head.headers.get("content-encoding", "identity") == "identity"
+        same = listed.version and head.headers.get("x-goog-generation", "") == listed.version
+        return listed if plain and same else None
+
+    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
+        told = _document(bytes(body))
+        return _info_of(told) if told else None
+
     # -- writing ------------------------------------------------------------------------------
 
     def write(
@@ -182,27 +208,24 @@ class GsStore(ObjectStore):
         md5: str = "",
     ) -> ObjectInfo:
         body = fill(source, size, self._said(key))
-        kind = (headers or {}).get("content-type", "application/octet-stream")
-        path = f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"
+        kind = (headers or {}).get("content-type", _KIND)
         if 0 < size <= _RESUMABLE:
             query = {"uploadType": "multipart", "name": key}
             # As a whole, so that it can be sent again; and of one that breaks off emulators make an object.
             sent, data = _with_resource(_promised(md5), kind, b"".join(map(bytes, body)))
-            response = self._send("POST", path, key, query, sent, data)
+            response = self._send("POST", self._uploads, key, query, sent, data)
             return _info_of(self._json(response, key))
-        session = self._session(path, key, kind, size, md5)
+        session = self._session(key, kind, size, md5)
         sent = {"content-type": kind, "content-range": f"bytes 0-{size - 1}/{size}" if size else "bytes */0"}
         return _info_of(self._json(self._send("PUT", *session, sent, body, size=size, ok=(200, 201)), key))
 
-    def _session(
-        self, path: str, key: str, kind: str, size: int, md5: str
-    ) -> tuple[str, str, dict[str, str]]:
+    def _session(self, key: str, kind: str, size: int, md5: str) -> tuple[str, str, dict[str, str]]:
         """Begin a resumable upload: path, key and query of where its bytes go."""
         sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
         sent["content-type"] = "application/json"
         query = {"uploadType": "resumable", "name": key}
         told = json.dumps(_promised(md5)).encode()
-        response = self._send("POST", path, key, query, sent, told, ok=(200, 201))
+        response = self._send("POST", self._uploads, key, query, sent, told, ok=(200, 201))
         response.read()
         where = urlsplit(response.headers.get("location", ""))
         if not where.query:
@@ -224,6 +247,11 @@ class GsStore(ObjectStore):
 
 def _quoted(key: str) -> str:
     return quote(key.encode("utf-8", "surrogatepass"), safe="")
+
+
+def _media(match: ObjectInfo | None) -> dict[str, str]:
+    """The query for the bytes of an object, of that very version."""
+    return {"alt": "media"} | ({"generation": match.version} if match is not None and match.version else {})
 
 
 def _promised(md5: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ For objects of a few kilobytes a thread each was measured to cost more than the 
 interpreter nearly every system call hands the interpreter's lock to another one, and takes it back. Here there is
 nobody to hand it to (docs/design/2026-11-21-small-objects.md).
 
-It does the usual case only: requests and answers that fit into memory, the answer 200 and of known length. What comes
+It does the usual case only: requests and answers that fit into memory, the answer good and of known length. What comes
 otherwise is left to who asks in the usual way, one object a thread, and knows what every answer means.
 """
 
@@ -27,7 +27,10 @@ from nbdata.stores.dial import Closed
 from nbdata.stores.http1 import Connection, Pool
 from nbdata.stores.http_heads import Head, length_of, parse_head
 
-__all__ = ["Lanes"]
+__all__ = ["GOOD", "Lanes"]
+
+#: The status of the usual answer: to GET, and to what makes an object.
+GOOD = (200, 201)
 
 # Seconds until a look at whether a connection is dead, or whether more are wanted.
 _LOOK = 0.25
@@ -72,7 +75,7 @@ class Lanes(Generic[T]):
     most : int
         Bytes of a body that are taken; longer ones are missed.
     arrived : callable
-        Told what was asked for, the head of the answer (status 200), and the body, valid until it returns.
+        Told what was asked for, the head of the answer (status one of `GOOD`), and the body, valid until it returns.
     missed : callable
         Told what was asked for, and why it did not come: the error, or the head of another answer than the usual.
     """
@@ -346,7 +349,7 @@ class Lanes(Generic[T]):
         length = length_of(head.headers)
         lane.head = head
         lane.usual = (
-            head.status == 200 and "transfer-encoding" not in head.headers and 0 <= length <= self._most
+            head.status in GOOD and "transfer-encoding" not in head.headers and 0 <= length <= self._most
         )
         lane.body, lane.end = end + 4, end + 4 + length
         if lane.usual and lane.end > len(lane.view):

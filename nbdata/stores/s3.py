@@ -11,24 +11,21 @@ from urllib.parse import quote
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores import s3_deletion, s3_listing
 from nbdata.stores.another_try import worth_retrying
-from nbdata.stores.answers import BUSY, differs, in_base64, refused, wrong_bytes
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store, T, Upload
+from nbdata.stores.answers import in_base64
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.credentials import S3Config
 from nbdata.stores.filling import fill
 from nbdata.stores.http1 import Response
 from nbdata.stores.http_heads import Head
-from nbdata.stores.lanes import Lanes
-from nbdata.stores.object_store import ObjectStore
+from nbdata.stores.object_store import ObjectStore, Ways
 from nbdata.stores.pages import ahead
 from nbdata.stores.s3_answers import encrypted, info_of, made_of, quoted
-from nbdata.stores.s3_client import Aim, S3Client
+from nbdata.stores.s3_client import S3Client
 from nbdata.stores.sigv4 import quote_path
 
 __all__ = ["S3Store"]
 
 _MD5 = re.compile("[0-9a-f]{32}")
-# Answers of a shape that `read_each` does not take, after which it is used no more.
-_UNUSUAL = 8
 # Inside the class `list` is the method.
 _Keys = list[str]
 
@@ -49,7 +46,6 @@ class S3Store(ObjectStore):
     """
 
     multipart = reopens = refuses = True
-    reads_each = writes_each = 256 << 10
 
     def __init__(
         self,
@@ -61,8 +57,8 @@ class S3Store(ObjectStore):
     ) -> None:
         self.name = f"s3://{bucket}"
         self._bucket = bucket
+        self._stop = stop
         self._client = S3Client(bucket, config, stop, renew)
-        self._unusual = 0
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -106,75 +102,24 @@ class S3Store(ObjectStore):
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return info_of(key, response)
 
-    def read_each(
-        self,
-        more: Callable[[], T | None],
-        *,
-        info: Callable[[T], ObjectInfo],
-        width: Callable[[], int],
-        arrived: Callable[[T, ObjectInfo, memoryview], None],
-        missed: Callable[[T, NbdataError | None], None],
-    ) -> None:
-        def ask(aim: Aim, wanted: T) -> bytes:
-            headers, match = dict[str, str](), info(wanted)
-            query = _condition(headers, match)
-            return self._client.request(aim, "GET", match.key, query, headers)
+    def _ways(self) -> Ways:
+        client, aim = self._client, self._client.aim()
 
-        def came(wanted: T, head: Head, body: memoryview) -> None:
-            listed = info(wanted)
-            told = info_of(listed.key, head)
-            if differs(told, listed):
-                missed(wanted, None)
-            else:
-                arrived(wanted, told, body)
+        def read(info: ObjectInfo) -> bytes:
+            headers = dict[str, str]()
+            query = _condition(headers, info)
+            return client.request(aim, "GET", info.key, query, headers)
 
-        self._each(more, ask, lambda wanted: info(wanted).key, width, came, missed)
+        def write(key: str, data: bytes, md5: str) -> bytes:
+            return client.request(aim, "PUT", key, {}, _proof(md5), data)
 
-    def _each(
-        self,
-        more: Callable[[], T | None],
-        ask: Callable[[Aim, T], bytes],
-        key: Callable[[T], str],
-        width: Callable[[], int],
-        came: Callable[[T, Head, memoryview], None],
-        missed: Callable[[T, NbdataError | None], None],
-        *,
-        told: Callable[[T], str] = lambda _wanted: "",
-    ) -> None:
-        aim = self._client.aim()
+        return Ways(aim.pool, read, write, hold=lambda: client.aims is aim)
 
-        def following() -> tuple[T, bytes] | None:
-            if self._client.aims is not aim:  # who calls begins anew, with what was learnt meanwhile
-                return None
-            wanted = more()
-            return None if wanted is None else (wanted, ask(aim, wanted))
+    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
+        return info_of(listed.key, head)
 
-        def otherwise(wanted: T, why: NbdataError | Head) -> None:
-            if isinstance(why, Head):
-                self._unusual += why.status == 200
-                if (
-                    self._unusual >= _UNUSUAL
-                ):  # in chunks, say: to ask twice for each is worse than one by one
-                    self.reads_each = self.writes_each = -1
-                path, error = self._said(key(wanted)), None
-                if why.status in BUSY:
-                    error = refused(why.status, why.headers, path=path, identity="")
-                elif why.status == 400 and told(wanted):  # an MD5, which may be what was refused
-                    error = wrong_bytes(path, why.status, "")
-                missed(wanted, error)
-            else:
-                missed(wanted, why)
-
-        lanes = Lanes(
-            aim.pool,
-            self._client.stop,
-            more=following,
-            width=width,
-            most=S3Store.reads_each,
-            arrived=came,
-            missed=otherwise,
-        )
-        lanes.run()
+    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
+        return made_of(key, len(data), head)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -192,33 +137,6 @@ class S3Store(ObjectStore):
         response = self._client.send("PUT", key, headers=sent, body=body, size=size)
         response.read()
         return made_of(key, size, response)
-
-    def write_each(
-        self,
-        more: Callable[[], T | None],
-        *,
-        body: Callable[[T], tuple[str, bytes, str]],
-        width: Callable[[], int],
-        written: Callable[[T, ObjectInfo], None],
-        missed: Callable[[T, NbdataError | None], None],
-    ) -> None:
-        def ask(aim: Aim, wanted: T) -> bytes:
-            key, data, md5 = body(wanted)
-            return self._client.request(aim, "PUT", key, {}, _proof(md5), data)
-
-        def came(wanted: T, head: Head, _: memoryview) -> None:
-            key, data, _md5 = body(wanted)
-            written(wanted, made_of(key, len(data), head))
-
-        self._each(
-            more,
-            ask,
-            lambda wanted: body(wanted)[0],
-            width,
-            came,
-            missed,
-            told=lambda wanted: body(wanted)[2],
-        )
 
     @property
     def server(self) -> str:

@@ -30,7 +30,9 @@ from nbdata.errors import (
 )
 from nbdata.operation import Context
 from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.object_store import _UNUSUAL
 from nbdata.stores.resolve import open_place
+from nbdata.transfer.pool import FIRST
 from tests.stores.emulators import google
 from tests.stores.round_trip import there_and_back
 from tests.stores.servers import each, ok, read_body, read_head, serving, status
@@ -96,6 +98,35 @@ def test_a_listing_of_many_pages_is_whole() -> None:  # the emulator gives all i
         store = at(endpoint_url=f"http://127.0.0.1:{port}", token="anon").store
         assert [info.key for info in store.list("")] == names
         assert [info.key for info in store.list("", after="12")] == names[13:]
+
+
+@pytest.mark.parametrize("names", [True, False], ids=["as Google", "without generations"])
+def test_small_objects_are_read_together_and_one_by_one_where_no_version_is_named(
+    names: bool, tmp_path: Path, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, seen = 120, list[str]()
+    items = [{**json.loads(resource(b"%03d" % n)), "name": f"d/{n:03}"} for n in range(count)]
+
+    def answer(head: str) -> bytes:
+        if "/o?" in head:
+            return ok(json.dumps({"items": items}).encode())
+        number = int(re.search(r"/o/d%2F(\d+)", head)[1])  # type: ignore[index]
+        if "alt=media" not in head:
+            return ok(json.dumps(items[number]).encode())
+        return ok(b"%03d" % number, *["x-goog-generation: 5"] * names)
+
+    with serving(each(answer, seen)) as port:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+        report = nbdata.pull("gs://bucket/d/", tmp_path, quiet=True)
+    assert (report.counts, report.notes) == ({"fetched": count}, [])
+    assert all((tmp_path / f"{n:03}").read_bytes() == b"%03d" % n for n in range(count))
+    asked = sum("alt=media" in head for head in seen)
+    assert all("generation=5" in head for head in seen if "alt=media" in head)
+    if names:
+        assert asked == count
+        assert len({head for head in seen if "fields=" in head and "/o?" not in head}) == 0
+    else:  # asked twice only until that was learnt
+        assert count < asked <= count + _UNUSUAL + FIRST
 
 
 def test_bytes_that_are_not_what_google_vouches_for_are_refused(
