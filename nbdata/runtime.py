@@ -31,6 +31,8 @@ __all__ = [
     "state_folder",
 ]
 
+# Where running things are, and whose are kept without a session (loginctl(1)).
+_RUN, _LINGERING = "/run", "/var/lib/systemd/linger"
 #: An agent's log is begun anew beyond this many bytes.
 LOG_BYTES = 5 << 20
 
@@ -38,8 +40,8 @@ LOG_BYTES = 5 << 20
 def runtime_folder() -> str:
     """The user's private folder for sockets, locks and the ledger; made if missing.
 
-    ``NBDATA_RUNTIME_DIR``, else ``/run/user/UID/nbdata``, else ``/tmp/nbdata-UID``. Never below
-    ``$TMPDIR``, which differs between a kernel, a terminal and a batch job.
+    ``NBDATA_RUNTIME_DIR``, else ``/run/user/UID/nbdata`` where that outlives the user's sessions, else
+    ``/tmp/nbdata-UID``. Never below ``$TMPDIR``, which differs between a kernel, a terminal and a batch job.
 
     Raises
     ------
@@ -49,8 +51,9 @@ def runtime_folder() -> str:
     uid = os.getuid()
     folder = os.environ.get("NBDATA_RUNTIME_DIR")
     if not folder:
-        base = f"/run/user/{uid}"
+        base = f"{_RUN}/user/{uid}"
         usable = os.path.isdir(base) and os.stat(base).st_uid == uid and os.access(base, os.W_OK)
+        usable = usable and not _ends_with_sessions(uid)
         folder = f"{base}/nbdata" if usable else f"/tmp/nbdata-{uid}"  # noqa: S108  checked below
     folder = os.path.abspath(folder)
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -64,6 +67,18 @@ def runtime_folder() -> str:
             remedy="Remove it, or name another one in NBDATA_RUNTIME_DIR",
         )
     return folder
+
+
+def _ends_with_sessions(uid: int) -> bool:
+    """Whether systemd removes the user's folder when the last session ends, while our agents go on (logind.conf(5))."""
+    if not os.path.isdir(f"{_RUN}/systemd/system"):
+        return False
+    import pwd
+
+    try:
+        return not os.path.exists(os.path.join(_LINGERING, pwd.getpwuid(uid).pw_name))
+    except KeyError:
+        return True
 
 
 def state_folder() -> str:

@@ -44,4 +44,7 @@ class Log(io.TextIOBase):
 
 def say(text: str) -> None:
     """A line in the log."""
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)  # noqa: T201
+    sys.stderr.write(
+        f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
+    )  # in one piece: several threads say something
+    sys.stderr.flush()

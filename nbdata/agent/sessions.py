@@ -49,6 +49,8 @@ _MESSAGE = 30.0
 _HELPERS = 16
 
 _sessions: dict[str, Session] = {}
+# Held where it changes who waits for a job.
+_waiting = threading.Lock()
 
 
 class Session:
@@ -112,9 +114,10 @@ class Session:
 
     def leave(self, job: EngineJob) -> None:
         """No longer wait for a job in the foreground; the job goes on."""
-        if job in self._foreground:
-            self._foreground.discard(job)
-            job.foreground -= 1
+        with _waiting:  # its end, and an interrupt by another connection, may come at once
+            if job in self._foreground:
+                self._foreground.discard(job)
+                job.foreground -= 1
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._sending:
@@ -249,9 +252,10 @@ class Session:
         operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))
         job, attached = self._server.jobs.submit(operation, context, {}, background=background)
-        if not background and job not in self._foreground:
-            self._foreground.add(job)
-            job.foreground += 1
+        with _waiting:
+            if not background and job not in self._foreground:
+                self._foreground.add(job)
+                job.foreground += 1
         return {"job": job.id, "attached": attached, "session": self.id}
 
     def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Lists of paths that come by a pipe: kept in a file, for the agent that reads them, and for who says the line again.
 
 ``--files-from -`` is standard input and ``--files-from <(…)`` a pipe of the shell's: both exist only in the process
-that was given them. Lists are kept in ``lists`` in the state folder, under a hash of what they hold.
+that was given them, and are read from where they stand. Lists are kept in ``lists`` in the state folder, under a hash
+of what they hold.
 """
 
 from __future__ import annotations
@@ -9,21 +10,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from nbdata.errors import BadOption, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Operation
 from nbdata.runtime import state_folder
 
 __all__ = ["keep_list", "stdin_named"]
 
 _FLAG, _STDIN = "--files-from", "/dev/stdin"
-# Lists that are kept, newest first; and bytes of one: some ten million paths.
-_KEPT, _LARGEST = 100, 1 << 30
+# What the kernel calls this process's own descriptors: standard input, or one by its number.
+_OWN = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d+)")
+# Seconds since a list came last for which it is kept; beyond so many bytes of all, only those of the last day.
+_KEPT, _ENOUGH, _LAST_DAY = 30 * 86400.0, 2 << 30, 86400.0
+# Bytes of one list: some ten million paths.
+_LARGEST = 1 << 30
 _PIECE = 1 << 20
 
 _Op = TypeVar("_Op", bound=Operation)
@@ -44,32 +51,47 @@ def keep_list(operation: _Op) -> _Op:
 
     Raises
     ------
-    BadOption
-        If the list is typed, or is too long for one.
+    NotFound, BadOption, NbdataError
+        If there is no list, if it is typed or too long for one, or if there is no room to keep it.
     """
     given: str | None = getattr(operation, "files_from", None)
     if given is None:
         return operation
     try:
-        with open(given, "rb", buffering=0) as source:
-            if stat.S_ISREG(os.fstat(source.fileno()).st_mode) and not given.startswith(("/dev/", "/proc/")):
-                return operation
-            if source.isatty():
-                raise BadOption(
-                    f"{_FLAG}: nothing is sent to standard input",
-                    remedy="For example: cut -f1 table | nbdata …",
-                )
-            return replace(operation, files_from=_kept(source.fileno()))  # type: ignore[call-arg]  # it has it
+        own = _OWN.fullmatch(given)
+        # Opened by its name, a file would be read from its beginning, a socket or somebody else's file not at all.
+        source = os.dup(int(own[1] or 0)) if own else os.open(given, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(
             f"{_FLAG} cannot be read ({os.strerror(error.errno or 0)})", path=given,
             remedy="Name a file with relative paths, one a line",
         ) from error  # fmt: skip
+    try:
+        if stat.S_ISREG(os.fstat(source).st_mode) and not own:
+            return operation
+        if os.isatty(source):
+            raise BadOption(
+                f"{_FLAG}: nothing is sent to standard input", remedy="For example: cut -f1 table | nbdata …"
+            )
+        return replace(operation, files_from=_kept(source))  # type: ignore[call-arg]  # it has it
+    except OSError as error:
+        raise NbdataError(
+            f"{_FLAG}: the list cannot be kept ({os.strerror(error.errno or 0)})",
+            path=_folder(),
+            remedy="Make room there, or write the list into a file and name that",
+        ) from error
+    finally:
+        os.close(source)
+
+
+def _folder() -> str:
+    return os.path.join(state_folder(), "lists")
 
 
 def _kept(source: int) -> str:
-    folder = os.path.join(state_folder(), "lists")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    folder = _folder()
+    for made in (os.path.dirname(folder), folder):
+        os.makedirs(made, mode=0o700, exist_ok=True)
     digest, size = hashlib.blake2b(digest_size=8), 0
     being_written = os.path.join(folder, f"{secrets.token_hex(8)}.new")
     try:
@@ -90,13 +112,17 @@ def _kept(source: int) -> str:
         with contextlib.suppress(OSError):
             os.unlink(being_written)
         raise
-    _forget_old(folder)
+    _forget_old(folder, keep=path)
     return path
 
 
-def _forget_old(folder: str) -> None:
+def _forget_old(folder: str, *, keep: str) -> None:
+    """Remove what nobody will need: not by their number, for many jobs may wait with a list each."""
+    now, total = time.time(), 0
     with contextlib.suppress(FileNotFoundError):  # somebody else forgets them at the same time
         with os.scandir(folder) as entries:
-            newest_first = sorted(entries, key=lambda entry: -entry.stat().st_mtime)
-        for entry in newest_first[_KEPT:]:
-            os.unlink(entry.path)
+            found = [(entry.stat(), entry.path) for entry in entries if entry.path != keep]
+        for look, path in sorted(found, key=lambda one: -one[0].st_mtime):
+            age, total = now - look.st_mtime, total + look.st_size
+            if age > _KEPT or (age > _LAST_DAY and (total > _ENOUGH or path.endswith(".new"))):
+                os.unlink(path)

@@ -27,6 +27,7 @@ from nbdata.transfer.send import (
     hashed_parts,
     send_whole,
     upload_part_size,
+    withdrawn,
 )
 
 __all__ = ["Copier"]
@@ -118,6 +119,7 @@ class Copier:
                     path=key,
                     expected=f"{info.size} bytes, {info.etag}",
                     got=f"{there.size} bytes, {there.etag}",
+                    remedy=withdrawn(self._control, self._target, key, made if made.etag else there),
                 )
             unproven = _NO_PROOF
             made = made if made.etag else there

@@ -27,6 +27,7 @@ class Leases:
         self._bound = 1
         self._ready: deque[Item] = deque()
         self._leased: dict[str, dict[int, Item]] = {}
+        self._ending = 0  # acknowledged, but their owner has not been told yet
         self._changed = threading.Condition()
         self._closed = self._ended = self._complete = False
         self._error: NbdataError | None = None
@@ -50,7 +51,7 @@ class Leases:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            while self._ready or any(self._leased.values()):
+            while self._ready or any(self._leased.values()) or self._ending:
                 self._changed.wait(0.1)
                 self._end_if_told()
             self._complete = not self._ended
@@ -71,7 +72,7 @@ class Leases:
     def drain(self) -> None:
         """Wait until consumers have given back what they hold, or the job is cancelled; after `end`."""
         with self._changed:
-            while any(self._leased.values()) and not self._control.abandoned:
+            while (any(self._leased.values()) or self._ending) and not self._control.abandoned:
                 self._changed.wait(0.1)
 
     @property
@@ -122,9 +123,15 @@ class Leases:
         """The consumer is done with an item."""
         with self._changed:
             item = self._leased.get(consumer, {}).pop(number, None)
+            self._ending += item is not None
             self._changed.notify_all()
         if item is not None:
-            self._done(item)
+            try:
+                self._done(item)
+            finally:
+                with self._changed:
+                    self._ending -= 1
+                    self._changed.notify_all()
 
     def give_back(self, consumer: str) -> None:
         """The consumer's connection ended: what it had not acknowledged is there for others again."""

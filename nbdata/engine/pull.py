@@ -83,7 +83,7 @@ class _Performing:
             if gathered:
                 batch.append((row, info))
             if batch and (len(batch) == BATCH or not gathered):
-                yield partial(self._small.take, batch)
+                yield self._small.handed(batch)
                 batch = []
             if gathered:
                 continue
@@ -92,7 +92,7 @@ class _Performing:
             else:
                 yield partial(self._whole, row, info)
         if batch:
-            yield partial(self._small.take, batch)
+            yield self._small.handed(batch)
 
     def _whole(self, row: Row, info: ObjectInfo, failed: Exception | None = None) -> None:
         """Fetch an object in one piece, or compare it first; `failed` is why a first try did not do it."""

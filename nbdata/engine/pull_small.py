@@ -45,8 +45,8 @@ class SmallObjects:
             ),
             lambda small, error: whole(*small, error),
         )
-        #: Fetches a batch.
-        self.take = self._gathering.take
+        #: What fetches a batch.
+        self.handed = self._gathering.handed
 
     def has(self, row: Row, info: ObjectInfo) -> bool:
         """Whether an object is one of many small ones, which are fetched together."""

@@ -15,14 +15,14 @@ from nbdata.engine.remote_target import delete_planned
 from nbdata.engine.run import Run
 from nbdata.engine.same_bytes import same_bytes
 from nbdata.engine.sent import SentHasher
-from nbdata.errors import NbdataError
+from nbdata.errors import Cancelled, NbdataError
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.file_source import FileSource
 from nbdata.transfer.gathering import BATCH
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.send import BIG, send_whole
+from nbdata.transfer.send import BIG, send_whole, withdrawn
 
 __all__ = ["perform", "plan"]
 
@@ -67,7 +67,7 @@ class _Performing:
             if gathered:
                 batch.append(row)
             if batch and (len(batch) == BATCH or not gathered):
-                yield partial(self._small.take, batch)
+                yield self._small.handed(batch)
                 batch = []
             if gathered:
                 continue
@@ -76,7 +76,7 @@ class _Performing:
             else:
                 yield partial(self._whole, row)
         if batch:
-            yield partial(self._small.take, batch)
+            yield self._small.handed(batch)
 
     def _whole(self, row: Row, failed: NbdataError | None = None, wrong: ObjectInfo | None = None) -> None:
         """Send a file in one piece, or compare it, whatever its size.
@@ -103,6 +103,7 @@ class _Performing:
                 def unchanged() -> None:
                     still_same(fd, before, row.detail["file"])
 
+                made, wrong = wrong, None  # who sends it again sees to that
                 info, verified = send_whole(
                     pushing.run.control,
                     store,
@@ -118,13 +119,16 @@ class _Performing:
                     row.size,
                     partial(SentHasher, key, pushing.op.verify),
                     failed=failed,
-                    wrong=wrong,
+                    wrong=made,
                 )
                 unchanged()
             finally:
                 os.close(fd)
             pushing.sent(row, before, info, verified)
         except Exception as error:
+            if wrong is not None and isinstance(error, NbdataError) and not isinstance(error, Cancelled):
+                told = withdrawn(pushing.run.control, pushing.target.store, row.detail["key"], wrong)
+                error.remedy = ". ".join(filter(None, [error.remedy, told]))
             pushing.outcome.fail(row.path, error)
 
     def _same_bytes(self, fd: int, row: Row) -> bool:

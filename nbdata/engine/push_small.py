@@ -58,8 +58,8 @@ class SmallFiles:
             ),
             lambda row, error: whole(row, error, self._wrong.pop(row.path, None)),
         )
-        #: Sends a batch.
-        self.take = self._gathering.take
+        #: What sends a batch.
+        self.handed = self._gathering.handed
 
     def _loaded(self) -> _Loaded | None:
         """The next of the small files that are sent together."""
@@ -110,6 +110,7 @@ class SmallFiles:
         if info.size in (loaded.row.size, -1):
             self._judged(loaded, info)
         else:
+            self._wrong[loaded.row.path] = info
             self._gathering.missed(loaded.row, None)
 
     def _judged(self, loaded: _Loaded, info: ObjectInfo) -> None:

@@ -22,6 +22,7 @@ from nbdata.engine.shortage import Shortage
 from nbdata.engine.task import Task
 from nbdata.errors import NotEnoughSpace, cleaned
 from nbdata.operation import Context, Operation
+from nbdata.paths import is_url
 from nbdata.redaction import redacted, scrub, scrub_data
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.runtime import runtime_folder
@@ -29,6 +30,7 @@ from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
 from nbdata.stores.local import full_disk_told
+from nbdata.transfer.index import index_file
 from nbdata.transfer.locks import TargetLock
 
 __all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
@@ -216,7 +218,7 @@ def perform(
 
 def _performed(run: Run, task: Task) -> Report:
     operation, context = run.operation, run.context
-    where, locked = operation.local_target(), operation.locked_target()
+    where, locked = operation.local_target(), operation.locked_target() or _recorded(operation, context)
     with contextlib.ExitStack() as stack:
         stack.callback(run.close)
         if locked is not None:
@@ -238,6 +240,16 @@ def _performed(run: Run, task: Task) -> Report:
         report.retries = task.snapshot().retries
         report.notes += filter(None, [task.why_again])
         return report
+
+
+def _recorded(operation: Operation, context: Context) -> str | None:
+    """What to lock for the records of a job to a store, which are read and written by one job at a time.
+
+    A job to a folder has that folder to itself anyway. The name is that of no folder: else who pulls into the home
+    folder would keep others from pushing.
+    """
+    source, target = operation.places()
+    return f"/dev/null{index_file(context.state_dir, source, target)}" if is_url(target) else None
 
 
 @contextlib.contextmanager

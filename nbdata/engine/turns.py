@@ -43,12 +43,21 @@ class Turns:
             else:
                 task.waits(f"waits for one of {self._most} running jobs to end")
                 self._waiting.append((task, work))
-                if not self._dispatching:
-                    self._dispatching = True
-                    threading.Thread(target=self._dispatch, name="turns", daemon=True).start()
-                self._moved.set()  # one may have ended just now
-                return
+                if self._dispatching or self._dispatches():
+                    self._moved.set()  # one may have ended just now
+                    return
+                self._waiting.pop()  # now or never: if it cannot be started either, that is its end
+                self._begun.append(task)
         task.start(work)
+
+    def _dispatches(self) -> bool:
+        """Whether somebody sees to those that wait, from now on."""
+        try:
+            threading.Thread(target=self._dispatch, name="turns", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads
+            return False
+        self._dispatching = True
+        return True
 
     def withdraw(self, task: Task) -> Work | None:
         """The work of a task that still waits, which does so here no more; None if it does not wait."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Generic
 
 from nbdata.errors import NbdataError
@@ -24,6 +25,8 @@ __all__ = ["BATCH", "Gathering"]
 BATCH = 64
 # Objects that may wait to be asked for, and to be asked for again.
 _WAITING, _LATER = 4 * BATCH, 64
+# Seconds between two looks at whether they are fewer.
+_LOOK = 0.2
 
 
 class Gathering(Generic[T]):
@@ -54,6 +57,16 @@ class Gathering(Generic[T]):
         self._later = 0  # units that were brought and are not done
         self._gathering = False
         self._resumes = False  # once fewer wait to be asked for again
+
+    def handed(self, batch: list[T]) -> Unit:
+        """The unit that hands these over.
+
+        Waits while so many did not go at the first try that nobody gathers: else idle workers would read the whole
+        plan. So at most a batch for each worker waits beside `_WAITING`.
+        """
+        while not self._gathering and self._later >= _LATER and not self._crew.broken:
+            self._control.sleep(_LOOK)
+        return partial(self.take, batch)
 
     def take(self, batch: list[T]) -> None:
         """Have these moved: by another worker who is at it, or now."""

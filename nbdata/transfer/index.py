@@ -32,7 +32,7 @@ from nbdata.sealed_lines import format_line, parse_line, seal
 from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
-__all__ = ["Index", "Record", "written_below"]
+__all__ = ["Index", "Record", "index_file", "written_below"]
 
 _VERSION = 2
 
@@ -80,7 +80,7 @@ class Index:
     def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
         # Where files were written; nothing of a URL is kept, which may hold a secret.
         written = "" if is_url(target) else target.rstrip("/") or "/"
-        self._begin(os.path.join(folder, "index", _name(source, target)), written, identity)
+        self._begin(index_file(folder, source, target), written, identity)
 
     @classmethod
     def at(cls, path: str, target: str, identity: tuple[int, int]) -> Index:
@@ -297,6 +297,11 @@ class Index:
             with contextlib.suppress(OSError):
                 os.fdatasync(fd)
             os.close(fd)
+
+
+def index_file(folder: str, source: str, target: str) -> str:
+    """Where the records of a source and a target are, in a state folder; one job at a time may write them."""
+    return os.path.join(folder, "index", _name(source, target))
 
 
 def _name(source: str, target: str) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -103,9 +104,18 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
 
 
 def read_paths(file: str) -> set[str]:
-    """The relative paths in a file, one a line; NotFound if it cannot be read."""
+    """The relative paths in a file, one a line; NotFound if it cannot be read, BadOption if it is a pipe, say."""
+
+    def opened(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to could not be ended
+
     try:
-        with open(file, encoding="utf-8", errors="surrogateescape") as lines:
+        with open(file, encoding="utf-8", errors="surrogateescape", opener=opened) as lines:
+            if not stat.S_ISREG(os.fstat(lines.fileno()).st_mode):
+                raise BadOption(
+                    "--files-from is no file", path=file,
+                    remedy="Write the list into a file; only the command line takes it from a pipe",
+                )  # fmt: skip
             return {line.rstrip("\r\n").removeprefix("./") for line in lines} - {""}
     except OSError as error:
         raise NotFound(

@@ -292,11 +292,20 @@ class PartedSend:
         if last:
             self._finish()
 
-    def _send(self, number: int) -> None:
+    def _begun(self) -> Upload | None:
+        """The upload that all wait for; None if it could not be begun, which is tried once for all."""
         with self._lock:
-            if self._upload is None:
-                self._upload = retrying(self._control, self._begin)
-            upload = self._upload
+            if self._upload is None and self._error is None:
+                try:
+                    self._upload = retrying(self._control, self._begin)
+                except Exception as error:
+                    self._error = error
+            return self._upload
+
+    def _send(self, number: int) -> None:
+        upload = self._begun()
+        if upload is None:
+            return
         start = number * self._part_size
         size = min(self._part_size, self._size - start)
         stored, answer = upload.stored.get(number + 1, (-1, ""))

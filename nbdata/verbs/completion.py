@@ -12,7 +12,7 @@ import os
 import queue
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from nbdata.errors import NbdataError
 from nbdata.operation import Operation
@@ -72,7 +72,7 @@ def completions(
             f for f, o in flags.items() if f.startswith(current) and (f not in used or o.kind in again)
         )
     if any(declared.positional and declared.kind == "job" for _, declared in options_of(cls).values()):
-        return [job.id for job in slots.host().jobs() if job.id.startswith(current)]
+        return _in_time(lambda: [job.id for job in slots.host().jobs() if job.id.startswith(current)])
     if is_url(current):
         return _remote(current, _storage_options(words, env))
     return _local(current)
@@ -120,17 +120,27 @@ def _storage_options(words: Sequence[str], env: Mapping[str, str] | None) -> dic
 
 
 def _remote(prefix: str, storage_options: dict[str, object]) -> list[str]:
-    """Places that begin so; nothing if the store is slow or refuses: Tab is no place for errors."""
+    """Places that begin so."""
+
+    def ask() -> list[str]:
+        asked = Complete(prefix=prefix, storage_options=storage_options or None)
+        places: list[str] = slots.host().submit(asked, background=False).wait().details["places"]
+        return places
+
+    return _in_time(ask)
+
+
+def _in_time(ask: Callable[[], list[str]]) -> list[str]:
+    """What is answered; nothing if that takes long or is refused: Tab is no place for errors."""
     answer: queue.Queue[list[str]] = queue.Queue()
 
-    def ask() -> None:
-        places: list[str] = []
+    def asked() -> None:
+        found: list[str] = []
         with contextlib.suppress(NbdataError):
-            asked = Complete(prefix=prefix, storage_options=storage_options or None)
-            places = slots.host().submit(asked, background=False).wait().details["places"]
-        answer.put(places)
+            found = ask()
+        answer.put(found)
 
-    threading.Thread(target=ask, name="nbdata-complete", daemon=True).start()
+    threading.Thread(target=asked, name="nbdata-complete", daemon=True).start()
     try:
         return answer.get(timeout=_PATIENCE)
     except queue.Empty:

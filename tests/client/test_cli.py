@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -267,17 +268,48 @@ def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     assert json.loads(given.stdout)["files"] == 1, given.stderr
 
 
-def test_only_so_many_lists_are_kept(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_lists, "_KEPT", 2)
-    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
-    for number in range(4):
+def test_standard_input_is_read_from_where_it_stands(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("a header\na.txt\n")
+    with open(tmp_path / "list", "rb", buffering=0) as sent:
+        sent.seek(len("a header\n"))
+        line = [NBDATA, "pull", tree, tmp_path / "out", "--json", "--files-from", "-"]
+        run = subprocess.run(line, stdin=sent, capture_output=True, timeout=60)
+    assert json.loads(run.stdout)["counts"] == {"fetched": 1}, run.stderr
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"b/c.bin\n")
+    ours.shutdown(socket.SHUT_WR)
+    with ours, theirs:
+        run = subprocess.run(line, stdin=theirs, capture_output=True, timeout=60)
+    assert json.loads(run.stdout)["counts"] == {"fetched": 1}, run.stderr
+
+
+def test_lists_are_kept_for_who_may_wait_for_days_and_not_for_ever(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(text: bytes, days_ago: float) -> Path:
         reading, writing = os.pipe()
-        os.write(writing, b"%d" % number)
+        os.write(writing, text)
         os.close(writing)
         operation = kept_lists.keep_list(Pull(tree, tmp_path / "out", files_from=f"/dev/fd/{reading}"))
         os.close(reading)
-        assert Path(operation.files_from or "").read_bytes() == b"%d" % number
-    assert len(list((tmp_path / "state" / "lists").iterdir())) == 2
+        made = Path(operation.files_from or "")
+        assert made.read_bytes() == text
+        os.utime(made, (then := time.time() - days_ago * 86400, then))
+        return made
+
+    monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))
+    many = [kept(b"%d" % number, days_ago=20) for number in range(150)]
+    old, torn = kept(b"old", days_ago=31), tmp_path / "state" / "lists" / "torn.new"
+    torn.write_bytes(b"")
+    os.utime(torn, (0, 0))
+    kept(b"new", days_ago=0)
+    assert all(one.exists() for one in many)
+    assert not old.exists()
+    assert not torn.exists()
+    monkeypatch.setattr(kept_lists, "_ENOUGH", 50)
+    kept(b"newest", days_ago=0)
+    assert 10 < sum(one.exists() for one in many) < 50
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
 def test_the_log_tells_of_jobs(tree: Path, tmp_path: Path) -> None:

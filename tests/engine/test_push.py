@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.uploads import remembered
@@ -175,3 +176,24 @@ def test_a_store_that_answers_another_checksum_is_not_believed(
         nbdata.push(tree, f"s3://{bucket}/", quiet=True, delete_source=True)
     assert caught.value.report.counts == {"failed": 5}
     assert len([p for p in tree.rglob("*") if p.is_file()]) == 5, "nothing was deleted"
+
+
+def test_two_pushes_of_parts_of_a_folder_at_a_time_remember_all_that_they_sent(
+    tmp_path: Path, bucket: str, s3: EmbeddedServer
+) -> None:
+    url, source = f"s3://{bucket}/", tmp_path / "in"
+    source.mkdir()
+    names = [f"{first}{number:02}" for first in "ab" for number in range(20)]
+    for text in ("first", "second"):
+        for name in names:
+            (source / name).write_bytes(text.encode() * 2000)
+        if text == "first":
+            assert nbdata.push(source, url, quiet=True).counts == {"sent": len(names)}
+    with (
+        SlowProxy(s3.url, rate=10_000_000, upload_rate=400_000) as slow,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("AWS_ENDPOINT_URL", slow.url)
+        jobs = [nbdata.Push(source, url, include=(f"{first}*",), concurrency=2).start() for first in "ab"]
+        assert [job.wait().counts for job in jobs] == [{"sent": 20}] * 2
+    assert nbdata.push(source, url, quiet=True).counts == {"unchanged": len(names)}

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from tests.stores.servers import Handler, ok, read_body, read_head, serving
+from nbdata.transfer import retry
+from tests.stores.servers import Handler, each, ok, read_body, read_head, serving, status
 
 pytestmark = pytest.mark.usefixtures("inline")
 KMS = ("x-amz-server-side-encryption: aws:kms", 'ETag: "0123456789abcdef0123456789abcdef"')
@@ -116,3 +117,23 @@ def test_a_file_that_changes_while_it_is_sent_is_never_made_an_object(
     with s3_of(handle, monkeypatch) as url, pytest.raises(nbdata.TransferFailed, match="changed"):
         nbdata.push(path, url, quiet=True)
     assert whole == []
+
+
+def test_an_upload_that_cannot_be_begun_is_tried_by_one_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(head: str) -> bytes:
+        return status(503) if head.startswith("POST") else ok(LISTING)
+
+    monkeypatch.setattr(retry, "_FIRST", 0.001)
+    monkeypatch.setattr(retry, "_LONGEST", 0.001)
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(100 << 20)
+    with (
+        s3_of(each(answer, asked), monkeypatch) as url,
+        pytest.raises(nbdata.TransferFailed, match="503"),
+    ):
+        nbdata.push(tmp_path / "large", url, quiet=True, concurrency=16)
+    assert 1 < sum(head.startswith("POST") for head in asked) < 16

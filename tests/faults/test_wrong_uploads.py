@@ -180,6 +180,26 @@ def test_what_arrived_wrong_does_not_stay_although_something_else_ends_the_line(
     assert taken() == {}
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["changed", "gone"])
+def test_what_arrived_wrong_does_not_stay_although_its_file_is_another_by_then(
+    gone: bool, taking_all: FaultProxy, taken: Any, tmp_path: Path
+) -> None:
+    file, wrong = tmp_path / "x", always(FLIPPED, action="put")
+    file.write_bytes(SMALL)
+
+    def plan(request: Exchange, before: int) -> Fault | None:
+        if request.action == "put" and gone:
+            file.unlink()
+        elif request.action == "put":
+            file.write_bytes(b"another")
+        return wrong(request, before)
+
+    taking_all.begin(plan)
+    with pytest.raises(TransferFailed, match="What the store had was deleted"):
+        nbdata.push(file, "s3://taking-all/x", quiet=True)
+    assert taken() == {}
+
+
 def test_what_somebody_else_puts_there_meanwhile_is_not_deleted(
     taking_all: FaultProxy, taken: Any, moto: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex
+from nbdata.transfer.selection import Entry, Selection, glob_filter, glob_regex, read_paths
 
 
 @pytest.mark.parametrize(
@@ -64,3 +67,9 @@ def test_limits_stop_before_what_would_exceed_them() -> None:
     assert len(list(Selection(max_bytes=25).apply(entries(10)))) == 2
     assert len(list(Selection(max_bytes=5).apply(entries(10)))) == 0
     assert len(list(Selection(max_files=3).apply(entries(10)))) == 3
+
+
+def test_a_list_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadOption, match="no file"):
+        read_paths(str(tmp_path / "pipe"))

@@ -1,0 +1,37 @@
+"""Whose turn it is, where the system gives no more threads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from nbdata.engine.task import Task
+from nbdata.engine.turns import Turns
+from nbdata.report import Report, Snapshot
+
+
+def test_who_cannot_wait_for_a_turn_ends_and_holds_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+
+    def work(task: Task) -> Report:
+        task.enter("PLANNING")
+        task.enter("RUNNING")
+        assert go.wait(30)
+        return Report("pull", "a", "b", state="DONE")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    turns, tasks = Turns(1), [Task(Snapshot(id=name, verb="pull")) for name in "abc"]
+    turns.add(tasks[0], work)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        turns.add(tasks[1], work)
+    turns.add(tasks[2], work)
+    assert tasks[2].snapshot().state == "QUEUED"
+    go.set()
+    for task in tasks:
+        task.wait_end(30)
+    assert [task.snapshot().state for task in tasks] == ["DONE", "FAILED", "DONE"]
+    assert "could not be started" in str(tasks[1].error)

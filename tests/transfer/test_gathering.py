@@ -1,0 +1,49 @@
+"""Small objects that are handed over: how many may wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from nbdata.engine.runner import Planning
+from nbdata.errors import NbdataError
+from nbdata.transfer.gathering import _LATER, _WAITING, BATCH, Gathering
+from nbdata.transfer.pool import Crew, Unit
+
+WORKERS, COUNT = 2 * _LATER, 400 * BATCH
+
+
+def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
+    control = Planning()
+    crew = Crew(control, WORKERS)
+    go, stands = threading.Event(), threading.Event()
+    read = moved = 0
+
+    def each() -> None:
+        while (wanted := gathering.next()) is not None:
+            gathering.missed(wanted, None)
+
+    def alone(wanted: int, why: NbdataError | None) -> None:
+        nonlocal moved
+        stands.set()
+        assert go.wait(30)
+        moved += 1
+
+    gathering = Gathering[int](control, crew, each, alone)
+
+    def units() -> Iterator[Unit]:
+        nonlocal read
+        for first in range(0, COUNT, BATCH):
+            read += BATCH
+            yield gathering.handed(list(range(first, first + BATCH)))
+
+    running = threading.Thread(target=crew.run, args=(units(),))
+    running.start()
+    assert stands.wait(30)
+    running.join(1)
+    seen = read
+    go.set()
+    running.join(60)
+    assert not running.is_alive()
+    assert seen <= _LATER + _WAITING + (WORKERS + 1) * BATCH
+    assert (read, crew.broken) == (COUNT, False)
