@@ -41,7 +41,7 @@ class Follower:
                 if not quiet:
                     if alone:
                         # Not "stopped": when the kernel is being restarted, the agent goes on with it.
-                        self.end("interrupted; what was done is kept, and the same line continues", None)
+                        self.end(f"interrupted; {job.snapshot().stopped_means}", None)
                     else:
                         self.end(f"detached: job {job.id} goes on; transfers {job.id} --cancel ends it", None)
             raise
@@ -171,9 +171,9 @@ def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
     if moving and snapshot.eta is not None:
         words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.files_total:
-        words.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
+        words.append(f"{snapshot.files:,}/{snapshot.files_total:,} {snapshot.unit}")
     elif snapshot.files:
-        words.append(f"{snapshot.files:,} files")
+        words.append(f"{snapshot.files:,} {snapshot.unit}")
     if snapshot.retries:
         words.append(f"{snapshot.retries:,} {'retry' if snapshot.retries == 1 else 'retries'}")
     if snapshot.failures:

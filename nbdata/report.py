@@ -128,6 +128,18 @@ class Snapshot(_Record):
         return self.state in FINISHED
 
     @property
+    def unit(self) -> str:
+        """What its `files` are."""
+        return "items" if self.verb == "cache_stream" else "files"
+
+    @property
+    def stopped_means(self) -> str:
+        """What is left of it when it is stopped before its end."""
+        if self.verb in ("md5check", "cache_stream"):
+            return "the same line starts again"
+        return "what was done is kept, and the same line continues"
+
+    @property
     def condition(self) -> str:
         """The state in words, with its reason, unless that is the user."""
         if self.state == "FAILED" and self.error:

@@ -13,13 +13,15 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.verbs import VERBS
-from nbdata.verbs.completion import completions, split_line
+from nbdata.verbs.completion import completions, in_quotes, split_line
 
 __all__ = ["answer"]
 
 _BASH = """_nbdata() {
     local IFS=$'\\n'
     COMPREPLY=($(COMP_LINE="$COMP_LINE" COMP_POINT="$COMP_POINT" nbdata completion words 2>/dev/null))
+    # What readline takes for names of files it quotes itself, as the line needs it.
+    (( COMP_CWORD > 1 )) && compopt -o filenames
     [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[/=] ]] && compopt -o nospace
     return 0
 }
@@ -69,6 +71,6 @@ def _offered(extra: Callable[[type[Operation]], Mapping[str, Option]], more: Seq
         return [
             name for name in _AGENT if words[1] == "agent" and len(words) == 2 and name.startswith(current)
         ]
-    # Both shells cut words at these, and replace only what is behind the last one.
-    kept = max((match.end() for match in re.finditer("[:=]", current)), default=0)
+    # Both shells cut words at these, but for those in quotes, and replace only what is behind the last one.
+    kept = 0 if in_quotes(typed) else max((match.end() for match in re.finditer("[:=]", current)), default=0)
     return [text[kept:] for text in completions(cls, words[2:], current, extra=extra(cls))]

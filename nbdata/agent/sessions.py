@@ -193,13 +193,14 @@ class Session:
             told.set()
 
     def _push(self, job: EngineJob) -> None:
-        version = -1
+        version, rate = -1, 0.0
         try:
             while self.open:
                 began = time.monotonic()
                 snapshot = job.task.wait_change(version, _SNAPSHOT_EVERY)
-                if snapshot.version != version or snapshot.finished:
-                    version = snapshot.version
+                # While nothing comes, that it becomes slower is told too.
+                if (snapshot.version, snapshot.rate) != (version, rate) or snapshot.finished:
+                    version, rate = snapshot.version, snapshot.rate
                     self._send({"snapshot": snapshot.to_dict()})
                 if snapshot.finished:
                     return

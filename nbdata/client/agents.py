@@ -30,6 +30,8 @@ _USAGE = """usage: nbdata agent status | stop [--now] | log [-n LINES]
 def main(words: Sequence[str]) -> int:
     """Run one of the commands; returns the exit status."""
     command, rest = (words[0], list(words[1:])) if words else ("--help", [])
+    if rest in (["-h"], ["--help"]):
+        command = "--help"
     if command in ("-h", "--help"):
         _say(_USAGE)
         return 0

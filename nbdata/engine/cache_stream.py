@@ -95,8 +95,11 @@ def _capacity(run: Run, op: CacheStream, least: int, key: str) -> int:
             )
         return op.max_size
     limited = limited_folders(run.context.state_dir, run.context.env)
+    parts = 2 * op.share()[1]  # the other parts want some too
     room = Ledger().room(op.cache_dir, limited)[0]
-    half = room.free // (2 * op.share()[1])  # the other parts want some too
+    if room.free // parts < least and room.age > 0:  # somebody may have made room since the count
+        room = Ledger().room(op.cache_dir, limited, fresh=True)[0]
+    half = room.free // parts
     if half < least and not op.ignore_space:
         if room.free < least:
             raise not_enough(op.cache_dir, least, 0, room)

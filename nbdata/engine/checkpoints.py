@@ -294,7 +294,7 @@ class Checkpoints:
         began = time.monotonic()
         self._last, self._at = restart, place.offset
         self._extraction.settle()
-        if any(self._outcome.counts.get(name) for name in (*BAD, "skip")):
+        if any(self._outcome.counts.get(name) for name in (*BAD, "skipped")):
             self._not_before = math.inf  # not all that is before this place is there
             return
         written = self._written

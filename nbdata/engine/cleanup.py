@@ -20,6 +20,7 @@ from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.holders import dead_holders
+from nbdata.space.ledger import Ledger
 from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Index
 from nbdata.transfer.locks import TargetLock, dead_locks
@@ -74,6 +75,8 @@ class _Cleaning:
                 self.outcome.counts["dead locks"] = dead
             for target, rows in itertools.groupby(self.plan.rows, lambda row: row.detail["target"]):
                 self._below(target, list(rows))
+            if self.freed:
+                Ledger().freed(self.root)
         self.outcome.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
         report = self.outcome.report(freed=self.freed)
         words = [

@@ -178,7 +178,7 @@ class Extraction:
                     self._unchanged(member, record)
                     return "leave"
         if self._overwrite == "never":
-            self._tell(member, "skip", reason="exists, and --overwrite never")
+            self._tell(member, "skipped", reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):
             reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from nbdata.errors import TransferFailed
 from nbdata.report import Report
 
@@ -19,6 +21,11 @@ _SAID = {
 }
 
 
+def _names(reason: str, path: str) -> bool:
+    """Whether a reason says which file it is about, and not only has these letters in a word."""
+    return re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w-]|\.\w)", reason) is not None
+
+
 def failure_of(report: Report) -> TransferFailed:
     """What to raise for the failures of a report, of which there are some."""
     bad = {name: report.counts[name] for name in _SAID if report.counts.get(name)}
@@ -27,7 +34,7 @@ def failure_of(report: Report) -> TransferFailed:
     what = f"{count:,} of {sum(report.counts.values()):,} {_SAID[first][count != 1]}"
     what += "".join(f", {more:,} {_SAID[name][more != 1]}" for name, more in others)
     path, reason = report.failures[0] if report.failures else ["", ""]
-    named = reason if path in reason else f"{path}: {reason}"
+    named = reason if _names(reason, path) else f"{path}: {reason}"
     content = any(name in bad for name in ("mismatch", "missing"))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",

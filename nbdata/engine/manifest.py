@@ -169,7 +169,9 @@ class _Writing(ChecksumWriting):
         else:
             self._write()
             written = self.place
-            self.outcome.notes.append(f"wrote {self.place}: {len(self.lines):,} digests by {self.algorithm}")
+            self.outcome.notes.append(
+                f"wrote {self.place}: {len(self.lines):,} digest{'s' * (len(self.lines) != 1)} by {self.algorithm}"
+            )
         return self.outcome.report(algorithm=self.algorithm, written=written)
 
     def _units(self) -> Iterator[Callable[[], None]]:

@@ -8,10 +8,11 @@ import os
 from nbdata.engine.datasets import detail_of
 from nbdata.engine.decide import decide_pull
 from nbdata.engine.mirror import plan_local_deletions
+from nbdata.engine.overlap import refuse_overlap
 from nbdata.engine.run import Run
 from nbdata.engine.sources import Found, find
 from nbdata.errors import BadOption
-from nbdata.paths import OWN_FOLDER
+from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.local import disk_error
@@ -50,6 +51,7 @@ def plan_of(run: Run, found: Found) -> Plan:
             expected="a folder",
             remedy="Remove the file, or name another target",
         )
+    refuse_overlap(found, root, name=rename, whole=not has_glob(op.source), mirror=op.delete)
     out = Plan("pull", *op.places())
     rows = run.row_file("plan")
     index = run.index(op.source, root, identity_of(root))

@@ -6,6 +6,7 @@ import os
 
 from nbdata.engine.decide import decide_push
 from nbdata.engine.left_out import LeftOut
+from nbdata.engine.overlap import refuse_overlap
 from nbdata.engine.remote_target import key_at, name_at, plan_deletions, standing
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
@@ -34,6 +35,9 @@ def plan(run: Run) -> Plan:
     rows = run.row_file("plan")
     single = found.single is not None
     name = name_at(target, os.path.basename(found.single.key) if found.single else "", mirror=op.delete)
+    if op.local_target() is not None:
+        folder, own = os.path.split(f"/{name}") if name else (f"/{target.key}", "")
+        refuse_overlap(found, folder, name=own, whole=not has_glob(op.source), mirror=op.delete)
     remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
     index = run.index(op.source, op.target, identity_of(root))

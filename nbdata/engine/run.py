@@ -149,7 +149,8 @@ class Outcome:
         if row.action == "unchanged":
             self.add(row.path, "unchanged", row.size)
         elif row.action != "delete":
-            self.add(row.path, row.action, row.size, reason=row.detail.get("reason", row.action))
+            told = "skipped" if row.action == "skip" else row.action
+            self.add(row.path, told, row.size, reason=row.detail.get("reason", row.action))
             if row.action not in ("skip", "left out"):
                 self._run.control.advance(failures=1)
 

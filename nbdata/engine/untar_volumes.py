@@ -157,7 +157,7 @@ def _extract(
                     checkpoints.passed()
             run.control.checkpoint()  # a cancel may look like the end
             extraction.finish()
-        done = not any(outcome.counts.get(name) for name in (*BAD, "skip"))
+        done = not any(outcome.counts.get(name) for name in (*BAD, "skipped"))
         if done:  # and nothing of ours is left in the target, where no later run would look
             written.complete()
     details.update(compressed=stream.read, format=stream.format)

@@ -26,7 +26,6 @@ __all__ = ["JobPanel", "show_carried", "show_inline"]
 _SHOW_AFTER = 0.4
 # Jobs followed at a time; each costs a thread and a connection.
 _MOST = 16
-_KEPT = "what was done is kept, and the same line continues"
 # Seconds to wait for the first word of an agent.
 _FIRST = 5.0
 
@@ -111,9 +110,9 @@ class JobPanel:
         try:
             report = self._job.report()
         except NbdataError:
-            return view(last, _KEPT), f"{last.verb} {last.condition}"
+            return view(last, last.stopped_means), f"{last.verb} {last.condition}"
         if last.state in ("CANCELLED", "INTERRUPTED"):
-            report = replace(report, notes=[*report.notes, _KEPT])
+            report = replace(report, notes=[*report.notes, last.stopped_means])
         return {"text/plain": report.text(), "text/html": report._repr_html_()}, report.line
 
     def _lost(self, error: Exception) -> tuple[Bundle, str]:

@@ -169,6 +169,13 @@ class Ledger:
                 entry["planned"] += more
             self._save(data)
 
+    def freed(self, path: str) -> None:
+        """What was below a path is deleted: limited folders around it are counted anew when somebody asks."""
+        with file_lock(self._lock):
+            data = self._load()
+            _forget_scans(data["scans"], {"target": os.path.realpath(path)})
+            self._save_if_room(data)
+
     def _drop(self, name: str) -> None:
         with file_lock(self._lock):
             data = self._load()

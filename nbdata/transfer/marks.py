@@ -21,7 +21,7 @@ import secrets
 import threading
 import time
 
-from nbdata.errors import NbdataError
+from nbdata.errors import NbdataError, NotFound
 from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.transfer.part_records import boot
@@ -67,6 +67,12 @@ class Mark:
 
     def check(self) -> None:
         """NbdataError if another machine has taken this job for dead, and may work here now."""
+        if not os.path.isdir(self._folder):
+            raise NotFound(
+                "the folder was deleted while this job worked in it",
+                path=self._folder,
+                remedy="Run the same line again",
+            )
         if not os.path.exists(self._path):
             raise NbdataError(
                 "another machine has taken this job for dead, and works in this folder now",

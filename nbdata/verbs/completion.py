@@ -22,7 +22,7 @@ from nbdata.protocols import slots
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.parsing import face_options, flag_of, pairs
 
-__all__ = ["completions", "split_line"]
+__all__ = ["completions", "in_quotes", "split_line"]
 
 # Seconds for which a store is waited for; an answer that comes later is there for the next Tab.
 _PATIENCE = 1.0
@@ -76,6 +76,15 @@ def completions(
     if is_url(current):
         return _remote(current, _storage_options(words, env))
     return _local(current)
+
+
+def in_quotes(line: str) -> bool:
+    """Whether a line ends within quotes."""
+    try:
+        shlex.split(line)
+    except ValueError:  # or behind a backslash, which quotes as well
+        return True
+    return False
 
 
 def split_line(line: str) -> tuple[list[str], str]:

@@ -111,7 +111,7 @@ def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     elif snapshot.bytes:
         done.append(format_size(snapshot.bytes))
     if snapshot.files_total:
-        done.append(f"{snapshot.files:,}/{snapshot.files_total:,} files")
+        done.append(f"{snapshot.files:,}/{snapshot.files_total:,} {snapshot.unit}")
     moving = snapshot.rate and snapshot.state == "RUNNING"
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
     age = format_duration(round(max(0.0, now - snapshot.created)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.errors import Cancelled
 from nbdata.verbs.probe import Probe
+from tests.stores.servers import ok, read_head, serving
 
 HOST = AgentHost()
 
@@ -190,3 +193,33 @@ def test_more_jobs_than_a_message_holds_are_listed_with_those_that_run() -> None
     assert listed & {job.id for job in queued}
     for job in [running, *queued]:
         job.cancel()
+
+
+def test_who_watches_is_told_that_nothing_comes_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, goes_on = 40_000_000, threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        while head := read_head(connection):
+            answer = ok(bytes(2 * sent), 'ETag: "x"', "Accept-Ranges: none")
+            if head.startswith(b"HEAD"):
+                connection.sendall(answer[: -2 * sent])
+                continue
+            connection.sendall(answer[:-sent])
+            goes_on.wait(20)
+            connection.sendall(answer[-sent:])
+
+    with serving(handle) as port:
+        job = nbdata.Pull(f"http://127.0.0.1:{port}/x", tmp_path).start()
+        try:
+            rates = list[float]()
+            for snapshot in job.watch():
+                rates.append(snapshot.rate)
+                if (snapshot.bytes >= sent and snapshot.rate == 0) or snapshot.finished:
+                    break
+        finally:
+            goes_on.set()
+        assert not snapshot.finished
+        assert max(rates) > 0
+        assert job.wait().counts == {"fetched": 1}

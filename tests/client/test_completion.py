@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import shutil
 import subprocess
 import sys
@@ -140,6 +142,58 @@ def test_bash_completes_verbs_options_and_places(put: Put, bucket: str, tmp_path
     assert in_bash("nbdata pull --verify=sh", tmp_path) == ["sha256"]
     assert in_bash(f"nbdata pull s3://{bucket}/f", tmp_path) == [f"//{bucket}/folder/"]
     assert in_bash("nbdata push 'a", tmp_path) == ["a file"]
+
+
+def until(terminal: int, wanted: bytes) -> bytes:
+    """What a terminal shows up to something."""
+    seen = b""
+    while wanted not in seen:
+        assert select.select([terminal], [], [], 20)[0], seen
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+def typed_in_bash(typed: str, cwd: Path) -> list[str]:
+    """The words that a line has in bash after Tab was pressed at its end, and Enter."""
+    ours, theirs = os.openpty()
+    (cwd / ".rc").write_text(f"""
+        nbdata() {{
+            if [[ $1 == completion ]]; then
+                "{sys.executable}" -c 'from nbdata.cli import main; raise SystemExit(main())' "$@"
+            else printf '<%s>\\n' "$@"; echo over; fi
+        }}
+        eval "$(nbdata completion bash)"
+        PS1='ready$ '
+    """)
+    command = ["bash", "--noprofile", "--rcfile", str(cwd / ".rc"), "-i"]
+    env = {**os.environ, "TERM": "dumb"}
+    with subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as bash:
+        os.close(theirs)
+        try:
+            until(ours, b"ready$ ")
+            # What is typed meanwhile waits until Tab has done what it does.
+            os.write(ours, f"{typed}\t\n".encode())
+            seen = until(ours, b"over\r\n")
+        finally:
+            bash.kill()
+            os.close(ours)
+    return re.findall(r"^<(.*)>\r$", seen.decode(), re.MULTILINE)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_makes_one_word_of_what_it_completes(put: Put, bucket: str, tmp_path: Path) -> None:
+    put({"sub dir/x": b""})
+    nbdata.quota(quiet=True)
+    (tmp_path / "quo\"'s file.txt").touch()
+    assert typed_in_bash("nbdata pul", tmp_path) == ["pull"]
+    assert typed_in_bash("nbdata push quo", tmp_path) == ["push", "quo\"'s file.txt"]
+    assert typed_in_bash("nbdata push --files-from=quo", tmp_path)[1] == "--files-from=quo\"'s file.txt"
+    there = f"s3://{bucket}/sub dir/"
+    assert typed_in_bash(f"nbdata pull {there[:-5]}", tmp_path) == ["pull", there]
+    assert typed_in_bash(f'nbdata pull "{there[:-5]}', tmp_path) == ["pull", there]
+    assert typed_in_bash(f"nbdata pull '{there[:-5]}", tmp_path) == ["pull", there]
 
 
 def test_the_commands_help_shows_the_line_of_each_shell(capsys: pytest.CaptureFixture[str]) -> None:

@@ -407,3 +407,18 @@ def test_an_upload_with_a_known_id_and_another_key_is_not_ours(uploading: Upload
 
 def test_a_store_without_such_uploads_says_so() -> None:
     assert "no unfinished uploads" in cleanup("memory://nothing/here").notes[0]
+
+
+def test_what_was_cleaned_up_counts_no_more_against_a_limit(tmp_path: Path) -> None:
+    source, data = tmp_path / "in", tmp_path / "data"
+    source.mkdir()
+    (source / "x").write_bytes(bytes(3_000_000))
+    data.mkdir()
+    nbdata.quota(str(data), limit="4MB", quiet=True)
+    nbdata.pull(str(source), f"{data}/x", quiet=True)
+    nbdata.quota(str(data), quiet=True)  # counts, and remembers it for a while
+    assert cleanup(data, all=True).counts["deleted"] == 1
+    rooms = nbdata.quota(str(data), quiet=True).details["rooms"]
+    assert [room["used"] < 100_000 for room in rooms if room["limit"] == 4_000_000] == [True]
+    with nbdata.cache_stream(str(source), by="file", cache_dir=str(data), quiet=True) as stream:
+        assert [size for _, size in stream] == [3_000_000]

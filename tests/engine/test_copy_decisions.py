@@ -54,7 +54,7 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(side: Sides) -> None
     with pytest.raises(nbdata.TransferFailed, match="conflict"):
         copy(source, target)
     assert target.get("a") == b"theirs"
-    assert copy(source, target, overwrite="never").counts == {"skip": 1}
+    assert copy(source, target, overwrite="never").counts == {"skipped": 1}
     assert copy(source, target, overwrite="always").counts == {"copied": 1}
     assert target.get("a") == b"three"
 

@@ -10,6 +10,7 @@ import pytest
 
 import nbdata
 import nbdata.engine.pull as pull_module
+from nbdata.errors import BadOption
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -139,3 +140,24 @@ def test_a_selection_that_leaves_nothing_says_which_options_did(tree: Path, tmp_
 def test_a_filter_that_is_no_text_is_refused(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(nbdata.BadOption, match="--include: 5"):
         nbdata.pull(tree, tmp_path / "out", include=5, quiet=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("verb", [nbdata.pull, nbdata.push])
+def test_nothing_is_moved_over_itself_and_counted_as_staged(
+    verb: Callable[..., nbdata.Report], tree: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(tree)
+    file = tree / "a.txt"
+    for source, target in (
+        (tree, tree), (tree, f"{tmp_path}/link"), (f"{tmp_path}/link/", tree), (f"file://{tree}", f"{tree}/"),
+        (file, tree), (file, file), (f"{tree}/*", tree), (tree / "b", f"{tree}/b/new"),
+    ):  # fmt: skip
+        with pytest.raises(BadOption, match=r"the same|lies in the source"):
+            verb(str(source), str(target), quiet=True)
+    with pytest.raises(BadOption, match="would delete the source"):
+        verb(str(tree / "b"), str(tree), delete=True, quiet=True)
+    assert nbdata.cleanup(str(tree), all=True, quiet=True).counts == {}
+    assert file.read_bytes() == b"alpha\n"
+    # Beside it, and from a part of it into the whole, is nothing of that.
+    assert verb(f"{tree}/*.txt", f"{tree}/b/texts", quiet=True).ok
+    assert verb(str(tree / "b" / "d"), str(tree), quiet=True).ok

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from nbdata.engine.failure import failure_of
 from nbdata.engine.task import Task
 from nbdata.errors import NotFound
 from nbdata.report import Report, Snapshot
@@ -56,3 +57,17 @@ def test_a_listing_that_is_let_go_at_the_end_may_still_ask_its_job() -> None:
     assert task.join(20)
     assert asked == [True]
     assert task.snapshot().state == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "told"),
+    [
+        ("b", "the md5 differs (expected 92eb, got 0)", "b: the md5 differs (expected 92eb, got 0)"),
+        ("b", "the md5 differs: b (expected 92eb, got 0)", "the md5 differs: b (expected 92eb, got 0)"),
+        ("d/a b.txt", "no such file: /x/d/a b.txt. Look", "no such file: /x/d/a b.txt. Look"),
+        ("a", "no such file: /x/a.txt", "a: no such file: /x/a.txt"),
+    ],
+)
+def test_the_first_failure_names_its_file_once(path: str, reason: str, told: str) -> None:
+    report = Report("pull", "a", "b", state="FAILED", counts={"failed": 1}, failures=[[path, reason]])
+    assert failure_of(report).message == f"pull: 1 of 1 failed; first {told}"

@@ -136,7 +136,7 @@ def test_overwrite_says_what_happens_to_files_that_exist(content: Path, tmp_path
     volumes, out = pack(content, tmp_path / "v"), tmp_path / "out"
     out.mkdir()
     (out / "big.bin").write_bytes(b"mine")
-    assert untar(volumes, out, overwrite="never").counts["skip"] == 1
+    assert untar(volumes, out, overwrite="never").counts["skipped"] == 1
     assert (out / "big.bin").read_bytes() == b"mine"
     assert untar(volumes, out).counts["extracted"] == 1
     before = inodes(out)

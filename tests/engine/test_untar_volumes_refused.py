@@ -120,7 +120,7 @@ def test_a_hard_link_is_never_made_to_what_the_archive_did_not_write(tmp_path: P
     source = archive(tmp_path / "v", ("x", "file", b"its"), ("h", "hardlink", "x"))
     with pytest.raises(nbdata.TransferFailed) as caught:
         untar(source, tmp_path / "out", overwrite="never")
-    assert caught.value.report.counts == {"skip": 1, "failed": 1}
+    assert caught.value.report.counts == {"skipped": 1, "failed": 1}
     assert (tmp_path / "out" / "x").read_bytes() == b"mine"
     assert not (tmp_path / "out" / "h").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 import nbdata
 from nbdata.engine.runner import Planning
-from nbdata.errors import Cancelled, NbdataError
+from nbdata.errors import Cancelled, NbdataError, NotFound
 from nbdata.transfer import marks
 from nbdata.transfer.landing import Landed, Landing
 
@@ -92,6 +93,19 @@ def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> 
     with pytest.raises(NbdataError, match="another machine has taken this job for dead"):
         wake_up()
     assert not (tmp_path / "a").exists()
+
+
+def test_whose_folder_was_deleted_is_told_so(tmp_path: Path) -> None:
+    def deleted() -> None:
+        with landing(tmp_path / "new") as one:
+            final, staging = one.target.prepare("a")
+            fd, temporary = one.target.temporary(staging)
+            os.close(fd)
+            shutil.rmtree(tmp_path / "new")
+            one.land(Landed("a", temporary, final, 0))
+
+    with pytest.raises(NotFound, match="the folder was deleted while this job worked in it"):
+        deleted()
 
 
 def test_two_machines_that_begin_at_once_go_one_after_the_other(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Sources that are local, too: whether what is to be written is what is to be read."""
+
+from __future__ import annotations
+
+import os
+
+from nbdata.engine.sources import Found
+from nbdata.errors import BadOption
+from nbdata.paths import is_inside
+from nbdata.stores.local import LocalStore
+
+__all__ = ["refuse_overlap"]
+
+
+def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mirror: bool) -> None:
+    """BadOption if a job would write over its source, take what it wrote itself, or delete what it reads.
+
+    Else files that were there before would count as staged by nbdata, and so as what may be deleted.
+
+    Parameters
+    ----------
+    target : str
+        The local folder that is written to.
+    name : str
+        What a single file is to be called there; '' for its own name.
+    whole : bool
+        Whether all below the source is meant, and not what a glob matches.
+    mirror : bool
+        Whether it deletes what the source has not.
+    """
+    if not isinstance(found.location.store, LocalStore):
+        return
+    here, there = os.path.realpath(f"/{found.location.key}"), os.path.realpath(target)
+    if found.single is not None:
+        there = os.path.join(there, name or os.path.basename(found.single.key))
+    if _same(here, there):
+        raise BadOption("source and target are the same", path=target, remedy="Name another target")
+    if found.single is not None:
+        return
+    if whole and is_inside(there, here):
+        raise BadOption(
+            "the target lies in the source: each run would take what the last one wrote",
+            path=target,
+            remedy="Name a target beside the source",
+        )
+    if mirror and is_inside(here, there):
+        raise BadOption(
+            "--delete would delete the source, which lies in the target",
+            path=target,
+            remedy="Name a target beside the source, or leave out --delete",
+        )
+
+
+def _same(here: str, there: str) -> bool:
+    """By any name: links, hard ones too, and mounts."""
+    try:
+        return os.path.samefile(here, there)
+    except OSError:  # the target is not there yet
+        return here == there
