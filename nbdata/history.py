@@ -152,9 +152,9 @@ def past_jobs(state_dir: str) -> list[Past]:
 def _interrupted(past: Past) -> Past:
     snapshot = replace(past.snapshot)
     error = Cancelled(
-        f"{snapshot.verb} was interrupted: its agent ended", remedy="The same line continues"
+        f"{snapshot.verb} was interrupted: its agent ended", remedy=snapshot.said_again.capitalize()
     ).to_dict()
-    snapshot.state, snapshot.reason = "INTERRUPTED", "its agent ended; the same line continues"
+    snapshot.state, snapshot.reason = "INTERRUPTED", f"its agent ended; {snapshot.said_again}"
     snapshot.error = error
     return Past(snapshot, None, error, past.on_error, past.host, past.holder)
 

@@ -42,6 +42,8 @@ class Operation:
     bound: ClassVar[bool] = False
     #: What is said of one that was stopped.
     stopped: ClassVar[str] = "The same line continues"
+    #: With which option it takes less room.
+    less: ClassVar[str] = "--max-bytes"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

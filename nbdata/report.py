@@ -133,11 +133,15 @@ class Snapshot(_Record):
         return "items" if self.verb == "cache_stream" else "files"
 
     @property
+    def said_again(self) -> str:
+        """What its line does once it was stopped before its end."""
+        return f"the same line {'starts again' if self.verb in ('md5check', 'cache_stream') else 'continues'}"
+
+    @property
     def stopped_means(self) -> str:
-        """What is left of it when it is stopped before its end."""
-        if self.verb in ("md5check", "cache_stream"):
-            return "the same line starts again"
-        return "what was done is kept, and the same line continues"
+        """The same, and what is left of it."""
+        kept = "" if "again" in self.said_again else "what was done is kept, and "
+        return kept + self.said_again
 
     @property
     def condition(self) -> str:

@@ -49,8 +49,6 @@ _MESSAGE = 30.0
 _HELPERS = 16
 
 _sessions: dict[str, Session] = {}
-# Held where it changes who waits for a job.
-_waiting = threading.Lock()
 
 
 class Session:
@@ -114,7 +112,7 @@ class Session:
 
     def leave(self, job: EngineJob) -> None:
         """No longer wait for a job in the foreground; the job goes on."""
-        with _waiting:  # its end, and an interrupt by another connection, may come at once
+        with job.joining:  # its end, and an interrupt by another connection, may come at once
             if job in self._foreground:
                 self._foreground.discard(job)
                 job.foreground -= 1
@@ -253,7 +251,7 @@ class Session:
         operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))
         job, attached = self._server.jobs.submit(operation, context, {}, background=background)
-        with _waiting:
+        with job.joining:
             if not background and job not in self._foreground:
                 self._foreground.add(job)
                 job.foreground += 1

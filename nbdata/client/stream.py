@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from nbdata.client.waits import Waits
-from nbdata.errors import BadOption, NbdataError, TransferFailed
+from nbdata.errors import AgentUnavailable, BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation
 from nbdata.protocols import Display, Item, Job, slots
 from nbdata.redaction import redacted
@@ -139,6 +139,11 @@ class _Pass:
             self._complete = True
             if self._on_error != "report":
                 raise
+        except AgentUnavailable as error:
+            error.remedy = (
+                "Run the same line again: it starts anew, and removes what is left there, as cleanup does"
+            )
+            raise
 
     def _snapshot(self) -> Snapshot:
         now = self._planned

@@ -45,7 +45,8 @@ class EngineJob:
         self.identity = operation.identity()
         self.on_error: str = getattr(operation, "on_error", "raise")
         self.leases = Leases(task)
-        self.foreground = 0  # connections that wait for it in the foreground
+        self.foreground = 0  # connections that wait for it in the foreground; changed under `joining`
+        self.joining = threading.Lock()
 
     @property
     def id(self) -> str:

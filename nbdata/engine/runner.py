@@ -125,7 +125,7 @@ def _planned(run: Run) -> Plan:
         short = room.inodes_free is not None and planned.inodes > room.inodes_free
         planned.fits = planned.needed <= room.free and not short
         if not planned.fits:
-            error = not_enough(where, planned.needed, planned.inodes, room)
+            error = not_enough(where, planned.needed, planned.inodes, room, less=run.operation.less)
             planned.notes.append(str(error))
     planned.notes = scrub_data(planned.notes)
     return planned
@@ -230,7 +230,9 @@ def _performed(run: Run, task: Task) -> Report:
             force = bool(getattr(operation, "ignore_space", False))
             limited = limited_folders(context.state_dir, context.env)
             run.reservation = stack.enter_context(
-                Ledger().reserve(where, planned.needed, planned.inodes, limited, force=force)
+                Ledger().reserve(
+                    where, planned.needed, planned.inodes, limited, force=force, less=operation.less
+                )
             )
         task.enter("RUNNING")
         run.moving = True

@@ -87,7 +87,7 @@ class Shortage:
         if error.details.get("source") == QUOTA:
             error.message += f": it still needs {format_size(needed)}"
         elif needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
-            return not_enough(where, needed, inodes, room, happened=error.message)
+            return not_enough(where, needed, inodes, room, happened=error.message, less=run.operation.less)
         numbered(error, run, where, needed)
         return error
 

@@ -35,6 +35,8 @@ _NOTE_EVERY = 0.5
 _SCAN_AGE = 60.0
 # How old it may be to refuse a job that runs already and asks for more.
 _REFUSED_AGE = 2.0
+# The option with which most jobs take less.
+_LESS = "--max-bytes"
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,11 @@ class Ledger:
         limited: Mapping[str, tuple[int, str]],
         *,
         force: bool = False,
+        less: str = _LESS,
     ) -> Reservation:
         """Claim `needed` bytes and `inodes` files at `path`, in every domain around it at once.
+
+        `less` is the option with which the job would take less.
 
         Raises
         ------
@@ -124,7 +129,7 @@ class Ledger:
                 )  # somebody may have made room since the scan
             tight = _too_tight(rooms, needed, inodes)
             if tight is not None and not force:
-                raise not_enough(path, needed, inodes, tight)
+                raise not_enough(path, needed, inodes, tight, less=less)
             name = secrets.token_hex(8)
             data["entries"][name] = {
                 "holder": holder,
@@ -136,7 +141,7 @@ class Ledger:
                 "made": 0,
             }
             self._save(data)
-        return Reservation(self, name, path, dict(limited), needed, inodes)
+        return Reservation(self, name, path, dict(limited), needed, inodes, less)
 
     def _change(self, name: str, landed: int, made: int) -> None:
         with file_lock(self._lock):
@@ -151,7 +156,14 @@ class Ledger:
                 self._save_if_room(data)
 
     def _grow(
-        self, name: str, path: str, more: int, limited: Mapping[str, tuple[int, str]], *, fresh: bool
+        self,
+        name: str,
+        path: str,
+        more: int,
+        limited: Mapping[str, tuple[int, str]],
+        less: str,
+        *,
+        fresh: bool,
     ) -> None:
         with file_lock(self._lock):
             data = self._load()
@@ -164,7 +176,9 @@ class Ledger:
             entry = data["entries"].get(name)
             if tight is not None:
                 own = 0 if entry is None else max(0, entry["planned"] - entry["landed"])
-                raise not_enough(path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)))
+                raise not_enough(
+                    path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)), less=less
+                )
             if entry is not None:  # else somebody has removed the books
                 entry["planned"] += more
             self._save(data)
@@ -253,8 +267,10 @@ class Reservation:
         limited: dict[str, tuple[int, str]],
         planned: int,
         inodes: int,
+        less: str = _LESS,
     ) -> None:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
+        self._less = less
         self._planned, self._inodes = planned, inodes
         self._landed = self._made = self._files = 0
         self.grown = False
@@ -288,7 +304,7 @@ class Reservation:
         any of it twice.
         """
         self._note()  # else what has landed since the last time counts twice: on the disk, and as reserved
-        self._ledger._grow(self._name, self._path, more, self._limited, fresh=fresh)
+        self._ledger._grow(self._name, self._path, more, self._limited, self._less, fresh=fresh)
         with self._lock:
             self._planned += more
             self.grown = True
@@ -320,10 +336,12 @@ def _too_tight(rooms: list[Room], needed: int, inodes: int) -> Room | None:
     return None
 
 
-def not_enough(path: str, needed: int, inodes: int, room: Room, *, happened: str = "") -> NotEnoughSpace:
+def not_enough(
+    path: str, needed: int, inodes: int, room: Room, *, happened: str = "", less: str = _LESS
+) -> NotEnoughSpace:
     """The error with all numbers, and the disks where it would fit.
 
-    `happened` says what ended a job that was under way.
+    `happened` says what ended a job that was under way, and `less` the option with which it would take less.
     """
     fitting = [
         d for d in writable_disks() if d.free >= needed and (d.inodes_free is None or d.inodes_free >= inodes)
@@ -341,10 +359,10 @@ def not_enough(path: str, needed: int, inodes: int, room: Room, *, happened: str
         where = f"{room.domain.source} that holds {room.domain.root}"
     reserved = f", {format_size(room.reserved)} are reserved by other jobs" if room.reserved else ""
     fits = ", ".join(f"{d.path} ({format_size(d.free)} free)" for d in fitting if d.path in disks)
-    nowhere = "No other disk has that much: take a part with --max-bytes, or make room"
+    nowhere = f"No other disk has that much: take less with {less}, or make room"
     remedy = f"It would fit on {fits}" if fits else nowhere
     if room.domain.device is None:
-        remedy = f"Raise the limit on {room.domain.root}, or take a part with --max-bytes. {remedy}"
+        remedy = f"Raise the limit on {room.domain.root}, or take less with {less}. {remedy}"
     if happened:
         remedy = f"Make room and run the same line again: it continues. {remedy}"
     return NotEnoughSpace(

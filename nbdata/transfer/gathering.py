@@ -25,7 +25,7 @@ __all__ = ["BATCH", "Gathering"]
 BATCH = 64
 # Objects that may wait to be asked for, and to be asked for again.
 _WAITING, _LATER = 4 * BATCH, 64
-# Seconds between two looks at whether they are fewer.
+# Seconds until who waits looks whether all is to end.
 _LOOK = 0.2
 
 
@@ -64,16 +64,21 @@ class Gathering(Generic[T]):
         Waits while so many did not go at the first try that nobody gathers: else idle workers would read the whole
         plan. So at most a batch for each worker waits beside `_WAITING`.
         """
-        while not self._gathering and self._later >= _LATER and not self._crew.broken:
-            self._control.sleep(_LOOK)
-        return partial(self.take, batch)
+        while True:
+            self._control.checkpoint()
+            with self._changed:
+                if self._changed.wait_for(self._may_hand_over, _LOOK):
+                    return partial(self.take, batch)
+
+    def _may_hand_over(self) -> bool:
+        return not self._resumes or self._crew.broken
 
     def take(self, batch: list[T]) -> None:
         """Have these moved: by another worker who is at it, or now."""
         with self._changed:
             self._changed.wait_for(self._has_room)
             self._waiting.extend(batch)
-            if self._gathering:
+            if self._gathering or self._resumes:
                 return
             self._gathering = True
         try:
@@ -139,7 +144,9 @@ class Gathering(Generic[T]):
                 with self._changed:
                     self._later -= 1
                     resumes = self._resumes and self._later <= _LATER // 2
-                    self._resumes &= not resumes
+                    if resumes:
+                        self._resumes = False
+                        self._changed.notify_all()
                 if resumes:
                     self._crew.bring([lambda: self.take([])])
 

@@ -115,8 +115,10 @@ class Crew:
         """
         with self._changed:
             self._brought.append(iter(units))
-            self._changed.notify_all()
-            self.hire(self.wanted)
+            # No more than are needed: small objects bring one at a time, and all would wake for each.
+            self._changed.notify(len(units) if isinstance(units, list) else len(self._threads))
+            if self._working < self._places():
+                self.hire(self.wanted)
 
     def hire(self, wanted: int) -> None:
         """Have that many threads: more begin now, and fewer go on as they end what they do."""

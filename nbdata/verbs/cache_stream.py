@@ -34,6 +34,7 @@ class CacheStream(Selecting, Storing):
 
     verb: ClassVar[str] = "cache_stream"
     stopped: ClassVar[str] = "The same line starts again"
+    less: ClassVar[str] = "--max-size"
     summary: ClassVar[str] = "Stream items of a store through a bounded folder on the disk."
     examples: ClassVar[tuple[str, ...]] = (
         "cache_stream s3://bucket/video --max-size 1g",

@@ -24,6 +24,7 @@ class UntarVolumes(Storing):
     """
 
     verb: ClassVar[str] = "untar_volumes"
+    less: ClassVar[str] = "--members"
     summary: ClassVar[str] = "Unpack a tar archive that lies in one or many volumes."
     examples: ClassVar[tuple[str, ...]] = (
         "untar_volumes volumes/site-00 data",

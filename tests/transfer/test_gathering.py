@@ -10,7 +10,7 @@ from nbdata.errors import NbdataError
 from nbdata.transfer.gathering import _LATER, _WAITING, BATCH, Gathering
 from nbdata.transfer.pool import Crew, Unit
 
-WORKERS, COUNT = 2 * _LATER, 400 * BATCH
+WORKERS, COUNT = 2 * _LATER, 200 * BATCH
 
 
 def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
