@@ -81,8 +81,12 @@ check-lab: $(VENV)/.lab
 $(VENV)/.chromium: | $(VENV)/.test
 	tests/browser/install-chromium $(BIN) && touch $@ || true
 
+# The programs whose archives the tests unpack.
+$(VENV)/.archivers: tests/archives/corpus/install-archivers | $(BIN)/python
+	tests/archives/corpus/install-archivers && touch $@ || true
+
 # What check and test need beside nbdata and its dependencies; it can be had side by side.
-prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium
+prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium $(VENV)/.archivers
 
 check: check-python check-lab
 
@@ -92,7 +96,7 @@ check-python: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite
+test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite $(VENV)/.archivers
 	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
 

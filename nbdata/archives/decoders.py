@@ -50,6 +50,7 @@ class Codec:
     decoder: Callable[[], Decoder]
     errors: tuple[type[Exception], ...]
     within: Callable[[str], Decoder] | None = None  # begins at a restart point with a state
+    may_trail: bool = False  # its own program only warns of something else behind the end
 
 
 class _GzipMember:
@@ -158,8 +159,8 @@ def _is_zstd(head: bytes) -> bool:
 _GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type: ignore[assignment]
 
 CODECS = {
-    "gz": Codec("gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS),
-    "bz2": Codec("bzip2", _is_bzip2, Bzip2Stream, (OSError, ValueError), Bzip2Stream),
+    "gz": Codec("gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS, may_trail=True),
+    "bz2": Codec("bzip2", _is_bzip2, Bzip2Stream, (OSError, ValueError), Bzip2Stream, may_trail=True),
     "xz": Codec(
         "xz",
         lambda head: head[:6] == b"\xfd7zXZ\0",

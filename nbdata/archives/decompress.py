@@ -1,9 +1,10 @@
 """Decompressing a stream: tar as it is, gzip, bzip2, xz and Zstandard, told apart by their first bytes.
 
 All of them may consist of several members, streams or frames, as ``cat a.gz b.gz``, pigz, pbzip2
-and pzstd make them, and may be padded with zero bytes, as tapes and block devices do. Anything else
-behind the end is an error, and so is an end in the middle: command line tools warn there, and a
-warning in a notebook is not read.
+and pzstd make them, and may be padded with zero bytes, as tapes and block devices do. An end in the
+middle is an error, and so is anything else behind the end of xz and Zstandard. Behind the end of gzip
+and bzip2 it is passed over and counted, as their own programs do with a warning: whether something
+is missing, the tar archive inside tells.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nbdata.archives.bzip2 import Bzip2Stream
 from nbdata.archives.decoders import CODECS, Codec, Decoder
+from nbdata.archives.looks import looks_like
 from nbdata.archives.place import EVERYTHING, Restart, Restarts
 from nbdata.archives.stream import told_place, volume_at
 from nbdata.errors import BadArchive, BadOption
@@ -36,16 +38,6 @@ _TAR_BLOCK = 512
 
 _FORMATS = {"tar": "tar", "tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst", "zip": "zip"}
 _FORMATS |= {name: name for name in ("gz", "bz2", "xz", "zst")}
-
-_OTHERS = (
-    (b"Rar!", "a RAR archive"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
-    (b"\x04\x22\x4d\x18", "LZ4 data"),
-    (b"\x1f\x9d", "data of compress (.Z)"),
-    (b"\x5d\x00\x00", "LZMA data (.lzma)"),
-    (b"<", "a web page or XML, perhaps an error message of the server"),
-    (b"{", "JSON, perhaps an error message of the server"),
-)
 
 
 def detect(head: bytes, name: str | None = None) -> str:
@@ -70,17 +62,11 @@ def detect(head: bytes, name: str | None = None) -> str:
         return "zip"
     if _is_tar(head):
         return "tar"
-    if not head:
-        found = "nothing: it is empty"
-    else:
-        found = next(
-            (what for magic, what in _OTHERS if head.startswith(magic)), f"bytes {head[:8].hex(' ')}"
-        )
     raise BadArchive(
         "not an archive",
         path=name,
         expected="tar, gzip, bzip2, xz, zstd or zip",
-        got=found,
+        got=looks_like(head),
         remedy="Check that this is the first volume, and that it was stored whole",
         details={"offset": 0},
     )
@@ -142,6 +128,9 @@ class Decompressed(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    #: Bytes that lie behind the end, and are none of the format; known at the end.
+    trailing = 0
 
     @property
     def verified(self) -> int:
@@ -342,6 +331,11 @@ class _Decoded(Decompressed):
             self._begun, self._pending = True, data
             return self._codec.within(self._began.state)
         if not self._codec.begins(data):
+            if self._begun and self._codec.may_trail:
+                while data:
+                    self.trailing += len(data)
+                    data = self._take()
+                return None
             what = "is followed by something else" if self._begun else "does not begin as such"
             raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
         if self._begun:

@@ -8,7 +8,8 @@ The rules are those of Python's ``data`` filter (PEP 706), with three difference
   place of a folder. Link targets are passed on in normalised form, where ``..`` stands only in
   front; a link therefore stays inside the target whatever is extracted later (the escapes of
   CVE-2025-4330 and its siblings mix ``..`` with other links).
-* Absolute names and any ``..`` in a name are refused, not rewritten.
+* Any ``..`` in a name is refused. A slash at the start of a name is taken off, as the ``data`` filter does; that
+  of a symbolic link's target is not, and such a link is refused.
 * ``.nbdata``, in any case and at any depth, is refused: it holds our own records.
 
 The one who writes must not follow a symbolic link that was in the target before, and must *replace*
@@ -69,7 +70,7 @@ class PathGuard:
         Raises
         ------
         UnsafeMember
-            If the name is absolute or holds ``..``, NUL, ``.nbdata`` or a component over 255 bytes,
+            If the name holds ``..``, NUL, ``.nbdata`` or a component over 255 bytes,
             or if the path leads through a symbolic link of this archive.
         """
         folder, slash, base = name.rpartition("/")
@@ -79,8 +80,6 @@ class PathGuard:
             if judged is not None and "\0" not in base:
                 return judged + base
         parts = components(name)
-        if name.startswith("/"):
-            raise _unsafe(name, "has an absolute name")
         if ".." in parts:
             raise _unsafe(name, "has a name with '..'")
         if "\0" in name:

@@ -35,7 +35,6 @@ class Tape:
         self._at = 0  # in the block
         self._begins = position  # where the block lies in the stream
         self.name = name
-        self.ended = False
         self.header_budget: int | None = None
 
     def tell(self) -> int:
@@ -54,14 +53,12 @@ class Tape:
         self._at += size
 
     def read(self, size: int) -> bytes:
-        """At most size bytes, fewer only at the end; for `tarfile`, which reads headers with it."""
+        """At most size bytes, fewer only at the end; for headers, which `header_budget` bounds."""
         if self.header_budget is not None:
             self.header_budget -= size
             if self.header_budget < 0 or size < 0:
                 raise self.bad("has a header of impossible length")
-        data = self._take(size)
-        self.ended = self.ended or len(data) < size
-        return data
+        return self._take(size)
 
     def content(self, size: int) -> bytes | memoryview:
         """So many bytes, which stay as they are, or raise that the archive ends too early."""
@@ -100,7 +97,7 @@ class Tape:
             data = bytes(piece)
             if data.count(0) < len(data):
                 self._at -= len(data.lstrip(b"\0"))
-                raise self.bad("has more data after its end", "If several archives were joined, unpack each")
+                raise self.goes_on()
 
     def _take(self, size: int) -> bytes:
         end = self._at + size
@@ -128,6 +125,14 @@ class Tape:
     def ends_too_early(self) -> BadArchive:
         """The error for a stream that stops where more should come."""
         return self.bad("ends too early", "Check that the last volume is there, and whole")
+
+    def goes_on(self) -> BadArchive:
+        """The error for a stream that has something behind its end."""
+        return self.bad(
+            "has more data after its end",
+            "If several archives were joined, cut them apart, or unpack them with tar --ignore-zeros; "
+            "else fetch it again: zeros where data should be look like an end",
+        )
 
     def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
         """The error for what is found here, with the volume that it lies in."""

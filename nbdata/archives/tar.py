@@ -7,29 +7,24 @@ file. A volume that begins with one is refused.
 from __future__ import annotations
 
 import io
-import math
-import tarfile
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.place import Place
+from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components
 from nbdata.archives.selection import Selection
 from nbdata.archives.tape import Tape
-from nbdata.archives.tar_headers import Headers, PlainFile
+from nbdata.archives.tar_headers import Header, Headers
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 __all__ = ["Member", "MemberReader", "read_members"]
-
-_VOLUME_LABEL, _CONTINUATION, _DUMP_FOLDER = b"V", b"M", b"D"  # GNU tar
-_MAX_SECONDS = 1 << 40
 
 
 class MemberReader:
@@ -141,7 +136,7 @@ def read_members(
     strip_components: int = 0,
     max_expansion: int | None = None,
     target_check: Callable[[str], None] | None = None,
-    stripped: Callable[[str], None] | None = None,
+    remarks: Remarks | None = None,
     name: str | None = None,
     place: Place | None = None,
 ) -> Generator[Member, None, None]:
@@ -164,9 +159,8 @@ def read_members(
     target_check : callable, optional
         Called with the final name of each member before it is handed over; raises if the target
         cannot have it.
-    stripped : callable, optional
-        Called with the name in the archive of each file or link that is passed over because
-        `strip_components` leaves nothing of it.
+    remarks : Remarks, optional
+        Told of what is left out or put right.
     name : str, optional
         How messages call the archive.
     place : Place, optional
@@ -191,7 +185,7 @@ def read_members(
     if limit is not None:
         limit.spend(place.offset + place.holes)
     tape = Tape(limit or stream, name, place.offset)
-    return _read(tape, selection, guard, limit, target_check, stripped, place)
+    return _read(tape, selection, guard, limit, target_check, remarks or Remarks(), place)
 
 
 def _read(
@@ -200,32 +194,26 @@ def _read(
     guard: PathGuard,
     limit: ExpansionLimit | None,
     target_check: Callable[[str], None] | None,
-    stripped: Callable[[str], None] | None,
+    remarks: Remarks,
     place: Place,
 ) -> Generator[Member, None, None]:
     try:
         headers = Headers(tape, place.pax_headers)
-        while (found := headers.plain_file() or headers.following()) is not None:
+        while (found := headers.following()) is not None:
+            if found.kind == "label":
+                continue
             if selection.chooses and not selection.takes("/".join(components(found.name))):
                 continue
-            holes = 0
-            if isinstance(found, PlainFile):
-                member = _plain(found, guard, tape)
-            elif found.type == _VOLUME_LABEL:
-                continue
-            else:
-                data = _stored(found, headers, tape)
-                member = _checked(found, guard, MemberReader(tape, found.size if found.isreg() else 0, data))
-                holes = 0 if member is None else member.size - sum(length for _, length in data)
+            member = _checked(found, guard, tape, remarks)
             if member is None:
-                folder = not isinstance(found, PlainFile) and found.isdir()
-                if stripped is not None and not folder and guard.path(found.name) is None:
-                    stripped(found.name)
                 continue
             if target_check is not None:
                 target_check(member.name)
-            if limit is not None:
-                limit.spend(holes)
+            holes = 0
+            if found.data is not None:
+                holes = member.size - sum(length for _, length in found.data)
+                if limit is not None:
+                    limit.spend(holes)
             place.offset, place.pax_headers = headers.offset, dict(headers.pax_headers)
             place.holes += holes
             if selection.chooses:
@@ -235,67 +223,66 @@ def _read(
             finally:
                 member.reader.close()
         tape.drain()
+        remarks.lone_blocks += headers.lone_blocks
+        remarks.unknown |= headers.unknown
         selection.check_all_matched()
     finally:
         tape.close()
 
 
-def _plain(found: PlainFile, guard: PathGuard, tape: Tape) -> Member | None:
-    """The member that a plain file is; None if nothing is left to write."""
-    name, mode, size, mtime_ns, offset = found
-    path = guard.path(name)
-    if path is None:
-        return None
-    guard.add_file(path)
-    return Member(path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(tape, size), offset)
-
-
-def _checked(info: tarfile.TarInfo, guard: PathGuard, reader: MemberReader) -> Member | None:
+def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> Member | None:
     """The member that a header describes, with its final name; None if nothing is left to write."""
-    path = guard.path(info.name)
-    if not (info.isreg() or info.isdir() or info.issym() or info.islnk() or info.type == _DUMP_FOLDER):
-        if info.type == _CONTINUATION:
-            raise BadArchive(
-                f"member {info.name} begins in another volume of GNU tar",
-                path=info.name,
-                remedy="Unpack such a set with tar --multi-volume",
-            )
-        kind = "a device" if info.isdev() and not info.isfifo() else "a fifo"
+    name, kind, mode, size, mtime_ns, offset, linkname, data = found
+    path = guard.path(name)
+    if name.startswith("/"):
+        remarks.absolute += 1
+    if kind == "file":
+        if path is None:
+            _note_left_out(found, remarks)
+            return None
+        guard.add_file(path)
+        return Member(
+            path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(tape, size, data), offset
+        )
+    if kind == "continuation":
+        raise BadArchive(
+            f"member {name} begins in another volume of GNU tar",
+            path=name,
+            remedy="Unpack such a set with tar --multi-volume",
+        )
+    if kind in ("device", "fifo"):
         raise UnsafeMember(
-            f"member {info.name!r} is {kind if info.isdev() else f'of unknown type {info.type!r}'}",
-            path=info.name,
+            f"member {name!r} is a {kind}",
+            path=name,
             expected="files, folders and links",
             remedy="Name the members you want to leave this one out",
         )
     if path is None:
+        if kind != "folder":
+            _note_left_out(found, remarks)
         return None
-    kind, size, mode, linkname = "file", info.size, _file_mode(info.mode), ""
-    if info.islnk():
-        kind, linkname = guard.hard_link_target(path, info.linkname)
+    if kind == "hardlink":
+        if linkname.startswith("/"):
+            remarks.absolute += not name.startswith("/")
+        kind, linkname = guard.hard_link_target(path, linkname)
         if (kind, linkname) == ("hardlink", path):
             return None  # a file that is linked to itself is there already
-    elif info.issym():
-        kind, linkname = "symlink", info.linkname
-    elif not info.isreg():
-        kind = "folder"
     if kind == "symlink":
         linkname = guard.add_symlink(path, linkname)
     elif kind == "folder":
+        linkname = ""
         guard.add_folder(path)
     else:
         guard.add_file(path)
-    if kind != "file":
-        size = 0
-    return Member(
-        name=path,
-        kind=kind,
-        size=size,
-        mode=mode if kind in ("file", "hardlink") else None,
-        mtime_ns=_mtime_ns(info),
-        linkname=linkname,
-        reader=reader,
-        offset=info.offset,
-    )
+    bits = _file_mode(mode) if kind == "hardlink" else None
+    return Member(path, kind, 0, bits, mtime_ns, linkname, MemberReader(tape, 0), offset)
+
+
+def _note_left_out(found: Header, remarks: Remarks) -> None:
+    if components(found.name):
+        remarks.note_stripped(found.name)
+    else:
+        remarks.nameless += 1
 
 
 def _file_mode(mode: int) -> int:
@@ -304,32 +291,3 @@ def _file_mode(mode: int) -> int:
     if not mode & 0o100:
         mode &= ~0o111
     return mode | 0o600
-
-
-def _mtime_ns(info: tarfile.TarInfo) -> int:
-    """Modification time; a float, as `tarfile` has it, would lose the last digits."""
-    if not math.isfinite(info.mtime) or abs(info.mtime) > _MAX_SECONDS:
-        return 0
-    try:
-        return int(Decimal(info.pax_headers.get("mtime", info.mtime)).scaleb(9))
-    except InvalidOperation:
-        return int(info.mtime) * 10**9
-
-
-def _stored(info: tarfile.TarInfo, headers: Headers, tape: Tape) -> list[tuple[int, int]]:
-    """(offset, length) of what the archive holds of a file; checked, because maps may be forged."""
-    if not info.isreg():
-        return []
-    sparse: list[tuple[int, int]] | None = getattr(info, "sparse", None)
-    if sparse is None:
-        return [(0, info.size)]
-    end = stored = 0
-    for offset, length in sparse:
-        if length < 0 or offset < end or offset + length > info.size:
-            break
-        end = offset + length
-        stored += length
-    else:
-        if stored <= headers.offset - info.offset_data:
-            return list(sparse)
-    raise tape.bad(f"has a sparse file with an impossible map, {info.name}")

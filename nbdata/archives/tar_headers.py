@@ -1,90 +1,443 @@
-"""The headers of a tar stream, one after the other, and every kind of damage told from the end.
+"""Parses the headers of a tar stream: v7, ustar, pax, and GNU tar's with long names and sparse files.
 
-They are parsed by `tarfile` (ustar, pax, GNU long names and sparse files); what is done about them differs, because
-`tarfile` takes several kinds of damage for the end of the archive:
+Damage is always told from the end, which other parsers mix up:
 
-* The end is a zero block. A stream that ends without one, even between two members, ends too early:
-  that is what a missing last volume looks like.
-* A header that is no header is damage, not the end, and so is anything but zeros after the end
-  (`tar` would drop it without a word; it is how two archives joined by ``cat`` look).
+* The end is two zero blocks, or one at the end of the stream. A stream that ends without any, even between two
+  members, ends too early: that is what a missing last volume looks like.
+* A block that is no header is damage, not the end, and so is anything but zeros after the end (`tar` would drop it
+  without a word; it is how two archives joined by ``cat`` look). One zero block before another header is passed
+  over, as `tar` does.
 * Header data (long names, pax records, maps of sparse files) is bounded for each member.
+
+Sources of the format: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; the GNU tar manual,
+"Basic Tar Format" and "Storing Sparse Files".
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 import struct
-import tarfile
-from tarfile import (  # type: ignore[attr-defined]
-    EmptyHeaderError,
-    EOFHeaderError,
-    TruncatedHeaderError,
-)
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import adler32
 
+from nbdata.archives.looks import looks_like
 from nbdata.archives.tape import Tape
-from nbdata.errors import NbdataError
+from nbdata.errors import BadArchive
 
-__all__ = ["Header", "Headers", "PlainFile"]
+__all__ = ["Header", "Headers"]
 
 _MAX_HEADER = 4 << 20
-_BLOCK = tarfile.BLOCKSIZE
+_BLOCK = 512
+_SECOND = 10**9
+_MAX_SECONDS = 1 << 40
 # Name, mode, size, time and checksum, each number with the byte behind it, kind, magic, prefix of the name.
 _FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
-_END, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
-_MAGIC = (b"ustar\0", b"ustar ")
+_NUMBER_ENDS, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
+_POSIX, _GNU = b"ustar\0", b"ustar "
 # Records of a pax header that say nothing about where the content is, or that nobody here needs; as long as they are
 # short, the header lies in one piece of memory.
-_RECORD = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
+_HARMLESS = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
+_RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
 _TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
+_TIME_BEGINS = re.compile(r"(-?)(\d{1,20})(?:\.(\d+))?")
 # Global records that change no member; git archive writes one.
 _IDLE = {"comment"}
-_SECOND = 10**9
+_OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
+
+_KINDS = {
+    b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hardlink", b"2": "symlink", b"3": "device",
+    b"4": "device", b"5": "folder", b"6": "fifo", b"D": "folder", b"V": "label", b"M": "continuation",
+}  # fmt: skip
+# Whose size is that of a file, and not of content in the archive.
+_EMPTY = {"hardlink", "symlink", "device", "fifo", "label"}
+
+# (offset, length) of what the archive holds of a sparse file
+_Map = tuple[tuple[int, int], ...]
 
 
-class PlainFile(NamedTuple):
-    """A file of which its header says nothing unusual, as most are."""
+class Header(NamedTuple):
+    """One member as its headers describe it.
+
+    Attributes
+    ----------
+    name : str
+        As it is written, but for a slash at the end. Bytes that are not UTF-8 are surrogates.
+    kind : str
+        ``file``, ``folder``, ``hardlink``, ``symlink``, ``device``, ``fifo``, ``label`` (of the archive), or
+        ``continuation`` (of a file that begins in another volume of GNU tar).
+    mode : int
+    size : int
+        Bytes of content; of a sparse file, expanded.
+    mtime_ns : int
+        Nanoseconds since 1970.
+    offset : int
+        Where the first of its headers begins.
+    linkname : str
+    data : tuple of (offset, length), or None
+        What the archive holds of a sparse file, one behind the other; None if it is all there.
+    """
 
     name: str
+    kind: str
     mode: int
     size: int
     mtime_ns: int
     offset: int
+    linkname: str = ""
+    data: _Map | None = None
 
 
-class Header(tarfile.TarInfo):
-    """A header; those of plain files are read faster than `tarfile` does, and all others by it.
+class Headers:
+    """The headers of a tar stream, one member after the other.
 
-    Owners and groups are left out: nobody here needs them. Source of the format: POSIX.1-2017, pax,
-    "ustar Interchange Format".
+    Parameters
+    ----------
+    tape : Tape
+        Stands at a header.
+    pax_headers : dict
+        The global records of pax that hold there.
+
+    Attributes
+    ----------
+    offset : int
+        Where the next header lies.
+    pax_headers : dict
+        The global records of pax that hold there.
+    lone_blocks : int
+        Zero blocks that were passed over, because a header follows them.
+    unknown : set of str
+        Kinds that the standard does not know, and whose members are taken for files, as it wants.
     """
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
-        found = _fields(memoryview(buf))
-        if found is not None and found[0] == _PLAIN_FILE:
-            _, name, prefix, size, mode, mtime = found
-            info = cls(_joined(name, prefix))
-            with contextlib.suppress(ValueError):
-                info.size, info.mode, info.mtime = size, int(mode, 8), int(mtime, 8)
-                info.chksum = int(buf[148:154], 8)
-                return info
-        return super().frombuf(buf, encoding, errors)
+    def __init__(self, tape: Tape, pax_headers: dict[str, str]) -> None:
+        self._tape = tape
+        self._ended = False
+        self.offset = tape.tell()
+        self.pax_headers = dict(pax_headers)
+        self.lone_blocks = 0
+        self.unknown: set[str] = set()
+
+    def following(self) -> Header | None:
+        """The next member, or None at the end of the archive."""
+        return None if self._ended else self._plain_file() or self._any()
+
+    def _plain_file(self) -> Header | None:
+        """The next member, if it is a plain file with nothing unusual about it, as most are; this is fast."""
+        if not self.pax_headers.keys() <= _IDLE:
+            return None
+        tape = self._tape
+        tape.skip_to(self.offset)
+        buf = tape.peek(_BLOCK)
+        found = None if buf is None else _fields(buf)
+        if found is None:
+            return None
+        kind, name, prefix, size, mode, mtime = found
+        path, mtime_ns, length = None, None, _BLOCK
+        if kind in (_PAX, _LONG_NAME) and size > 0:  # it speaks of the header that comes next
+            length = _BLOCK - size // -_BLOCK * _BLOCK
+            whole = tape.peek(length + _BLOCK)
+            if whole is None:
+                return None
+            told = bytes(whole[_BLOCK : _BLOCK + size])
+            more = _harmless(told) if kind == _PAX else (_text(told), None)
+            found = _fields(whole[length:])
+            if more is None or found is None:
+                return None
+            kind, name, prefix, size, mode, mtime = found
+            path, mtime_ns = more
+            length += _BLOCK
+        if kind != _PLAIN_FILE or size < 0:
+            return None
+        try:
+            bits = int(mode, 8)
+            if mtime_ns is None:
+                mtime_ns = int(mtime, 8) * _SECOND
+        except ValueError:
+            return None
+        if path is None:
+            path = _joined(name, prefix)
+        if path.endswith("/"):
+            return None
+        begins = tape.tell()
+        tape.wind(length)
+        self.offset = begins + length - size // -_BLOCK * _BLOCK
+        return Header(path, "file", bits, size, mtime_ns, begins)
+
+    def _any(self) -> Header | None:
+        """The next member, whatever it is."""
+        tape = self._tape
+        tape.skip_to(self.offset)
+        tape.header_budget = _MAX_HEADER
+        try:
+            return self._described()
+        except (ValueError, OverflowError) as error:
+            raise tape.bad(f"has a damaged header ({error})") from error
+        finally:
+            tape.header_budget = None
+
+    def _described(self) -> Header | None:
+        """The member that the next headers describe together."""
+        begins = self._tape.tell()
+        records, names = _Records(), dict[bytes, str]()
+        while True:
+            block = self._tape.read(_BLOCK) if self._tape.tell() == 0 else self._read(_BLOCK)
+            if len(block) == _BLOCK and not any(block):
+                if records.values or names:
+                    raise ValueError("a long name or pax records, and no member that they are of")
+                following = self._after_zeros()
+                if following is None:
+                    self._ended = True
+                    return None
+                self.lone_blocks += 1
+                begins, block = self._tape.tell() - _BLOCK, following
+            fields = self._parsed(block)
+            if fields.kind in (b"x", b"X"):
+                records.add(self._content(fields.size))
+            elif fields.kind == b"g":
+                added = _Records()
+                added.add(self._content(fields.size))
+                self.pax_headers = _without_empty({**self.pax_headers, **added.values})
+            elif fields.kind in (b"L", b"K"):
+                names[fields.kind] = _text(self._content(fields.size))
+            else:
+                return self._member(begins, fields, records, names)
+
+    def _parsed(self, block: bytes) -> _Fields:
+        try:
+            return _Fields(block)
+        except ValueError:
+            if self._tape.tell() > len(block):  # not the first one
+                raise
+            raise BadArchive(
+                "the file holds no tar archive",
+                path=self._tape.name,
+                got=looks_like(block),
+                remedy="untar_volumes unpacks tar, plain or compressed; check what was stored under this name",
+                details={"offset": 0},
+            ) from None
+
+    def _read(self, size: int) -> bytes:
+        data = self._tape.read(size)
+        if len(data) < size:
+            raise self._tape.ends_too_early()
+        return data
+
+    def _content(self, size: int) -> bytes:
+        """The content of a header that speaks of another one."""
+        if size < 0:
+            raise ValueError("a negative size")
+        return self._read(_padded(size))[:size]
+
+    def _after_zeros(self) -> bytes | None:
+        """What follows a zero block, if that is a header; None at the end."""
+        block = self._tape.read(_BLOCK)
+        if not any(block):
+            return None
+        try:
+            _Fields(block)
+        except ValueError:
+            raise self._tape.goes_on() from None
+        return block
+
+    def _member(self, begins: int, fields: _Fields, records: _Records, names: dict[bytes, str]) -> Header:
+        told = _without_empty({**self.pax_headers, **records.values})
+        name = told.get("GNU.sparse.name") or told.get("path") or names.get(b"L") or fields.name
+        linkname = told.get("linkpath") or names.get(b"K") or fields.linkname
+        kind = _KINDS.get(fields.kind)
+        if kind is None:
+            self.unknown.add(fields.kind.decode("latin-1"))
+            kind = "file"
+        if kind == "file" and name.endswith("/"):  # how v7 wrote folders
+            kind = "folder"
+        stored = _count(told["size"]) if "size" in told else fields.size
+        if kind in _EMPTY or fields.kind == b"5":
+            stored = 0
+        if stored < 0:
+            raise self._tape.bad(f"has a header with an impossible size, of {name}")
+        size, data = stored if kind == "file" else 0, None
+        at = self._tape.tell()
+        if kind == "file":
+            sparse = self._old_map(fields) if fields.kind == b"S" else self._pax_map(told, records)
+            if sparse is not None:
+                size, data = sparse
+        left = stored if fields.kind == b"S" else stored - (self._tape.tell() - at)
+        self.offset = self._tape.tell() + _padded(max(left, 0))
+        if left < 0 or (data is not None and not _is_possible(data, size, left)):
+            raise self._tape.bad(f"has a sparse file with an impossible map, {name}")
+        mtime_ns = _time(told.get("mtime", ""))
+        if mtime_ns is None:
+            mtime_ns = fields.mtime * _SECOND if abs(fields.mtime) <= _MAX_SECONDS else 0
+        name = name.rstrip("/") or name[:1]
+        return Header(name, kind, fields.mode, size, mtime_ns, begins, linkname, data)
+
+    def _old_map(self, fields: _Fields) -> tuple[int, _Map]:
+        """Size and map of a sparse file of GNU tar's old format, whose map goes on in blocks behind the header."""
+        found: list[tuple[int, int]] = []
+        entries, more, size = fields.block[386:482], fields.block[482], _number(fields.block[483:495])
+        while True:
+            slots = (entries[at : at + 24] for at in range(0, len(entries) // 24 * 24, 24))
+            # Slots that are left over hold nothing.
+            found += [(_number(slot[:12]), _number(slot[12:])) for slot in slots if slot.strip(b"\0")]
+            if not more:
+                return size, tuple(found)
+            block = self._read(_BLOCK)
+            entries, more = block[:504], block[504]
+
+    def _pax_map(self, told: dict[str, str], records: _Records) -> tuple[int, _Map] | None:
+        """Size and map of a sparse file of the three formats that pax records describe; None if it is none."""
+        if "SUN.holesdata" in told:
+            raise ValueError("a sparse file as Solaris writes it")
+        version = told.get("GNU.sparse.major"), told.get("GNU.sparse.minor")
+        if version == ("1", "0"):  # the map lies before the content
+            numbers = self._numbers()
+            size = _count(told.get("GNU.sparse.realsize", ""))
+        elif "GNU.sparse.map" in told:
+            numbers = [_count(number) for number in told["GNU.sparse.map"].split(",")]
+            size = _count(told.get("GNU.sparse.size", told.get("GNU.sparse.realsize", "")))
+        elif "GNU.sparse.size" in told:
+            if len(records.offsets) != len(records.lengths):
+                raise ValueError("offsets and lengths of a sparse file that are not as many")
+            numbers = [n for pair in zip(records.offsets, records.lengths, strict=True) for n in pair]
+            size = _count(told["GNU.sparse.size"])
+        else:
+            return None
+        if len(numbers) % 2:
+            raise ValueError("an odd number of numbers in a sparse file's map")
+        return size, tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def _numbers(self) -> list[int]:
+        """Decimal numbers, one a line, padded to whole blocks; the first says how many pairs follow."""
+        text = self._read(_BLOCK)
+        lines: list[bytes] = []
+        wanted = 1
+        while True:
+            *whole, text = text.split(b"\n")
+            lines += whole
+            if lines and wanted == 1:
+                wanted = 1 + 2 * _count(lines[0].decode("latin-1"))
+            if len(lines) >= wanted:
+                return [_count(line.decode("latin-1")) for line in lines[1:wanted]]
+            if len(text) > _BLOCK:
+                raise ValueError("a number without end in a sparse file's map")
+            text += self._read(_BLOCK)
+
+
+class _Fields:
+    """The fields of one header block; ValueError if it is none."""
+
+    def __init__(self, block: bytes) -> None:
+        if len(block) < _BLOCK:
+            raise ValueError("less than a block")
+        checksum = _number(block[148:156])
+        bare = block[:148] + b" " * 8 + block[156:]
+        if checksum not in (sum(bare), sum(struct.unpack("512b", bare))):  # some programs add signed bytes
+            raise ValueError("bad checksum")
+        self.block = block
+        self.kind = block[156:157]
+        self.mode, self.size, self.mtime = (
+            _number(block[a:b]) for a, b in ((100, 108), (124, 136), (136, 148))
+        )
+        # GNU tar keeps other things where POSIX has the first part of the name.
+        self.name = _joined(block[:100], block[345:500] if block[257:263] == _POSIX else b"\0")
+        self.linkname = _text(block[157:257])
+
+
+class _Records:
+    """The records of pax that hold for one member.
+
+    Attributes
+    ----------
+    values : dict
+        An empty one takes back what was said before.
+    offsets, lengths : list of int
+        Of the pieces of a sparse file, of which the oldest format has a record each.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.offsets: list[int] = []
+        self.lengths: list[int] = []
+
+    def add(self, content: bytes) -> None:
+        """Read the content of a pax header."""
+        at = 0
+        content = content.rstrip(b"\0")
+        while at < len(content):
+            found = _RECORD.match(content, at)
+            end = at + int(found[1]) if found is not None else 0
+            if found is None or not found.end() < end <= len(content) or content[end - 1] != ord("\n"):
+                raise ValueError("a pax record of another length than it says")
+            name, value = _decoded(found[2]), _decoded(content[found.end() : end - 1])
+            at = end
+            if name == "GNU.sparse.offset":
+                self.offsets.append(_count(value))
+            elif name == "GNU.sparse.numbytes":
+                self.lengths.append(_count(value))
+            else:
+                self.values[name] = value
+
+
+def _without_empty(records: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in records.items() if value}
+
+
+def _is_possible(data: _Map, size: int, stored: int) -> bool:
+    """Whether a map has pieces in order, within the file, and no longer than what is stored; maps may be forged."""
+    end = total = 0
+    for offset, length in data:
+        if offset < end or offset + length > size:
+            return False
+        end = offset + length
+        total += length
+    return total <= stored
+
+
+def _padded(size: int) -> int:
+    return size + -size % _BLOCK
+
+
+def _count(text: str) -> int:
+    """A decimal number that is not negative."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ValueError(f"{text[:20]!r} where a number should be")
+    return int(text)
+
+
+def _number(field: bytes) -> int:
+    """A number in octal digits, or, as GNU tar writes large and negative ones, in base 256."""
+    if field[0] & 0x80:
+        sign = 1 << 8 * len(field) - 2
+        return (int.from_bytes(field, "big") & (2 * sign - 1)) - (2 * sign if field[0] & 0x40 else 0)
+    found = _OCTAL.match(field)
+    if found is None or not (found.end() == len(field) or b"\0" in found[0].lstrip(b"\0 ")):
+        raise ValueError(f"{field.hex(' ')} where an octal number should be")
+    return int(found[1] or b"0", 8)
+
+
+def _time(text: str) -> int | None:
+    """Nanoseconds; None if it does not begin with a number. What follows the number is passed over."""
+    found = _TIME_BEGINS.match(text)
+    if found is None or int(found[2]) > _MAX_SECONDS:
+        return None if found is None else 0
+    whole = int(found[2]) * _SECOND + int((found[3] or "")[:9].ljust(9, "0"))
+    return -whole if found[1] else whole
 
 
 # Kind, name and its prefix, size, and mode and time as they are written.
-_Fields = tuple[bytes, bytes, bytes, int, bytes, bytes]
+_Quick = tuple[bytes, bytes, bytes, int, bytes, bytes]
 
 
-def _fields(buf: memoryview) -> _Fields | None:
+def _fields(buf: memoryview) -> _Quick | None:
     """What a header says, if it writes numbers in plain octal digits, and its checksum is right."""
     if len(buf) != _BLOCK:
         return None
     name, mode, a, size, b, mtime, c, checksum, kind, magic, prefix = _FIELDS.unpack(buf)
-    if magic not in _MAGIC or a not in _END or b not in _END or c not in _END:
+    if a not in _NUMBER_ENDS or b not in _NUMBER_ENDS or c not in _NUMBER_ENDS:
         return None
+    if magic != _POSIX:
+        if magic != _GNU:
+            return None
+        prefix = b"\0"  # GNU tar keeps other things there
     # The low half of Adler-32 is a sum and one more, and that of so few bytes never passes its modulus; the checksum
     # is made with spaces in its own place.
     total = (adler32(buf[:148]) & 0xFFFF) + (adler32(buf[156:384]) & 0xFFFF) + (adler32(buf[384:]) & 0xFFFF)
@@ -101,20 +454,26 @@ def _joined(name: bytes, prefix: bytes) -> str:
 
 
 def _text(field: bytes) -> str:
-    return field.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return _decoded(field.partition(b"\0")[0])
 
 
-def _records(data: bytes) -> tuple[str | None, int | None] | None:
-    """Path and time of a pax header, if all its records are of the harmless kind. Source: POSIX.1-2017, pax."""
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _harmless(data: bytes) -> tuple[str | None, int | None] | None:
+    """Path and time of a pax header, if all its records are of the harmless kind."""
     path: str | None = None
     mtime_ns: int | None = None
     at = 0
     while at < len(data):
-        record = _RECORD.match(data, at)
+        record = _HARMLESS.match(data, at)
         end = at + int(record[1]) if record is not None else 0
         if record is None or not record.end() < end <= len(data) or data[end - 1] != ord("\n"):
             return None
         key, value = record[2], data[record.end() : end - 1]
+        if not value:  # it takes back what was said before
+            return None
         if key == b"mtime":
             time = _TIME.fullmatch(value)
             if time is None:
@@ -122,85 +481,6 @@ def _records(data: bytes) -> tuple[str | None, int | None] | None:
             seconds, fraction = time.groups(b"")
             mtime_ns = int(seconds) * _SECOND + int(fraction[:9].ljust(9, b"0"))
         elif key == b"path":
-            path = value.decode("utf-8", "surrogateescape").rstrip("/")
+            path = _decoded(value)
         at = end
     return path, mtime_ns
-
-
-class Headers(tarfile.TarFile):
-    """`tarfile`'s parser over a tape: every kind of damage is told from the end."""
-
-    firstmember: tarfile.TarInfo | None
-
-    def __init__(self, tape: Tape, pax_headers: dict[str, str]) -> None:
-        self._tape = tape
-        options: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
-        super().__init__(fileobj=tape, mode="r", pax_headers=dict(pax_headers), **options)  # type: ignore[arg-type]
-
-    def plain_file(self) -> PlainFile | None:
-        """The next member, if it is a plain file with nothing unusual about it; else `following` is to tell."""
-        if self.firstmember is not None or self._loaded or not self.pax_headers.keys() <= _IDLE:
-            return None
-        tape = self._tape
-        tape.skip_to(self.offset)
-        buf = tape.peek(_BLOCK)
-        found = None if buf is None else _fields(buf)
-        if found is None:
-            return None
-        kind, name, prefix, size, mode, mtime = found
-        path, mtime_ns, length = None, None, _BLOCK
-        if kind in (_PAX, _LONG_NAME) and size > 0:  # it speaks of the header that comes next
-            length = _BLOCK - size // -_BLOCK * _BLOCK
-            whole = tape.peek(length + _BLOCK)
-            if whole is None:
-                return None
-            told = bytes(whole[_BLOCK : _BLOCK + size])
-            more = _records(told) if kind == _PAX else (_text(told), None)
-            found = _fields(whole[length:])
-            if more is None or found is None:
-                return None
-            kind, name, prefix, size, mode, mtime = found
-            path, mtime_ns = more
-            length += _BLOCK
-        if kind != _PLAIN_FILE or size < 0:
-            return None
-        try:
-            bits = int(mode, 8)
-            if mtime_ns is None:
-                mtime_ns = int(mtime, 8) * _SECOND
-        except ValueError:
-            return None
-        begins = tape.tell()
-        tape.wind(length)
-        self.offset = begins + length - size // -_BLOCK * _BLOCK
-        return PlainFile(_joined(name, prefix) if path is None else path, bits, size, mtime_ns, begins)
-
-    def following(self) -> tarfile.TarInfo | None:
-        """The next header, or None at the zero block that ends the archive."""
-        if self.firstmember is not None:  # the constructor has read it
-            info, self.firstmember = self.firstmember, None
-            return info
-        return None if self._loaded else self.next()
-
-    def next(self) -> tarfile.TarInfo | None:
-        tape = self._tape
-        try:
-            tape.skip_to(self.offset)
-            tape.header_budget = _MAX_HEADER
-            info = Header.fromtarfile(self)
-        except EOFHeaderError:
-            self._loaded = True
-            return None
-        except (EmptyHeaderError, TruncatedHeaderError):
-            raise tape.ends_too_early() from None
-        except NbdataError:
-            raise
-        except (tarfile.TarError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-            if tape.ended:
-                raise tape.ends_too_early() from error
-            raise tape.bad(f"has a damaged header ({error})") from error
-        finally:
-            tape.header_budget = None
-        if info.size < 0 or self.offset < tape.tell():
-            raise tape.bad(f"has a header with an impossible size, of {info.name}")
-        return info

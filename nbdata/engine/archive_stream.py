@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Generator
 from types import TracebackType
 
-from nbdata.archives.decompress import open_decompressed
+from nbdata.archives.decompress import Decompressed, open_decompressed
 from nbdata.archives.place import EVERYTHING, Place, Restart
+from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.tar import Member, read_members
 from nbdata.engine.run import Run
@@ -33,14 +34,12 @@ class ArchiveStream:
     run : Run
     op : UntarVolumes
     volumes : VolumeList
-    stripped : callable
-        As of `read_members`.
     place : Place, optional
         Where to begin, with the `restart` point before it and the `format` of the volumes.
 
     Attributes
     ----------
-    members : iterator of Member
+    members : generator of Member
     place : Place
         Behind the member that was handed over last.
     format : str
@@ -49,20 +48,24 @@ class ArchiveStream:
         Where reading began.
     read : int
         Bytes of the volumes that were read so far.
+    remarks : Remarks
+        What was left out or put right; all of it at the end.
     """
 
-    members: Iterator[Member]
+    members: Generator[Member, None, None]
 
     def __init__(
-        self, run: Run, op: UntarVolumes, volumes: VolumeList, stripped: Callable[[str], None], *,
+        self, run: Run, op: UntarVolumes, volumes: VolumeList, *,
         place: Place | None = None, restart: Restart | None = None, format: str = "",  # noqa: A002
     ) -> None:  # fmt: skip
-        self._run, self._op, self._volumes, self._stripped = run, op, volumes, stripped
+        self._run, self._op, self._volumes = run, op, volumes
+        self.remarks = Remarks()
         self.place, self.began, self.format = place or Place(), restart or Restart(), format or op.format
         self.read = 0
         self._looked = -1, 0  # how much was read when the volume was looked for, and which it was
         self._stack = contextlib.ExitStack()
         self._top: io.RawIOBase | None = None
+        self._decompressed: Decompressed | None = None  # until it is open
 
     def volume(self) -> int:
         """The number of the volume up to which was read."""
@@ -81,7 +84,7 @@ class ArchiveStream:
     @property
     def verified(self) -> int:
         """Up to where the tar stream is known to be right, as far as its compression has checksums."""
-        return self._decompressed.verified
+        return 0 if self._decompressed is None else self._decompressed.verified
 
     @property
     def proven(self) -> int:
@@ -95,7 +98,7 @@ class ArchiveStream:
 
     def restart(self, offset: int) -> Restart:
         """Where reading may begin to reach an offset of the tar stream."""
-        return self._decompressed.restart(offset)
+        return Restart() if self._decompressed is None else self._decompressed.restart(offset)
 
     def __enter__(self) -> ArchiveStream:
         try:
@@ -118,10 +121,9 @@ class ArchiveStream:
         self._top = ahead = Readahead(joined)
         self._stack.callback(self._close)
         self._wake_on_cancel(ahead)
-        self._decompressed, self.format = open_decompressed(
-            ahead, format=self.format, name=title, start=self.began
-        )
-        top: io.RawIOBase = self._decompressed
+        decompressed, self.format = open_decompressed(ahead, format=self.format, name=title, start=self.began)
+        self._decompressed = decompressed
+        top: io.RawIOBase = decompressed
         self._top = top
         if self.format != "tar":
             self._top = top = ahead = Readahead(top)
@@ -129,9 +131,14 @@ class ArchiveStream:
         self._pass_over(top, self.place.offset - self.began.expanded)
         members = read_members(
             top, members=op.members, strip_components=op.strip_components, max_expansion=op.max_expansion,
-            stripped=self._stripped, name=title, place=self.place,
+            remarks=self.remarks, name=title, place=self.place,
         )  # fmt: skip
-        self.members = self._stack.enter_context(contextlib.closing(members))
+        self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
+
+    def _to_the_end(self, members: Generator[Member, None, None]) -> Generator[Member, None, None]:
+        yield from members
+        if self._decompressed is not None:
+            self.remarks.trailing = self._decompressed.trailing
 
     def _progress(self, count: int) -> None:
         self.read += count

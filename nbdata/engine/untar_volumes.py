@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from nbdata.engine.archive_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
@@ -65,10 +65,10 @@ def plan(run: Run) -> Plan:
 
 
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
-    """By the option, the name, or the first bytes."""
-    found = op.format if op.format != "auto" else (volumes.format or "").rpartition(".")[2]
-    if found in ("", "zip"):
-        found = volumes.detect()
+    """By the option or the first bytes; BadArchive if these are of no archive, whatever the name says."""
+    found = volumes.detect()
+    if op.format != "auto":
+        found = op.format.rpartition(".")[2]
     if found == "zip":
         raise BadOption(
             "zip archives are not supported yet", path=volumes.title,
@@ -122,14 +122,10 @@ def _extract(
 ) -> bool:  # fmt: skip
     """Write all members; returns whether all that the archive holds is there now."""
     written, checkpoint = found.written, found.checkpoint
-    stripped = list(checkpoint.stripped) if checkpoint is not None else []
-
-    def left_out(name: str) -> None:
-        stripped[:] = [*stripped[:3], name]
-
     again_to = 0
     with contextlib.closing(written.index):
-        stream = _stream(run, op, found, left_out)
+        stream = _stream(run, op, found)
+        stripped = stream.remarks.stripped
         extraction = Extraction(
             run, root_of(op.target), written, outcome, overwrite=op.overwrite, reserved=planned.needed,
             volume=stream.volume,
@@ -163,11 +159,7 @@ def _extract(
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(outcome, details, stream, again_to)
     _note_unproven(outcome, found.volumes, stream)
-    if stripped:
-        outcome.notes.append(
-            f"files with no more components than were stripped are left out: {', '.join(stripped[:3])}"
-            + (" …" if len(stripped) > 3 else "")
-        )
+    outcome.notes += stream.remarks.notes()
     return done and not stripped
 
 
@@ -194,15 +186,16 @@ def _doubting(run: Run, written: Written, extraction: Extraction, stream: Archiv
         raise
 
 
-def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, left_out: Callable[[str], None]) -> ArchiveStream:
+def _stream(run: Run, op: UntarVolumes, found: ArchiveSet) -> ArchiveStream:
     if found.checkpoint is None or found.earlier is None:
-        return ArchiveStream(run, op, found.volumes, left_out)
+        return ArchiveStream(run, op, found.volumes)
     place = found.checkpoint.place.copy()
     place.earlier = found.earlier.entries()
-    return ArchiveStream(
-        run, op, found.volumes, left_out,
-        place=place, restart=found.checkpoint.restart, format=found.checkpoint.format,
-    )  # fmt: skip
+    stream = ArchiveStream(
+        run, op, found.volumes, place=place, restart=found.checkpoint.restart, format=found.checkpoint.format
+    )
+    stream.remarks.stripped.extend(found.checkpoint.stripped)
+    return stream
 
 
 def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome) -> None:
@@ -256,7 +249,7 @@ def _list(
     run: Run, op: UntarVolumes, volumes: VolumeList, outcome: Outcome, details: dict[str, Any]
 ) -> Report:
     size, named = 0, list[list[str]]()
-    with ArchiveStream(run, op, volumes, lambda _: None) as stream:
+    with ArchiveStream(run, op, volumes) as stream:
         for member in stream.members:
             run.control.checkpoint()
             size += member.size
@@ -271,6 +264,7 @@ def _list(
             run.control.advance(files=1)
     run.control.checkpoint()
     details.update(compressed=stream.read, format=stream.format)
+    outcome.notes += stream.remarks.notes()
     report = outcome.report(**details, size=size)
     count = report.counts.get("members", 0)
     if named:

@@ -1,0 +1,1 @@
+"""Archives that other programs write: made here by those programs, and what nbdata makes of each."""

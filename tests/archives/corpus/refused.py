@@ -1,0 +1,161 @@
+"""Archives that nbdata does not unpack, or not whole, though GNU tar or bsdtar does; with the reason for each."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+__all__ = ["REFUSED", "Refused"]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A kind of archive.
+
+    Attributes
+    ----------
+    what : str
+        The kind, as a row of the table says it.
+    make : callable
+        Writes one.
+    suffix : str
+    error : str
+        The class of error that ends the command.
+    says : str
+        A part of its message.
+    why : str
+        Why it is refused, and what to do instead.
+    """
+
+    what: str
+    make: Callable[[Path], None]
+    error: str
+    says: str
+    why: str
+    suffix: str = ".tar"
+
+
+def _tar(*entries: tuple[str, bytes, object]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, kind, value in entries:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            if isinstance(value, bytes):
+                info.size = len(value)
+            else:
+                info.linkname = str(value or "")
+            tar.addfile(info, io.BytesIO(value) if isinstance(value, bytes) else None)
+    return file.getvalue()
+
+
+_FILE = ("a", tarfile.REGTYPE, b"content")
+
+
+def _of(*entries: tuple[str, bytes, object]) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(_tar(_FILE, *entries)) and None
+
+
+def _bytes(content: Callable[[], bytes]) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(content()) and None
+
+
+def _multi_volume(path: Path) -> None:
+    """The second volume of a set of GNU tar's own."""
+    (path.parent / "big").write_bytes(os.urandom(30_000))
+    first = path.with_name("first.tar")
+    words = ["tar", "-cM", "-L20", "--format=gnu", f"--file={first}", f"--file={path}", "big"]
+    subprocess.run(words, cwd=path.parent, check=True)
+
+
+REFUSED = [
+    Refused(
+        "a device or a pipe",
+        _of(("null", tarfile.CHRTYPE, None)),
+        "UnsafeMember",
+        "is a device",
+        "nobody needs one among data; `--members` takes the others",
+    ),
+    Refused(
+        "a symbolic link to an absolute path",
+        _of(("link", tarfile.SYMTYPE, "/etc/hostname")),
+        "UnsafeMember",
+        "absolute path",
+        "it leads out of the target; `--members` takes the others",
+    ),
+    Refused(
+        "a symbolic link that leads out of the target",
+        _of(("link", tarfile.SYMTYPE, "../outside")),
+        "UnsafeMember",
+        "leaves the target",
+        "the same",
+    ),
+    Refused(
+        "a member whose path leads through a symbolic link of the archive",
+        _of(("link", tarfile.SYMTYPE, "."), ("link/b", tarfile.REGTYPE, b"x")),
+        "UnsafeMember",
+        "through the symbolic link",
+        "that is how archives write outside the target",
+    ),
+    Refused(
+        "no end: no zero block behind the last member",
+        _bytes(lambda: _tar(_FILE)[:1024]),
+        "BadArchive",
+        "ends too early",
+        "it looks like an archive whose last volume is missing; what was there is unpacked",
+    ),
+    Refused(
+        "something else behind the end, or archives joined by `cat`",
+        _bytes(lambda: _tar(_FILE) * 2),
+        "BadArchive",
+        "more data after its end",
+        "zeros in the place of data, as failed downloads leave them, look the same; what comes before is unpacked",
+    ),
+    Refused(
+        "something else behind the end of xz",
+        _bytes(lambda: lzma.compress(_tar(_FILE)) + b"junk"),
+        "BadArchive",
+        "followed by something else",
+        "`xz` refuses it, too (behind gzip and bzip2 it is passed over, and the report says so)",
+        ".tar.xz",
+    ),
+    Refused(
+        "something else behind the end of Zstandard",
+        _bytes(lambda: zstandard.compress(_tar(_FILE)) + b"junk"),
+        "BadArchive",
+        "followed by something else",
+        "`zstd` refuses it, too",
+        ".tar.zst",
+    ),
+    Refused(
+        "a later volume of GNU tar's own multi-volume archives",
+        _multi_volume,
+        "BadArchive",
+        "another volume",
+        "such volumes cannot be joined; `tar --multi-volume` unpacks them",
+    ),
+    Refused(
+        "lzip, LZ4, `compress`, LZMA alone, 7-Zip, RAR",
+        _bytes(lambda: b"LZIP\x01" + bytes(600)),
+        "BadArchive",
+        "lzip",
+        "not supported; unpack with the program that made it, or pack anew with Zstandard",
+        ".tar.lz",
+    ),
+    Refused(
+        "zip",
+        _bytes(lambda: b"PK\x03\x04" + bytes(600)),
+        "BadOption",
+        "zip archives are not supported yet",
+        "`unzip` it (a set `.z01` … `.zip`: join it with `zip -s 0` first)",
+        ".zip",
+    ),
+]

@@ -1,0 +1,115 @@
+"""What other programs pack comes out as GNU tar and bsdtar unpack it, or a table says why not."""
+
+from __future__ import annotations
+
+import sysconfig
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from tests.archives.corpus.compare import compare
+from tests.archives.corpus.content import make_content
+from tests.archives.corpus.refused import REFUSED, Refused
+from tests.archives.corpus.writers import WRITERS, Writer, pack
+from tests.pages import same_page
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+_OF_PYTHON = Path(sysconfig.get_paths()["stdlib"], "test")
+_ARCHIVES_OF_PYTHON = [
+    path
+    for name in ("testtar.tar", "testtar.tar.xz", "recursion.tar")
+    for path in (_OF_PYTHON / name, _OF_PYTHON / "archivetestdata" / name)
+    if path.exists()
+]
+
+
+@pytest.fixture(scope="session")
+def packed_content(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_content(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.mark.parametrize(
+    ("writer", "tree"), [pytest.param(w, tree, id=f"{w.name} {tree}") for w in WRITERS for tree in w.trees]
+)
+def test_an_archive_gives_what_tar_and_bsdtar_give(
+    writer: Writer, tree: str, packed_content: Path, tmp_path: Path
+) -> None:
+    found = compare(pack(writer, packed_content / tree, tmp_path / "archive"), tmp_path)
+    assert found.error is None
+    assert found.differences == []
+    assert found.members > 0
+
+
+@pytest.mark.parametrize("archive", _ARCHIVES_OF_PYTHON, ids=lambda path: path.name)
+def test_the_archives_that_python_tests_itself_with(archive: Path, tmp_path: Path) -> None:
+    if archive.name == "recursion.tar":  # a header that speaks of itself, and nothing else
+        with pytest.raises(nbdata.BadArchive, match="ends too early"):
+            nbdata.untar_volumes(archive, tmp_path / "out", quiet=True)
+        return
+    with tarfile.open(archive) as tar:
+        names = [member.name for member in tar if not member.isdev()]
+    found = compare(archive, tmp_path, members=[name.replace("[", "[[]") for name in names])
+    assert found.error is None
+    assert found.differences == []
+    assert found.members >= len(names) * 0.9  # some names come twice
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.what)
+def test_what_is_refused_is_refused_for_its_reason(case: Refused, tmp_path: Path) -> None:
+    archive = tmp_path / f"a{case.suffix}"
+    case.make(archive)
+    with pytest.raises(getattr(nbdata, case.error), match=case.says):
+        nbdata.untar_volumes([str(archive)], tmp_path / "out", quiet=True)
+    assert not list((tmp_path / "out").rglob(".nbdata"))
+
+
+def test_the_table_of_archives_is_the_committed_one() -> None:
+    rows = "".join(f"| {case.what} | {case.error} | {case.why} |\n" for case in REFUSED)
+    programs = sorted(
+        {w.name.partition(" ")[0] if w.name.startswith(("bsdtar", "pax")) else w.name for w in WRITERS}
+    )
+    assert programs
+    same_page("archives.md", _PAGE.format(rows=rows, writers=_writers()))
+
+
+def _writers() -> str:
+    programs: dict[str, list[str]] = {}
+    for writer in WRITERS:
+        program = next(p for p in _PROGRAMS if writer.name.startswith(p))
+        programs.setdefault(program, []).append(writer.name.removeprefix(program).strip() or "as it is")
+    return "".join(f"| {program} | {', '.join(formats)} |\n" for program, formats in programs.items())
+
+
+_PROGRAMS = (
+    "GNU tar", "bsdtar", "Python", "7-Zip", "Go", "Java", "Perl", "BusyBox", "pax", "cpio", "git", "dpkg", "npm"
+)  # fmt: skip
+
+_PAGE = """\
+# Which archives are unpacked
+
+For those who have an archive that somebody else made. This page is made by `tests/archives/corpus/`.
+
+`untar_volumes` unpacks tar in all its formats (v7, ustar, pax, GNU tar's with long names and sparse files), plain or
+compressed by gzip, bzip2, xz or Zstandard. Tests pack folders with the programs below and compare what nbdata makes
+of each archive with what GNU tar and bsdtar make of it: names, contents, links, times, and what is executable.
+Owners and groups are left out, and permissions are those of Python's `data` filter.
+
+| program | formats |
+|---|---|
+{writers}
+The folders hold files of many sizes about the blocks of tar, names of up to 255 bytes in each place, hard and symbolic
+links, sparse files, names that are not ASCII or not UTF-8, and times before 1970 and in 2300. The archives that CPython
+tests its own parser with are unpacked, too.
+
+What is put right is said in a note of the report: a slash at the start of a name is taken off, one zero block amid the
+archive is passed over, something else behind the end of gzip or bzip2 is left out, and members of a kind that the
+standard does not know are taken for files.
+
+## What is refused
+
+| what the archive has | error | why, and what to do |
+|---|---|---|
+{rows}"""
