@@ -30,7 +30,7 @@ _DAMAGED = (
     "last may be wrong, and the same line then replaces it"
 )
 
-__all__ = ["Decompressed", "ExpansionLimit", "detect", "open_decompressed"]
+__all__ = ["Decompressed", "ExpansionLimit", "begins_archive", "detect", "open_decompressed"]
 
 _INPUT = 256 << 10
 _OUTPUT = 1 << 20
@@ -70,6 +70,24 @@ def detect(head: bytes, name: str | None = None) -> str:
         remedy="Check that this is the first volume, and that it was stored whole",
         details={"offset": 0},
     )
+
+
+def begins_archive(head: bytes) -> bool:
+    """Whether an archive begins with these bytes, rather than a later part of one.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 512 bytes.
+    """
+    for codec in CODECS.values():
+        if codec.begins(head):
+            try:
+                inner = codec.decoder().decompress(head, _TAR_BLOCK)
+            except codec.errors:
+                return True
+            return len(inner) < _TAR_BLOCK or _is_tar(inner)
+    return _is_tar(head)
 
 
 def open_decompressed(

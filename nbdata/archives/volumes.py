@@ -5,17 +5,18 @@ scheme                names                                           made by
 ====================  ==============================================  ====================
 ``letters``           ``a.tar.gz.aa``, ``vol-aa``, ``xaa``, ``.aaa``  ``split``
 ``numbers``           ``vol-00``, ``a.tar.001``, ``a_1``, ``x00``     ``split -d``, 7-Zip
-``part``              ``a.tar.part1``, ``a.tar.part01``               download sites
+``part``              ``a.tar.part1``, ``a.tar.gz.part1of5``,         download sites
+                      ``a.part01.tar.gz``, ``a-part-1-of-5.tgz``
 ``zip``               ``a.z01``, ``a.z02``, … ``a.zip``               ``zip -s``
 ``gnu``               ``a.tar``, ``a.tar-2``, ``a.tar-3``             ``tar --multi-volume``
 ``single``            ``a.tar.gz``                                    everybody
 ====================  ==============================================  ====================
 
-Only what stands *at the end* of a name numbers a volume: ``train-000001.tar`` is a whole archive,
-a shard. Many other names end in a number or two letters (``notes.md``, ``data_2023``), so a group
-counts as a set when at least half of it is there, or when the rest of its name is an archive's and
-it begins near the first volume. The last volume cannot be known from names; that one is missing
-shows when the archive ends too early.
+Only what stands *at the end* of a name numbers a volume, or what follows the word *part*:
+``train-000001.tar`` is a whole archive, a shard. Many other names end in a number or two letters
+(``notes.md``, ``data_2023``), so a group counts as a set when at least half of it is there, or when
+the rest of its name is an archive's and it begins near the first volume. The last volume cannot be
+known from names, unless they say *of 5*; that one is missing shows when the archive ends too early.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from itertools import islice
 
 from nbdata.errors import BadOption, MissingVolume, NotFound
 
-__all__ = ["VolumeSet", "choose_set", "guess_format", "volume_sets"]
+__all__ = ["VolumeSet", "choose_set", "guess_format", "set_prefix", "volume_sets"]
 
 _ARCHIVES = {
     ".tar": "tar",
@@ -42,6 +43,11 @@ _ARCHIVES = {
     ".tzst": "tar.zst",
     ".zip": "zip",
 }
+# Compressions that are not supported; known so that `.lz` is not taken for the number of a volume.
+_UNSUPPORTED = (
+    *(".tar.lz", ".tlz", ".tar.lzo", ".tar.lz4", ".tar.lzma"),
+    *(".tar.z", ".tar.br", ".tar.sz", ".tar.rz", ".tar.zz"),
+)
 _COMPRESSED = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
 
 _DIGITS = "0123456789"
@@ -50,6 +56,14 @@ _INDEX = r"[0-9]+|[a-z]{2,3}|z[a-z]{3}|zz[a-z]{4}"
 _SEPARATED = re.compile(rf"(.+?)([._-]part[._-]?(?=[0-9]+$|[a-z]{{2}}$)|[._-])({_INDEX})", re.IGNORECASE)
 # ``split`` puts no separator of its own: its default prefix is x, and people give it a file's name.
 _GLUED = re.compile(rf"((?:.*/)?x|.+\.(?:tar|tgz|zip|tar\.(?:gz|bz2|xz|zst)))()({_INDEX})")
+# The number of a part, perhaps of how many, before the suffix of the archive or at the end.
+_PART = re.compile(
+    r"(.+?)([._-]part[._-]?)([0-9]+)([._-]?of[._-]?([0-9]+))?"
+    r"((?:\.tar(?:\.gz|\.bz2|\.xz|\.zst)?|\.tgz|\.tbz2?|\.txz|\.tzst)?)",
+    re.IGNORECASE,
+)
+# What may stand at the end of a name to number a volume; names that differ before that are no set.
+_AT_END = re.compile(r"[0-9A-Za-z]*\Z")
 _ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,})", re.IGNORECASE)
 _SIDECAR = re.compile(
     r".*\.(md5|sha1|sha224|sha256|sha384|sha512|crc|crc32|crc32c|sfv|sig|asc)(sums?)?(\.txt)?"
@@ -74,12 +88,15 @@ class VolumeSet:
         All volumes, in the order in which they are joined.
     format : str or None
         What the name says about the content (``tar.gz``); None if it says nothing.
+    perhaps_whole : bool
+        Whether each name is also one that a whole archive may have, such as ``a.part1.tar``.
     """
 
     stem: str
     scheme: str
     names: tuple[str, ...]
     format: str | None
+    perhaps_whole: bool = False
 
 
 def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
@@ -129,7 +146,7 @@ def choose_set(names: Iterable[str], *, first: str | None = None) -> VolumeSet:
             remedy="Name the archive itself",
         )
     if len(groups) > 1:
-        stems = [group.stem for group in groups]
+        stems = [group.title for group in groups]
         shown = ", ".join(stems[:_NAMED_HOLES]) + (" …" if len(stems) > _NAMED_HOLES else "")
         raise BadOption(
             f"{len(groups)} archives are here: {shown}",
@@ -143,6 +160,12 @@ def choose_set(names: Iterable[str], *, first: str | None = None) -> VolumeSet:
 def guess_format(name: str) -> str | None:
     """What a name says about its content: ``tar.gz`` for ``a.tgz``; None if it says nothing."""
     return _by_suffix(name, _ARCHIVES) or _by_suffix(name, _COMPRESSED)
+
+
+def set_prefix(name: str) -> str:
+    """What the names of all volumes of a set begin with that this name may belong to."""
+    part = _PART.fullmatch(name)
+    return part[1] + part[2] if part is not None else _AT_END.sub("", name)
 
 
 def _set_of(first: str, names: list[str]) -> VolumeSet:
@@ -184,8 +207,16 @@ class _Group:
     separator: str
     scheme: str
     texts: dict[str, str] = field(default_factory=dict)  # index as written -> name
+    total: int | None = None  # how many there are, where the names say so
+    behind: str = ""  # what stands behind the index: the total, and the suffix of the archive
+    suffix: str = ""  # of the archive, behind the index
     head: str | None = None  # gnu: the first volume, which has no number
     tail: str | None = None  # zip: the last volume, which has no number
+
+    @property
+    def title(self) -> str:
+        """The name of the archive that the volumes make up."""
+        return self.stem + self.suffix
 
     @property
     def alphabet(self) -> str:
@@ -227,16 +258,18 @@ class _Group:
         for number in ordered:
             yield from range(expected, number)
             expected = number + 1
+        if self.total is not None:
+            yield from range(expected, self.total + (ordered[0] > 0))
 
     def is_plausible(self) -> bool:
         """Whether these names mean volumes, rather than years, versions or file types."""
-        if self.scheme in ("single", "zip", "gnu"):
+        if self.scheme in ("single", "zip", "gnu") or self.total is not None:
             return True
         alphabet, extended = self.alphabet, self.extended
         numbers = {_decode(text, alphabet, extended=extended) for text in self.texts}
         present = len(numbers)
         half = sum(1 for _ in islice(self.holes(numbers), present + 1)) <= present
-        if _by_suffix(self.stem, _ARCHIVES):
+        if _by_suffix(self.title, _ARCHIVES):
             return half or min(numbers) < _NEAR_START
         return half and len(self.texts) > 1
 
@@ -251,7 +284,7 @@ class _Group:
             shown = ", ".join(missing[:_NAMED_HOLES]) + (" and more" if len(missing) > _NAMED_HOLES else "")
             raise MissingVolume(
                 f"missing volume{'s' if len(missing) > 1 else ''} {shown}",
-                path=self.stem,
+                path=self.title,
                 got="1 volume" if len(numbered) == 1 else f"{len(numbered):,} volumes",
                 remedy="Fetch the missing part again, or give a folder that has all of them",
                 details={"missing": missing},
@@ -259,14 +292,16 @@ class _Group:
         names = [numbered[number] for number in sorted(numbered)]
         if self.tail is not None:
             names.append(self.tail)
-        return VolumeSet(self.stem, self.scheme, tuple(names), guess_format(self.stem))
+        return VolumeSet(
+            self.title, self.scheme, tuple(names), guess_format(self.title), perhaps_whole=bool(self.suffix)
+        )
 
     def _spell(self, number: int) -> str:
         width = min(map(len, self.texts))
         index = _encode(number, self.alphabet, width, extended=self.extended)
         if self.scheme == "zip":
             return f"{self.stem[:-4]}{self.separator}{index}"
-        return f"{self.stem}{self.separator}{index}"
+        return f"{self.stem}{self.separator}{index}{self.behind}"
 
 
 def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
@@ -274,6 +309,22 @@ def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
     candidates = sorted({name for name in names if _is_candidate(name)})
     groups: dict[tuple[str, ...], _Group] = {}
     for name in candidates:
+        part = _PART.fullmatch(name)
+        if part is not None and (part[4] or part[6]):
+            stem, separator, index, behind, total, suffix = part.groups(default="")
+            group = groups.setdefault(
+                (stem, separator, behind, suffix),
+                _Group(
+                    stem,
+                    separator,
+                    "part",
+                    total=int(total) if total else None,
+                    behind=behind + suffix,
+                    suffix=suffix,
+                ),
+            )
+            group.texts[index] = name
+            continue
         for pattern in (_ZIPPED, _SEPARATED, _GLUED):
             match = pattern.fullmatch(name)
             if match and match[1].rpartition("/")[2]:
@@ -287,6 +338,8 @@ def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
             sets.append(group)
     used = {name for group in sets for name in (*group.texts.values(), group.head, group.tail)}
     sets += [_Group(n, "", "single") for n in candidates if n not in used and _by_suffix(n, _ARCHIVES)]
+    if not sets:
+        sets = [_Group(n, "", "single") for n in candidates if n.lower().endswith(_UNSUPPORTED)]
     return sorted(sets, key=lambda group: (group.stem, group.separator))
 
 
@@ -320,11 +373,13 @@ def _add_unnumbered(groups: dict[tuple[str, ...], _Group], names: set[str]) -> N
 
 
 def _drop_plain_archives(group: _Group) -> None:
-    """Take ``a.tar.gz`` out of ``a.tar.aa …``, unless it is the volume after ``a.tar.gy``."""
+    """Take ``a.tar.gz`` out of ``a.tar.aa …``, unless it is the volume after ``a.tar.gy``; ``a.tar.lz`` likewise."""
     if group.alphabet is _LETTERS:
         for text in sorted(group.texts):
             before = _encode(max(_decode(text, _LETTERS) - 1, 0), _LETTERS, len(text))
-            if guess_format(group.texts[text]) and before not in group.texts:
+            name = group.texts[text]
+            is_archive = guess_format(name) is not None or name.lower().endswith(_UNSUPPORTED)
+            if is_archive and before not in group.texts:
                 del group.texts[text]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from nbdata.archives.decompress import detect
+from nbdata.archives.decompress import begins_archive, detect
 from nbdata.archives.stream import Readable
-from nbdata.archives.volumes import choose_set, guess_format
+from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, set_prefix
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find, head_of
 from nbdata.engine.verify import stream_check
@@ -30,8 +29,6 @@ from nbdata.transfer.retry import Patience, listing, retrying
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
 
-# What may stand at the end of a name to number a volume; names that differ before that are no set.
-_NUMBER = re.compile(r"[0-9A-Za-z]*\Z")
 _HEAD = 512
 _SKIPPED = 256 << 10
 
@@ -151,15 +148,23 @@ class StoredVolume:
         """The first bytes, at most `count`."""
         if self.size == 0:
             return b""
-        end = count if self.size is None else min(count, self.size)
-        reading = _Reading(self._control, self._store, self.info, 0, end)
-        data, view = b"", memoryview(bytearray(end))
+        return self._read(0, count if self.size is None else min(count, self.size))
+
+    def _read(self, start: int, end: int) -> bytes:
+        reading = _Reading(self._control, self._store, self.info, start, end)
+        data, view = b"", memoryview(bytearray(end - start))
         try:
-            while len(data) < end and (read := reading.readinto(view[: end - len(data)])):
+            while len(data) < end - start and (read := reading.readinto(view[: end - start - len(data)])):
                 data += bytes(view[:read])
         finally:
             reading.close()
         return data
+
+    def tail(self, count: int) -> bytes:
+        """The last bytes, at most `count`; none if the store does not tell the size."""
+        if not self.size:
+            return b""
+        return self._read(max(self.size - count, 0), self.size)
 
     def delete(self) -> bool:
         """Delete it, if it still is what was read."""
@@ -297,8 +302,25 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
             path=location.place,
             remedy="Pull them and unpack them with tar --multi-volume; those that split makes can be joined",
         )
-    volumes = (StoredVolume(run.control, location.store, name, entries[name]) for name in chosen.names)
-    return VolumeList(chosen.stem, chosen.format, tuple(volumes))
+    volumes = tuple(StoredVolume(run.control, location.store, name, entries[name]) for name in chosen.names)
+    if _are_whole(chosen, volumes):
+        if first is None:
+            raise BadOption(
+                f"{len(volumes)} archives are here, each whole: {chosen.names[0]} …",
+                expected="one, or the volumes of one",
+                remedy="Name the one you want; unpack each with a command of its own",
+            )
+        single_one = next(volume for volume in volumes if volume.name == first)
+        return VolumeList(first, guess_format(first), (single_one,))
+    return VolumeList(chosen.stem, chosen.format, volumes)
+
+
+def _are_whole(chosen: VolumeSet, volumes: tuple[StoredVolume, ...]) -> bool:
+    """Whether names that may mean either are those of archives, each whole, rather than volumes of one."""
+    if not chosen.perhaps_whole or len(volumes) < 2 or not begins_archive(volumes[1].head(_HEAD)):
+        return False
+    # A plain tar may be cut just where a header begins; but it does not end there.
+    return chosen.format != "tar" or not any(volumes[0].tail(2 * _HEAD))
 
 
 def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
@@ -315,7 +337,7 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
 
 def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:
     """What lies in the folder and may be of one set with `name`."""
-    prefix = folder + _NUMBER.sub("", name)
+    prefix = folder + set_prefix(name)
     found = {}
     try:
         for info in listing(run.control, store, prefix):

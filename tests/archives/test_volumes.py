@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, volume_sets
+from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, set_prefix, volume_sets
 from nbdata.errors import BadOption, MissingVolume, NotFound
 
 LETTERS = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
@@ -34,6 +34,16 @@ LETTERS = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
         ("part", ["a.part1", "a.part2"]),
         ("part", ["a.tar.part01", "a.tar.part02"]),
         ("part", ["a.tar.partaa", "a.tar.partab"]),
+        ("part", ["x.tar.gz.part1of3", "x.tar.gz.part2of3", "x.tar.gz.part3of3"]),
+        ("part", ["x.part1of2.tar.gz", "x.part2of2.tar.gz"]),
+        ("part", ["a.part01.tar.gz", "a.part02.tar.gz"]),
+        ("part", ["a-part-1-of-2.tgz", "a-part-2-of-2.tgz"]),
+        ("part", ["a_part_0_of_2.tar.zst", "a_part_1_of_2.tar.zst"]),
+        ("part", ["a.Part1.TAR", "a.Part2.TAR"]),
+        ("part", ["data.v1.part1of2", "data.v1.part2of2"]),
+        ("single", ["x.tar.lz"]),
+        ("single", ["x.tar.Z"]),
+        ("single", ["x.tar.lzo"]),
         ("zip", ["a.z01", "a.z02", "a.zip"]),
         ("gnu", ["a.tar", "a.tar-2", "a.tar-3"]),
         ("single", ["a.tar.gz"]),
@@ -57,6 +67,11 @@ def test_volume_nine_comes_before_volume_ten() -> None:
         (["a.tar.aa", "a.tar.ac"], ["a.tar.ab"]),
         (["a.tar.ab", "a.tar.ac"], ["a.tar.aa"]),
         (["a.tar.gz.002", "a.tar.gz.003"], ["a.tar.gz.001"]),
+        (["x.tar.gz.part1of3"], ["x.tar.gz.part2of3", "x.tar.gz.part3of3"]),
+        (["x.part2of3.tar.gz", "x.part3of3.tar.gz"], ["x.part1of3.tar.gz"]),
+        (["x.part0of3.tar.gz", "x.part1of3.tar.gz"], ["x.part2of3.tar.gz"]),
+        (["a-part-01-of-03.tgz", "a-part-03-of-03.tgz"], ["a-part-02-of-03.tgz"]),
+        (["a.part01.tar.gz", "a.part03.tar.gz"], ["a.part02.tar.gz"]),
         (["a.tar.gz.005"], ["a.tar.gz.001", "a.tar.gz.002", "a.tar.gz.003", "a.tar.gz.004"]),
         (["vol-0", "vol-2"], ["vol-1"]),
         (["vol-09", "vol-10", *(f"vol-{n:02}" for n in range(8))], ["vol-08"]),
@@ -126,6 +141,21 @@ def test_other_names_with_numbers_or_short_endings_are_no_volumes(names: list[st
 
 def test_numbered_shards_are_archives_each_of_its_own() -> None:
     assert [s.scheme for s in volume_sets(["train-000000.tar", "train-000001.tar"])] == ["single", "single"]
+
+
+def test_all_volumes_of_a_set_begin_with_its_prefix() -> None:
+    for names in (
+        ["x.tar.gz.part1of3", "x.tar.gz.part3of3"],
+        ["x.part1of2.tar.gz", "x.part2of2.tar.gz"],
+        ["a-part-1-of-10.tgz", "a-part-10-of-10.tgz"],
+        ["a.tar.gz.aa", "a.tar.gz.zz"],
+        ["a.z01", "a.zip"],
+    ):
+        assert all(other.startswith(set_prefix(name)) for name in names for other in names)
+
+
+def test_an_archive_that_cannot_be_unpacked_is_none_where_there_are_others() -> None:
+    assert choose_set(["a.tar.lz", "b.tlz", "x.tar.gz"]).names == ("x.tar.gz",)
 
 
 def test_sidecars_hidden_files_and_our_own_records_are_passed_over() -> None:

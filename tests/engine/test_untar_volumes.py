@@ -201,3 +201,54 @@ def test_volumes_in_a_store_are_deleted_there(
     upload(s3, bucket, pack(content, tmp_path / "v"))
     untar(f"s3://{bucket}/v/", tmp_path / "out", delete_volumes=True)
     assert client_of(s3).list_objects_v2(Bucket=bucket).get("KeyCount") == 0
+
+
+# -- names that say *part* ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["here", "s3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x.tar.gz.part{n}of{total}",
+        "x.part{n}of{total}.tar.gz",
+        "a.part{n:02d}.tar.gz",
+        "a-part-{n}-of-{total}.tgz",
+    ],
+)
+def test_parts_that_are_numbered_amid_the_name_are_one_set(
+    name: str, place: str, content: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    volumes = pack(content, tmp_path / "v")
+    parts = sorted(volumes.iterdir())
+    for n, part in enumerate(parts, 1):
+        part.rename(volumes / name.format(n=n, total=len(parts)))
+    first, folder = str(volumes / name.format(n=1, total=len(parts))), str(volumes)
+    if place == "s3":
+        bucket = request.getfixturevalue("bucket")
+        upload(request.getfixturevalue("s3"), bucket, volumes)
+        first, folder = f"s3://{bucket}/v/{Path(first).name}", f"s3://{bucket}/v/"
+    for number, source in enumerate((first, folder)):
+        assert untar(source, tmp_path / f"out{number}").details["volumes"] == len(parts)
+        assert look(tmp_path / f"out{number}") == look(content)
+
+
+@pytest.mark.parametrize("name", ["x.part{n}.tar", "x.part{n}.tar.gz", "x-part-{n}-of-2.tgz"])
+def test_archives_that_are_whole_are_no_volumes_whatever_they_are_called(name: str, tmp_path: Path) -> None:
+    for n in (1, 2):
+        archive(tmp_path / "v", (f"file {n}", "file", b"x" * 3000), name=name.format(n=n))
+    untar(tmp_path / "v" / name.format(n=2), tmp_path / "out")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["file 2"]
+    with pytest.raises(nbdata.BadOption, match="2 archives are here, each whole"):
+        untar(tmp_path / "v", tmp_path / "out")
+
+
+def test_a_plain_tar_that_is_cut_where_a_header_begins_is_one_set(tmp_path: Path) -> None:
+    whole = archive(
+        tmp_path / "v", *((f"{n}", "file", b"x" * 100) for n in range(4)), name="a.tar"
+    ).read_bytes()
+    (tmp_path / "v" / "a.tar").unlink()
+    for n, piece in enumerate((whole[:2048], whole[2048:]), 1):
+        (tmp_path / "v" / f"a.part{n}.tar").write_bytes(piece)
+    untar(tmp_path / "v", tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 4
