@@ -246,6 +246,7 @@ class _Headed(Decompressed):
         return data
 
     def close(self) -> None:
+        self._block, self._head = None, b""
         try:
             self._raw.close()
         finally:
@@ -290,6 +291,7 @@ class _Decoded(Decompressed):
         return block
 
     def close(self) -> None:
+        self._decoder, self._pending, self._block = None, b"", memoryview(b"")
         try:
             self._source.close()
         finally:

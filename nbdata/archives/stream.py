@@ -170,6 +170,7 @@ class JoinedStream(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
+            self._on_progress = None  # who listens may hold this stream
             try:
                 self._close_volume()
             finally:
@@ -274,6 +275,8 @@ class Readahead(io.RawIOBase):
             self._source.close()
             self._thread.join(self._LAST_PATIENCE)
         finally:
+            self._pump.release()
+            self._block = memoryview(b"")
             super().close()
 
 
@@ -295,14 +298,13 @@ class _Pump:
         self._ended = False
         self._stopped = False
         self._error: BaseException | None = None
-        self._produce: Callable[[], memoryview] | None = None  # of a source that makes blocks of its own
 
     def run(self, source: io.RawIOBase) -> None:
         """The thread: fill blocks until the source ends, fails, or nobody wants more."""
-        self._produce = getattr(source, "produce", None)
+        produce: Callable[[], memoryview] | None = getattr(source, "produce", None)  # makes blocks of its own
         try:
             while (block := self._take_free()) is not None:
-                if not self._fill(block, source):
+                if not self._fill(block, source, produce):
                     break
         except BaseException as error:
             self._error = error
@@ -315,12 +317,14 @@ class _Pump:
             self._changed.wait_for(lambda: self._free or self._stopped)
             return None if self._stopped else self._free.popleft()
 
-    def _fill(self, block: memoryview, source: io.RawIOBase) -> bool:
+    def _fill(
+        self, block: memoryview, source: io.RawIOBase, produce: Callable[[], memoryview] | None
+    ) -> bool:
         """Fill a block and hand it over, also when its source fails; False at the end."""
         filled = 0
         more = True
-        if self._produce is not None:
-            made = self._produce()
+        if produce is not None:
+            made = produce()
             if made and len(made) * _COPIED >= len(block):
                 self._spare.append(block)
                 self._hand_over(made)
@@ -361,3 +365,11 @@ class _Pump:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+    def release(self) -> None:
+        """Hold no blocks any more: an error that is kept may still lead here."""
+        with self._changed:
+            self._free.clear()
+            self._filled.clear()
+            self._spare.clear()
+            self._error = None

@@ -102,6 +102,7 @@ class Extraction:
         try:
             self._writers.close(drop=self._run.control.is_set())
         finally:
+            self._buffer = memoryview(b"")
             self._landing.__exit__(*exc)
             self._written.index.put(self._links.records())
 
