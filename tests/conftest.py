@@ -30,7 +30,7 @@ from tests.slow import SlowProxy
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
 _OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
 # What is said to the tests, not to nbdata.
-_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS", "NBDATA_PAGES")
+_TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "NBDATA_FAILING_JOBS")
 
 
 def pytest_configure() -> None:

@@ -7,6 +7,7 @@ import gzip
 import os
 import shutil
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,27 @@ def test_the_error_that_is_kept_holds_none_of_the_buffers(content: Path, tmp_pat
         job.wait(60)
     assert caught.value.__traceback__ is not None
     assert buffers() <= before
+
+
+def test_blocks_of_a_failed_extraction_wait_for_no_collector(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v")
+    max(volumes.iterdir()).unlink()
+
+    def fail() -> int:
+        with pytest.raises(nbdata.BadArchive, match="ends too early"):
+            untar(volumes, tmp_path / "out")
+        return tracemalloc.get_traced_memory()[0]
+
+    fail()
+    gc.collect()
+    gc.disable()
+    tracemalloc.start(1)
+    try:
+        before = fail()
+        assert max(fail() for _ in range(3)) - before < Readahead.BLOCK_SIZE
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 # -- what is no archive ---------------------------------------------------------------------------
