@@ -69,6 +69,10 @@ class Leases:
             self._ready.clear()
             self._changed.notify_all()
 
+    def release(self) -> None:
+        """Hold nothing of the engine any more: the job is remembered long after its work is over."""
+        self._done = lambda _item: None
+
     def drain(self) -> None:
         """Wait until consumers have given back what they hold, or the job is cancelled; after `end`."""
         with self._changed:

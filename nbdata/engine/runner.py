@@ -214,6 +214,7 @@ def perform(
             return report
     finally:
         leases.end()
+        leases.release()
 
 
 def _performed(run: Run, task: Task) -> Report:

@@ -77,7 +77,7 @@ class Crew:
         self._brought = deque[Iterator[Unit]]()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._errors: list[BaseException] = []
+        self._error: BaseException | None = None  # the first one; what the others raise follows from it
         # Whether a thread is asking for the next unit, which may take its time; and whether none is left.
         self._asking = self._exhausted = False
         self._working = 0
@@ -106,7 +106,7 @@ class Crew:
     @property
     def broken(self) -> bool:
         """Whether an error ends all."""
-        return bool(self._errors)
+        return self._error is not None
 
     def bring(self, units: Iterable[Unit]) -> None:
         """Have these done before any others; for units that find out what there is to do.
@@ -126,7 +126,7 @@ class Crew:
             self.wanted = wanted
             self._threads = [thread for thread in self._threads if thread.is_alive()]
             self._changed.notify_all()
-            while self._working < self._places() and self._more() and not self._errors:
+            while self._working < self._places() and self._more() and self._error is None:
                 thread = threading.Thread(target=self._work, name="mover", daemon=True)
                 try:
                     thread.start()
@@ -146,7 +146,7 @@ class Crew:
                 self.over.set()
 
     def _fail(self, error: BaseException) -> None:
-        self._errors.append(error)
+        self._error = self._error or error
         self._changed.notify_all()
 
     def _places(self) -> int:
@@ -161,7 +161,7 @@ class Crew:
         """What to do next; None for who is to leave, who then no longer counts."""
         with self._changed:
             try:
-                while not self._errors and self._working <= self._places() and self._more():
+                while self._error is None and self._working <= self._places() and self._more():
                     if self._brought:
                         unit = next(self._brought[0], None)
                         if unit is not None:
@@ -169,7 +169,7 @@ class Crew:
                         self._brought.popleft()
                     elif self._asking:
                         self._changed.wait()
-                    elif (unit := self._ask()) is not None and not self._errors:
+                    elif (unit := self._ask()) is not None and self._error is None:
                         return unit
             except BaseException as error:
                 self._fail(error)
@@ -196,7 +196,7 @@ class Crew:
     def _leave(self) -> None:
         self._working -= 1
         self._changed.notify()  # who was woken to ask may be the one who leaves
-        if not self._working and (self._errors or not self._more()):
+        if not self._working and (self._error is not None or not self._more()):
             self.over.set()
 
     def _work(self) -> None:
@@ -216,8 +216,8 @@ class Crew:
         self.over.wait()
         for thread in self._threads:
             thread.join()
-        if self._errors:
-            raise self._errors[0]
+        if self._error is not None:
+            raise self._error
 
 
 class _Pace:

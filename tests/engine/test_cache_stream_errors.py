@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.streaming import Streaming
 from tests.conftest import client_of
 from tests.engine.test_cache_stream import Put, content, empties
 
@@ -54,6 +56,19 @@ def test_an_error_comes_before_items_that_were_sent_ahead_and_spares_what_is_use
         loop()
     assert 10 < len(seen) < 22
     assert empties(workplace)
+
+
+def test_a_job_that_is_remembered_holds_nothing_of_a_stream_that_failed(
+    put: Put, s3: EmbeddedServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", "inline")
+    stream = nbdata.cache_stream(put(FILES), max_size="1MB", quiet=True)
+    delete(s3, bucket, "f25/a")
+    with pytest.raises(nbdata.SourceChanged):
+        list(stream)
+    del stream
+    gc.collect()
+    assert [found for found in gc.get_objects() if type(found) is Streaming] == []
 
 
 def test_what_no_verb_foresaw_ends_the_loop_too(
