@@ -49,6 +49,7 @@ __all__ = [
     "UnsafeMember",
     "cleaned",
     "error_from_dict",
+    "without_calls",
 ]
 
 
@@ -264,6 +265,23 @@ def cleaned(error: BaseException, outer: BaseException | None = None) -> BaseExc
         at.__cause__, at.__context__ = _showable(at.__cause__), _showable(at.__context__)
         at.__suppress_context__ = quiet  # setting a cause changes it
         chain += [inner for inner in (at.__cause__, at.__context__) if inner is not None]
+    return error
+
+
+def without_calls(error: BaseException) -> BaseException:
+    """The same error, without the tracebacks of its chain of causes.
+
+    For an error that is remembered: the calls of a traceback hold functions with all that these close over, and
+    letting go of variables does not end that.
+    """
+    seen = set[int]()
+    chain: list[BaseException | None] = [error]
+    while chain:
+        at = chain.pop()
+        if at is not None and id(at) not in seen:
+            seen.add(id(at))
+            at.__traceback__ = None
+            chain += [at.__cause__, at.__context__]
     return error
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from nbdata.engine.failure import failure_of
 from nbdata.engine.progress import Progress
-from nbdata.errors import Cancelled, NbdataError, cleaned
+from nbdata.errors import Cancelled, NbdataError, cleaned, without_calls
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import FINISHED, Report, Snapshot
 from nbdata.stores.local import disk_error, is_full
@@ -106,7 +106,7 @@ class Task(Progress):
         if error is not None:
             # Not under the lock: to let go of the generators that failed ends what they wait for, and that may
             # need the lock.
-            cleaned(error)
+            without_calls(cleaned(error))
         with self._changed:
             now = self._now
             if now.state in FINISHED:
