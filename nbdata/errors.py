@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 from nbdata.redaction import frames_leak, scrub, scrub_data
 
 __all__ = [
+    "ROOM_THEN_AGAIN",
     "AccessDenied",
     "AgentUnavailable",
     "BadArchive",
@@ -51,6 +52,9 @@ __all__ = [
     "error_from_dict",
     "without_calls",
 ]
+
+#: What to do about a full disk; an operation may know more (`Operation.with_room`).
+ROOM_THEN_AGAIN = "Make room and run the same line again: it continues"
 
 
 class NbdataError(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from nbdata.errors import BadOption
+from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.option import checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.protocols import Job, slots
 from nbdata.redaction import Hidden, remember_options
@@ -114,6 +114,16 @@ class Operation:
     def local_target(self) -> str | None:
         """The local folder that this would write to, or None: what the space check looks at."""
         return None
+
+    @property
+    def room_elsewhere(self) -> str:
+        """What the room must not be made of, if it is to go on by itself; begins with a comma, or is empty."""
+        return ""
+
+    def with_room(self, line: str) -> str:
+        """What to do once a full disk has stopped it, whose line is `line`."""
+        del line
+        return ROOM_THEN_AGAIN
 
     def locked_target(self) -> str | None:
         """The local folder in which nobody else may work meanwhile, or None."""

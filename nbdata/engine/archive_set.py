@@ -70,7 +70,7 @@ def look_at(run: Run, op: UntarVolumes, volumes: VolumeList, *, thorough: bool =
     root, gone = root_of(op.target), bool(volumes.recorded)
     written = _written(run, op, volumes.fingerprints())
     again = op.overwrite == "always" and not gone
-    if not again and written.is_complete() and written.sound(root)[1]:
+    if not again and written.is_complete() and written.look(root).whole:
         return ArchiveSet(volumes, written, complete=True)
     checkpoint = Checkpoint.of(written)
     if checkpoint is None or not (gone or checkpoint.fits(op.overwrite, op.format)):
@@ -97,7 +97,8 @@ def _index(run: Run, op: UntarVolumes) -> Index:
 
 
 def _written(run: Run, op: UntarVolumes, fingerprints: list[str]) -> Written:
-    return Written(_index(run, op), fingerprints, [sorted(op.members), op.strip_components])
+    options: list[object] = [sorted(op.members), op.strip_components]
+    return Written(_index(run, op), fingerprints, options, skip_written=op.skip_written)
 
 
 def recorded_set(run: Run, op: UntarVolumes) -> RecordedSet | None:

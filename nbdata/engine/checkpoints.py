@@ -33,7 +33,7 @@ from nbdata.engine.archive_stream import ArchiveStream
 from nbdata.engine.extract import Extraction
 from nbdata.engine.run import BAD, Outcome
 from nbdata.engine.volume_deletion import Deletion
-from nbdata.engine.written import Written, offset_of, own_data, own_record, sum_of
+from nbdata.engine.written import Written, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 
 __all__ = ["Checkpoint", "Checkpoints", "Earlier"]
@@ -103,8 +103,10 @@ class Earlier:
     ----------
     members : list of (offset, path, kind, linkname, size)
         Those that are as they were written, in the archive's order; size is -1 of what counts elsewhere.
+    gone : list of (path, size)
+        Of these, files and links that are not there any more, but count as written.
     lost : list of str
-        Paths of those that are not.
+        Paths of those that are otherwise, or missing.
     whole : bool
         Whether all of them are recorded still.
     names : dict
@@ -114,6 +116,7 @@ class Earlier:
     """
 
     members: list[tuple[int, str, str, str, int]] = field(default_factory=list)
+    gone: list[tuple[str, int]] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     whole: bool = True
     names: dict[tuple[int, int], list[str]] = field(default_factory=dict)
@@ -140,20 +143,32 @@ class Earlier:
             if replaced:
                 found.members.append((offset_of(record), path, "file", "", -1))
             else:
-                found._judge(root, path, record, doubtful)
+                found._judge(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
         found._settle(written, root, doubtful, thorough=thorough)
         found.whole = sum_of(tags) == checkpoint.digest
         found.members.sort()
         return found
 
     def _judge(
-        self, root: str, path: str, record: Record, doubtful: list[tuple[str, Record, os.stat_result]]
+        self,
+        root: str,
+        path: str,
+        record: Record,
+        doubtful: list[tuple[str, Record, os.stat_result]],
+        *,
+        may_be_gone: bool,
     ) -> None:
         name = path.rstrip("/")
         try:
             found = os.lstat(os.path.join(root, name))
-        except OSError:
-            self.lost.append(name)
+        except OSError as error:
+            if not (may_be_gone and is_gone(error)):
+                self.lost.append(name)
+                return
+            # Of a link nobody knows any more where it led to: what is not there leads nowhere.
+            self.members.append((offset_of(record), name, "file" if name == path else "folder", "", -1))
+            if name == path:
+                self.gone.append((path, record.size))
             return
         if name != path:
             if stat.S_ISDIR(found.st_mode):

@@ -19,7 +19,7 @@ class Decision(NamedTuple):
     """An action of the plan and, where it needs one, its reason.
 
     Actions that move: ``fetch``, ``send`` or ``copy`` (new), ``overwrite``, ``compare`` (hashed when
-    performed, moved if it differs). Others: ``unchanged``, ``skip``, ``conflict``.
+    performed, moved if it differs). Others: ``unchanged``, ``moved away``, ``skip``, ``conflict``.
     """
 
     action: str
@@ -44,14 +44,24 @@ def _compared(info: ObjectInfo, size: int) -> str:
 
 
 def decide_pull(
-    info: ObjectInfo, local: os.stat_result | None, record: Record | None, *, overwrite: str, size_only: bool
+    info: ObjectInfo,
+    local: os.stat_result | None,
+    record: Record | None,
+    *,
+    overwrite: str,
+    size_only: bool,
+    skip_written: bool = False,
 ) -> Decision:
     """What to do with one object of the source, given the local file (None: there is none).
 
     *Unchanged* is what the record says: the listing's validator as recorded **and** the local stat as
     recorded. Without a record the bytes are compared where the store vouches for them, and moved where not.
+    With `skip_written` what was written here before, of the same version, may be gone by now.
     """
     if local is None:
+        whole = record is not None and record.ours and record.local_size >= 0  # not only announced
+        if skip_written and whole and record is not None and record.tag and record.tag == validator(info):
+            return Decision("moved away")
         return Decision("fetch")
     if not stat.S_ISREG(local.st_mode):
         if stat.S_ISDIR(local.st_mode):

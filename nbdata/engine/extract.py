@@ -9,7 +9,8 @@ Every member ends up in one of these ways, under its final name or not at all:
 * a *folder* is made at once; it gets its time at the end, when nothing is put into it any more.
 
 What was written is remembered in the index with the archive's fingerprint and the member's offset. A member
-whose record says so and whose file looks as recorded is *unchanged*: its bytes only stream past.
+whose record says so and whose file looks as recorded is *unchanged*: its bytes only stream past. With
+``--skip-written`` one whose file is gone is *moved away*, if the archive still holds what was recorded.
 
 No path leads through a symbolic link: the archive's own are refused by `nbdata.archives.safety`, and those
 that were in the target before are refused here, even if they stay inside.
@@ -29,7 +30,7 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.hard_links import HardLinks
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.writers import Writers
-from nbdata.engine.written import Written, offset_of
+from nbdata.engine.written import Written, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
 from nbdata.space.limits import disk_of
@@ -118,6 +119,8 @@ class Extraction:
         self.behind = behind
         for path, record in self._written.records():
             if path.endswith("/") and self._written.is_of_line(record) and offset_of(record) < behind:
+                if not os.path.lexists(self._below + path[:-1]) and self._written.may_be_gone(record):
+                    continue
                 self._folders.remember(path[:-1], record.mtime_ns, record.tag)
         for group in names:
             self._links.restore(group)
@@ -156,16 +159,16 @@ class Extraction:
         return True
 
     def _verdict(self, member: Member) -> str:
-        """``write``; ``verify``: it is there, if it has the same content; or ``leave``, which is told."""
+        """``write``; ``unchanged`` or ``moved away``: so, if the content is the same; or ``leave``, which is told."""
         path, record = member.name, self._written.index.get(member.name)
         if self._overwrite == "always" or (record is None and self._overwrite == "changed"):
             return "write"
         try:
             found = os.lstat(os.path.join(self._root, path))
-        except (FileNotFoundError, NotADirectoryError):
-            return "write"
         except OSError as error:
-            raise disk_error(error, path) from error
+            if not is_gone(error):
+                raise disk_error(error, path) from error
+            return self._gone(member, record)
         same = record is not None and (record.local_same(found) or self._links.was_same(record, found))
         if record is not None and same and self._written.is_ours(record):
             if self._written.is_older(record, member):
@@ -174,9 +177,9 @@ class Extraction:
                 if self._written.is_doubtful(record):
                     return "write"
                 if member.kind == "file":
-                    return "verify"
+                    return "unchanged"
                 if record.local_same(found):
-                    self._unchanged(member, record)
+                    self._done(member, record, "unchanged")
                     return "leave"
         if self._overwrite == "never":
             self._tell(member, "skipped", reason="exists, and --overwrite never")
@@ -188,14 +191,27 @@ class Extraction:
         self._links.replacing(record, found)
         return "write"
 
+    def _gone(self, member: Member, record: Record | None) -> str:
+        """The same for a member that is not there."""
+        if record is None or not self._written.may_be_gone(record):
+            return "write"
+        if self._written.is_older(record, member):
+            return "leave"
+        if not self._written.is_of(record, member):
+            return "write"
+        if member.kind == "file":
+            return "moved away"
+        self._done(member, record, "moved away")
+        return "leave"
+
     def _tell(self, member: Member, outcome: str, **detail: str) -> None:
         self._outcome.add(member.name, outcome, member.size, moved=False, **detail)
         failed = outcome == "conflict"
         self._run.control.advance(files=0 if failed else 1, failures=int(failed))
 
-    def _unchanged(self, member: Member, record: Record) -> None:
+    def _done(self, member: Member, record: Record, outcome: str) -> None:
         self._written.adopt(member.name, record)
-        self._tell(member, "unchanged")
+        self._tell(member, outcome)
 
     def _place(self, member: Member) -> str:
         """The folder for temporaries of a member that is to be written, whose parent is made."""
@@ -215,13 +231,13 @@ class Extraction:
             return False
         small = member.size <= _SMALL
         blocks: Iterable[bytes | memoryview] = (self._content(member),) if small else self._blocks(member)
-        if verdict == "verify":
+        if verdict != "write":
             crc = 0
             for block in blocks:
                 crc = crc32(block, crc)
             record = self._written.index.get(member.name)
             if record is not None and self._written.is_same(record, crc):
-                self._unchanged(member, record)
+                self._done(member, record, verdict)
                 return False
             if not small:  # its bytes have passed
                 self._written.index.put({member.name: None})
@@ -313,6 +329,7 @@ class Extraction:
             else:
                 if member.linkname in self._pending:
                     self._flush()
+                self._refuse_orphan(member)
                 self._folders.refuse_links(os.path.dirname(member.linkname), member.name)
                 self._links.make(member, temporary)
         except OSError as error:
@@ -322,6 +339,23 @@ class Extraction:
         self._pending[member.name] = "links"
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
         self._landing.land(Landed(member.name, temporary, final, 0, synced=True, tag=tag))
+
+    def _refuse_orphan(self, member: Member) -> None:
+        """NbdataError if a hard link's other name was moved away: only its own member holds the content."""
+        other = member.linkname
+        record = self._written.index.get(other)
+        if record is None or not self._written.may_be_gone(record):
+            return
+        if os.path.lexists(self._below + other):
+            return
+        if self.careful and offset_of(record) < self.behind:
+            remedy = f"Copy {other} from where it is now: the volumes that hold it were deleted"
+        else:
+            self._written.index.put({other: None})
+            remedy = "Run the same line again: it writes both"
+        raise NbdataError(
+            f"{other}, to which it is a hard link, was moved away", path=member.name, remedy=remedy
+        )
 
     def _failed(self, path: str, error: NbdataError) -> None:
         self._pending.pop(path, None)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from nbdata.engine.run import Run
-from nbdata.errors import NotEnoughSpace
+from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
 from nbdata.space.ledger import Reservation
 from nbdata.space.limits import round_up
 
@@ -66,9 +66,7 @@ class GrowingSpace:
                 if more == missing:
                     if self._more_room(missing):
                         return
-                    error.remedy = (
-                        f"Make room and run the same line again: it continues. {error.remedy or ''}".strip()
-                    )
+                    error.remedy = f"{ROOM_THEN_AGAIN}. {error.remedy or ''}".strip()
                     raise
                 self._step += 1
             else:

@@ -71,8 +71,11 @@ def plan_of(run: Run, found: Found) -> Plan:
             action = "unrepresentable"
         else:
             local = None if empty else _lstat(base + path)
-            record = None if local is None else index.get(path)
-            action, reason = decide_pull(info, local, record, overwrite=op.overwrite, size_only=op.size_only)
+            gone = local is None and op.skip_written and not os.path.lexists(base + path)
+            record = None if local is None and not gone else index.get(path)
+            action, reason = decide_pull(
+                info, local, record, overwrite=op.overwrite, size_only=op.size_only, skip_written=gone
+            )
             if action in MOVES:
                 if found.location.store.ranges:
                     present = begun.present(path, op.source, info)

@@ -146,8 +146,8 @@ class Outcome:
 
     def left(self, row: Row) -> None:
         """Record a row of the plan whose bytes are not to be moved; deletions are recorded when they are done."""
-        if row.action == "unchanged":
-            self.add(row.path, "unchanged", row.size)
+        if row.action in ("unchanged", "moved away"):
+            self.add(row.path, row.action, row.size)
         elif row.action != "delete":
             told = "skipped" if row.action == "skip" else row.action
             self.add(row.path, told, row.size, reason=row.detail.get("reason", row.action))

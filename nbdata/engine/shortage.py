@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from nbdata.engine.run import Run
 from nbdata.engine.task import Task
-from nbdata.errors import NbdataError, NotEnoughSpace
+from nbdata.errors import ROOM_THEN_AGAIN, NbdataError, NotEnoughSpace
 from nbdata.paths import is_inside
 from nbdata.report import Plan
 from nbdata.runtime import runtime_folder
@@ -49,7 +49,10 @@ class Shortage:
         room = _room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
-            raise self._told(error, run, where, room) from error
+            told = self._told(error, run, where, room)
+            how = run.operation.with_room(self._task.snapshot().command)
+            told.remedy = (told.remedy or "").replace(ROOM_THEN_AGAIN, how)
+            raise told from error
         needed, inodes = self._left(error, run)
         trusted = needed > 0 and not getattr(run.operation, "ignore_space", False)
         least = needed if trusted else room.free + 1
@@ -73,7 +76,7 @@ class Shortage:
             return now.free >= least and (now.inodes_free is None or now.inodes_free >= max(inodes, 1))
 
         self._task.stand_by(
-            f"no space: it {more}{free}; it goes on when there is room",
+            f"no space: it {more}{free}; it goes on when there is room{run.operation.room_elsewhere}",
             fits,
             every=_LOOK_EVERY * 2 ** min(max(self._fruitless - 1, 0), _DOUBLINGS),
         )

@@ -15,7 +15,7 @@ from nbdata.engine.run import BAD, Outcome, Run
 from nbdata.engine.unpack_plan import plan_deletion, plan_space
 from nbdata.engine.volume_deletion import Deletion, may_delete_amid
 from nbdata.engine.volumes import VolumeList, rows_of, volumes_of
-from nbdata.engine.written import Written
+from nbdata.engine.written import Sound, Written
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
@@ -50,8 +50,10 @@ def plan(run: Run) -> Plan:
     out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
     out.details["recorded"] = bool(volumes.recorded)
     if found.complete:
-        sizes = [record.size for path, record in found.written.records() if not path.endswith("/")]
-        out.actions["unchanged"] = [len(sizes), sum(sizes)]
+        sound = found.written.look(root_of(op.target))
+        for action, records in (("unchanged", sound.there), ("moved away", sound.gone)):
+            for record in records.values():
+                out.count(action, record.size)
         return out
     out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
     out.bytes, out.present = (volumes.size or 0) - start, start
@@ -59,8 +61,14 @@ def plan(run: Run) -> Plan:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
         again = op.overwrite == "always" and checkpoint is None
-        sound = {} if again else found.written.sound(root_of(op.target))[0]
-        plan_space(run, volumes, out, root_of(op.target), [record.size for record in sound.values()])
+        sound = Sound({}, {}, whole=False) if again else found.written.look(root_of(op.target))
+        done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
+        plan_space(run, volumes, out, root_of(op.target), done)
+        if sound.gone:
+            size = format_size(sum(record.size for record in sound.gone.values()))
+            out.notes.append(
+                f"{len(sound.gone):,} members ({size}) were moved away and are not written again"
+            )
     return out
 
 
@@ -95,9 +103,10 @@ def perform(run: Run, planned: Plan) -> Report:
     found = look_at(run, op, volumes, thorough=True)
     deletion = Deletion(run, volumes, found.written, outcome) if op.delete_volumes else None
     if planned.details["complete"]:
-        for path, record in found.written.records():
-            if not path.endswith("/"):
-                outcome.add(path, "unchanged", record.size)
+        sound = found.written.look(root_of(op.target))
+        for told, records in (("unchanged", sound.there), ("moved away", sound.gone)):
+            for path, record in records.items():
+                outcome.add(path, told, record.size)
         whole = True
         _tidy(run, op)
     else:
@@ -208,7 +217,9 @@ def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome
     there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
     for path, size in there:
         outcome.add(path, "unchanged", size)
-    run.control.advance(files=len(there))
+    for path, size in earlier.gone:
+        outcome.add(path, "moved away", size)
+    run.control.advance(files=len(there) + len(earlier.gone))
     for path in earlier.lost or [""] * (not earlier.whole):
         what = "changed or removed" if path else "some of what was unpacked is not recorded any more"
         error = NbdataError(

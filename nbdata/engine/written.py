@@ -18,11 +18,12 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from nbdata.archives.tar import Member
 from nbdata.transfer.index import Index, Record
 
-__all__ = ["Written", "offset_of", "own_data", "own_record", "sum_of"]
+__all__ = ["Sound", "Written", "is_gone", "offset_of", "own_data", "own_record", "sum_of"]
 
 # No member can have such a name.
 _OWN = ".nbdata/"
@@ -41,10 +42,14 @@ class Written:
         As of `VolumeList.fingerprints`.
     options : list
         What decides which members go where: a complete run is one with the same.
+    skip_written : bool
+        Whether members that were written may be gone by now.
     """
 
-    def __init__(self, index: Index, fingerprints: list[str], options: list[object]) -> None:
-        self.index = index
+    def __init__(
+        self, index: Index, fingerprints: list[str], options: list[object], *, skip_written: bool = False
+    ) -> None:
+        self.index, self._skip_written = index, skip_written
         self.fingerprints, self._known = fingerprints, set(fingerprints)
         self._line = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:8]
         self._complete = self.own("complete")
@@ -94,6 +99,14 @@ class Written:
         """Whether `doubt` was said of it."""
         return record.tag.split(":")[2] == _DOUBTFUL
 
+    def may_be_gone(self, record: Record) -> bool:
+        """Whether a member counts as written though it is not there any more.
+
+        A record that was only announced says nothing of the file, nor does a doubtful one.
+        """
+        whole = record.local_size >= 0 and self.is_ours(record)
+        return self._skip_written and whole and not self.is_doubtful(record)
+
     def is_older(self, record: Record, member: Member) -> bool:
         """Whether `member` comes before the one that a run with the same options has recorded last."""
         return self.is_of_line(record) and member.offset < offset_of(record)
@@ -115,22 +128,26 @@ class Written:
             if name.startswith(prefix) and self.is_of_line(record):
                 yield name[len(prefix) :], record
 
-    def sound(self, root: str) -> tuple[dict[str, Record], bool]:
-        """The files and links that are as this archive wrote them, and whether all that it wrote is so."""
-        sound, all_sound = {}, True
+    def look(self, root: str) -> Sound:
+        """What has become of the files and links that this archive wrote."""
+        sound = Sound({}, {}, whole=True)
         for path, record in self.records():
+            folder = path.endswith("/")
             try:
                 found = os.lstat(os.path.join(root, path))
-            except OSError:
-                all_sound = False
+            except OSError as error:
+                if not (is_gone(error) and self.may_be_gone(record)):
+                    sound.whole = False
+                elif not folder:
+                    sound.gone[path] = record
                 continue
-            if path.endswith("/"):
-                all_sound = all_sound and stat.S_ISDIR(found.st_mode)
+            if folder:
+                sound.whole = sound.whole and stat.S_ISDIR(found.st_mode)
             elif record.local_same(found):
-                sound[path] = record
+                sound.there[path] = record
             else:
-                all_sound = False
-        return sound, all_sound
+                sound.whole = False
+        return sound
 
     def start_again(self) -> None:
         """Forget what a line that is interrupted would go on from."""
@@ -153,6 +170,28 @@ class Written:
 
     def _digest(self) -> tuple[int, int]:
         return sum_of((path, record.tag) for path, record in self.records())
+
+
+@dataclass
+class Sound:
+    """What `Written.look` found.
+
+    Attributes
+    ----------
+    there, gone : dict of str to Record
+        Files and links that are as they were written; and those that are not there any more, but count as written.
+    whole : bool
+        Whether that is all, with the folders.
+    """
+
+    there: dict[str, Record]
+    gone: dict[str, Record]
+    whole: bool
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether nothing stands where somebody looked."""
+    return isinstance(error, (FileNotFoundError, NotADirectoryError))
 
 
 def offset_of(record: Record) -> int:

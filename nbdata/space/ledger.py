@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nbdata.errors import NotEnoughSpace
+from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
 from nbdata.paths import is_inside
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import format_size
@@ -364,7 +364,7 @@ def not_enough(
     if room.domain.device is None:
         remedy = f"Raise the limit on {room.domain.root}, or take less with {less}. {remedy}"
     if happened:
-        remedy = f"Make room and run the same line again: it continues. {remedy}"
+        remedy = f"{ROOM_THEN_AGAIN}. {remedy}"
     return NotEnoughSpace(
         f"{happened or 'not enough space'}: {what} ({where}{reserved})",
         path=path,

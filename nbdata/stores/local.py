@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nbdata.errors import (
+    ROOM_THEN_AGAIN,
     AccessDenied,
     BadOption,
     NbdataError,
@@ -82,7 +83,7 @@ def disk_error(error: OSError, path: str) -> NbdataError:
         return NotEnoughSpace(
             "the disk quota is used up" if quota else full,
             path=path,
-            remedy="Make room and run the same line again: it continues; %quota shows the disks",
+            remedy=f"{ROOM_THEN_AGAIN}. %quota shows the disks",
             # How much a quota of the file system's leaves can not be asked for everywhere; what the disk has is more.
             details={"free": 0, "source": QUOTA} if quota else {},
         )

@@ -9,7 +9,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import Operation
 from nbdata.option import Option, option
 
-__all__ = ["FACE_OPTIONS", "Selecting", "Storing", "check_part_size", "refuse_pairs"]
+__all__ = ["FACE_OPTIONS", "Selecting", "Storing", "Writing", "check_part_size", "refuse_pairs"]
 
 # Bytes a second below which a server would give up on us.
 _SLOWEST = 10_000
@@ -73,6 +73,40 @@ class Storing(Operation):
                 expected=f"at least {_SLOWEST} bytes a second",
                 remedy="Write it as 5MB or 500k",
             )
+
+
+@dataclass(frozen=True)
+class Writing(Storing):
+    """Verbs that write into a local folder, and remember what they wrote there."""
+
+    skip_written: bool = option(
+        False,
+        "Count as done what an earlier run of this line wrote and what is gone from TARGET since, as by push "
+        "--delete-source. TARGET itself must stay.",
+        kind="flag",
+        identity=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.skip_written and getattr(self, "overwrite", "") == "always":
+            raise BadOption(
+                "--skip-written and --overwrite always exclude each other", remedy="Leave one of them out"
+            )
+
+    @property
+    def room_elsewhere(self) -> str:
+        return "" if self.skip_written else ", but writes again what is moved away from its target"
+
+    def with_room(self, line: str) -> str:
+        target = self.places()[1]
+        if self.skip_written:
+            return f"Make room, also by moving files away from {target}, and run the same line again: it continues"
+        said = f"`{line} --skip-written`" if line else "the same line with --skip-written"
+        return (
+            "Make room elsewhere and run the same line again: it continues. If you move files away from "
+            f"{target} to make room, as push --delete-source does, run {said}: else it writes them again"
+        )
 
 
 @dataclass(frozen=True)

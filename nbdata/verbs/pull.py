@@ -10,13 +10,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import glob_base, has_glob, is_url, last_component
-from nbdata.verbs.options import Selecting, Storing
+from nbdata.verbs.options import Selecting, Writing
 
 __all__ = ["Pull", "pull"]
 
 
 @dataclass(frozen=True)
-class Pull(Selecting, Storing):
+class Pull(Selecting, Writing):
     """Objects already there and unchanged are not fetched again; a file appears under its final name
     only when it is whole and verified. The contents of a source folder go into the target; a single
     object goes to the target, or into it if that is a folder or ends in a slash.

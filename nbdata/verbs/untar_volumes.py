@@ -9,18 +9,21 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Storing, refuse_pairs
+from nbdata.verbs.options import Writing, refuse_pairs
 
 __all__ = ["UntarVolumes", "untar_volumes"]
 
 
 @dataclass(frozen=True)
-class UntarVolumes(Storing):
+class UntarVolumes(Writing):
     """The volumes are joined while they are read: there is never a merged file. Members are written
     below TARGET only, under the rules of Python's ``data`` filter (PEP 706).
 
     A line that was interrupted goes on behind what it had unpacked; what is compressed in one piece (as gzip
     does) is read again from its start, and files that are there are compared as they stream past.
+
+    With ``--skip-written`` an archive goes through a disk that is too small for it, in rounds: unpack until the disk
+    is full, move the files away (``push --delete-source``), run the same line again.
     """
 
     verb: ClassVar[str] = "untar_volumes"
@@ -29,6 +32,7 @@ class UntarVolumes(Storing):
     examples: ClassVar[tuple[str, ...]] = (
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
+        "untar_volumes volumes data --ignore-space --skip-written",
         "untar_volumes volumes --list",
     )
 
