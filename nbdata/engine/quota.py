@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 from typing import Any
 
 from nbdata.engine.run import Run
-from nbdata.paths import is_inside
+from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Report
 from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_duration, format_size, parse_size
+from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.ledger import Ledger, Room
 from nbdata.space.limits import Disk, disk_of, limited_folders, set_limit, writable_disks
+from nbdata.transfer.index import written_below
+from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.quota import Quota
 
 __all__ = ["perform", "plan"]
@@ -47,34 +52,49 @@ def perform(run: Run, planned: Plan) -> Report:
         "path": op.path,
         "rooms": [_room(room, here) for room in rooms],
         "disks": [
-            {"path": disk.path, "size": disk.size, "free": disk.free, "inodes_free": disk.inodes_free}
+            {
+                "path": disk.path,
+                "size": disk.size,
+                "free": disk.free,
+                "inodes_free": disk.inodes_free,
+                "in_memory": disk.in_memory,
+            }
             for disk in disks
         ],
         "kept": kept,
     }
-    report.gauges = [_gauge(report.details["rooms"][0], disks)]
+    report.gauges = [_gauge(report.details["rooms"][0], op.path, context.state_dir)]
     report.tables = _tables(report.details, rooms[0].domain.device == device)
     if not kept and (op.limit is not None or len(rooms) > 1):
         report.notes.append(_NOT_KEPT)
     return report
 
 
-# From which share on a room is called high, and full.
+# From which share on a room is called high, and full; and with how much free it is neither, whatever its size: what
+# running jobs need is reserved, and so not among it.
 _HIGH, _FULL = 0.80, 0.95
+_AMPLE = 20 * 10**9
+# Recorded files of a folder that are looked for, to tell whether any is there still.
+_LOOKED_AT = 1000
 
 
-def _gauge(room: dict[str, Any], disks: list[Disk]) -> dict[str, Any]:
-    """The tightest room as a gauge; what to do is said from 80 % on, more urgently from 95 %."""
+def _gauge(room: dict[str, Any], path: str, state_dir: str) -> dict[str, Any]:
+    """The tightest room as a gauge, with what to do where little is left of it."""
     taken = 1 - room["free"] / room["limit"] if room["limit"] else 1.0
-    level = "full" if taken >= _FULL else "high" if taken >= _HIGH else ""
+    ample = room["free"] >= _AMPLE
+    level = "" if ample or taken < _HIGH else "full" if taken >= _FULL else "high"
     warning = ""
     if level:
         word = "nearly full" if level == "full" else "filling up"
-        warning = f"{word}: {taken:.0%} of {room['root']} is used or reserved. "
-        warning += f"cleanup {room['root']} removes what nbdata left there"
-        roomier = max((d for d in disks if d.free > room["free"]), key=lambda d: d.free, default=None)
-        if roomier is not None:
-            warning += f"; {roomier.path} has {format_size(roomier.free)} free"
+        told = [
+            f"{word}: {taken:.0%} of {room['root']} is used or reserved",
+            _cleaned(room["root"], state_dir),
+        ]
+        limited = room["root"] if room["source"] != "the disk" else ""
+        disks = disks_instead(path, room["free"] + 1, 0, limited=limited)
+        if disks:
+            told.append(f"There is more room on {named(disks[0], limited=limited)}")
+        warning = ". ".join(filter(None, told))
     set_by = f"set by {room['source']}" if room["source"] != "the disk" else "set by the disk itself"
     return {
         "label": f"{room['root']}: limit {format_size(room['limit'])}, {set_by}",
@@ -85,6 +105,24 @@ def _gauge(room: dict[str, Any], disks: list[Disk]) -> dict[str, Any]:
         "level": level,
         "warning": warning,
     }
+
+
+def _cleaned(folder: str, state_dir: str) -> str:
+    """What cleanup would do there, as far as the records tell; '' if nothing."""
+    folder = os.path.realpath(folder)
+    line = shlex.join(["cleanup", folder])
+    staged = False
+    for index in written_below(state_dir, folder):
+        if (
+            not is_inside(os.path.realpath(index.target), folder)
+            or TargetLock(index.target, "quota").holder()
+        ):
+            continue
+        if os.path.isdir(os.path.join(index.target, OWN_FOLDER)):
+            return f"{line} removes what interrupted jobs left there"
+        some = itertools.islice((path for path, record in index.records() if record.ours), _LOOKED_AT)
+        staged = staged or any(os.path.isfile(os.path.join(index.target, path)) for path in some)
+    return f"{line} --all removes what nbdata wrote there and nobody changed" if staged else ""
 
 
 def _limit(text: str) -> int | None:
@@ -130,7 +168,8 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
     ]  # fmt: skip
     disks = [
         [
-            disk["path"], format_size(disk["size"]), format_size(disk["free"]),
+            disk["path"] + (" (in memory)" if disk["in_memory"] else ""),
+            format_size(disk["size"]), format_size(disk["free"]),
             "–" if disk["inodes_free"] is None else f"{disk['inodes_free']:,}",
         ]
         for disk in details["disks"]

@@ -24,8 +24,9 @@ from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
 from nbdata.paths import is_inside
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import format_size
+from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.holders import holder_of, lives
-from nbdata.space.limits import Domain, disk_of, domains, used_below, writable_disks
+from nbdata.space.limits import Domain, disk_of, domains, used_below
 from nbdata.stores.local import disk_error
 
 __all__ = ["Ledger", "Reservation", "Room", "not_enough"]
@@ -343,11 +344,8 @@ def not_enough(
 
     `happened` says what ended a job that was under way, and `less` the option with which it would take less.
     """
-    fitting = [
-        d for d in writable_disks() if d.free >= needed and (d.inodes_free is None or d.inodes_free >= inodes)
-    ]
-    limited = room.domain.device is None
-    disks = [d.path for d in fitting if limited or not path.startswith(d.path.rstrip("/") + "/")][:4]
+    limited = room.domain.root if room.domain.device is None else ""
+    disks = disks_instead(path, needed, inodes, limited=limited)[:4]
     needs = "it still needs" if happened else "it needs"
     if needed > room.free:
         what = f"{needs} {format_size(needed)}, and {format_size(room.free)} may be used"
@@ -358,9 +356,10 @@ def not_enough(
     else:
         where = f"{room.domain.source} that holds {room.domain.root}"
     reserved = f", {format_size(room.reserved)} are reserved by other jobs" if room.reserved else ""
-    fits = ", ".join(f"{d.path} ({format_size(d.free)} free)" for d in fitting if d.path in disks)
+    fits = ", ".join(named(d, limited=limited) for d in disks)
     nowhere = f"No other disk has that much: take less with {less}, or make room"
-    remedy = f"It would fit on {fits}" if fits else nowhere
+    only = "only " if disks and disks[0].in_memory else ""
+    remedy = f"It would fit {only}on {fits}" if fits else nowhere
     if room.domain.device is None:
         remedy = f"Raise the limit on {room.domain.root}, or take less with {less}. {remedy}"
     if happened:
@@ -375,7 +374,7 @@ def not_enough(
             "free": room.free,
             "limit": room.domain.limit if room.domain.device is None else None,
             "source": room.domain.source,
-            "disks": disks,
+            "disks": [d.path for d in disks],
         },
     )
 

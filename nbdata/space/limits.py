@@ -53,6 +53,8 @@ _PSEUDO = {
     "squashfs",
     "efivarfs",
 }
+# Those that are no disk: what is in them takes memory, and is gone with the machine.
+_MEMORY = {"tmpfs", "ramfs"}
 # Where other kinds are mounted that hold none either.
 _SYSTEM = ("/sys/", "/proc/", "/run/credentials/")
 
@@ -81,12 +83,17 @@ class Domain:
 
 @dataclass(frozen=True)
 class Disk:
-    """A writable disk: where it is mounted, its size and what is free for this user, in bytes and inodes."""
+    """A writable disk: where it is mounted, its size and what is free for this user, in bytes and inodes.
+
+    `device` is its st_dev, and `in_memory` says that it takes memory (tmpfs, as /dev/shm).
+    """
 
     path: str
     size: int
     free: int
     inodes_free: int | None
+    device: int
+    in_memory: bool = False
 
 
 def existing_ancestor(path: str) -> str:
@@ -110,14 +117,14 @@ def disk_of(path: str) -> tuple[Disk, int, int]:
         device = os.stat(at).st_dev
     except OSError as error:
         raise disk_error(error, at) from error
-    return _disk(at, found), device, found.f_frsize or 4096
+    return _disk(at, found, device), device, found.f_frsize or 4096
 
 
-def _disk(path: str, found: os.statvfs_result) -> Disk:
+def _disk(path: str, found: os.statvfs_result, device: int, *, in_memory: bool = False) -> Disk:
     unit = found.f_frsize or found.f_bsize
     # Some file systems (btrfs, NFS) count no inodes and say 0 of 0.
     inodes = found.f_favail if found.f_files else None
-    return Disk(path, found.f_blocks * unit, found.f_bavail * unit, inodes)
+    return Disk(path, found.f_blocks * unit, found.f_bavail * unit, inodes, device, in_memory)
 
 
 def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[int, str]]:
@@ -215,7 +222,7 @@ def used_below(folder: str) -> int:
 def writable_disks() -> list[Disk]:
     """Every mounted disk that this user can write to, each device once, largest free space first."""
     found: dict[int, Disk] = {}
-    for path, kind in _mounts():
+    for path, kind in dict(_mounts()).items():  # of two that are mounted at one place, the last one shows
         if (
             kind in _PSEUDO
             or path.startswith(_SYSTEM)
@@ -224,7 +231,10 @@ def writable_disks() -> list[Disk]:
         ):
             continue
         try:
-            device, disk = os.stat(path).st_dev, _disk(path, os.statvfs(path))
+            device = os.stat(path).st_dev
+            # What is hidden by a mount above it is a folder of that now.
+            in_memory = kind in _MEMORY and os.path.ismount(path)
+            disk = _disk(path, os.statvfs(path), device, in_memory=in_memory)
         except OSError:
             continue
         known = found.get(device)

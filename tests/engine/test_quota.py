@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import nbdata
 from nbdata.report import Report
 from nbdata.runtime import runtime_folder
+from nbdata.space import ledger, limits
 from nbdata.space.ledger import Ledger
 from nbdata.space.limits import limited_folders
 
@@ -73,7 +75,7 @@ def test_the_details_are_plain_data_with_every_room_and_disk(data: Path) -> None
     )
     assert details["disks"]
     for disk in details["disks"]:
-        assert set(disk) == {"path", "size", "free", "inodes_free"}
+        assert set(disk) == {"path", "size", "free", "inodes_free", "in_memory"}
 
 
 def test_a_limit_from_outside_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +131,45 @@ def test_a_gauge_shows_how_full_it_is_and_warns_in_words(
     assert "█" in report.text()
     assert "set by %quota --limit" in report._repr_html_()
     if level:
-        assert "has " in gauge["warning"], "another disk with more room is named"
-        assert f"cleanup {data}" in gauge["warning"]
+        assert "There is more room on /" in gauge["warning"]
+        assert "cleanup" not in gauge["warning"], "nbdata wrote nothing there"
+
+
+def test_with_much_free_it_does_not_warn_whatever_the_share(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of 53 GB that are free of 400 GB."""
+    disk = limits.disk_of
+    ample = replace(disk(str(data))[0], free=10**13)
+    monkeypatch.setattr(ledger, "disk_of", lambda path: (ample, *disk(path)[1:]))
+    for free, limit, level in [(53, 400, ""), (19, 400, "full"), (19, 110, "high"), (19, 90, "")]:
+        total, left = limit * 10**9, free * 10**9
+        monkeypatch.setattr(limits, "used_below", lambda _, used=total - left: used)
+        monkeypatch.setattr(ledger, "used_below", lambda _, used=total - left: used)
+        nbdata.quota(data, limit=f"{limit}GB", quiet=True)
+        Ledger().freed(str(data))  # so that it is counted anew
+        (gauge,) = nbdata.quota(data, quiet=True).gauges
+        assert (gauge["free"], gauge["level"]) == (left, level)
+
+
+def test_cleanup_is_named_with_what_it_would_really_remove(data: Path, tmp_path: Path) -> None:
+    nbdata.quota(data, limit="1.4MB", quiet=True)
+    source, out = tmp_path / "source", data / "it's out"
+    source.mkdir()
+    (source / "y").write_bytes(bytes(200_000))
+    assert "cleanup" not in nbdata.quota(data, quiet=True).gauges[0]["warning"]
+    nbdata.pull(f"{source}/", out, quiet=True)
+    warning = nbdata.quota(data, quiet=True).gauges[0]["warning"]
+    assert f"cleanup {data} --all removes what nbdata wrote there" in warning
+    (out / ".nbdata").mkdir()
+    (out / ".nbdata" / "part").write_bytes(b"of an interrupted job")
+    warning = nbdata.quota(out, quiet=True).gauges[0]["warning"]
+    assert f"cleanup {data} removes what interrupted jobs left there" in warning
+    nbdata.cleanup(data, quiet=True)
+    assert "--all" in nbdata.quota(data, quiet=True).gauges[0]["warning"]
+    nbdata.cleanup(data, all=True, quiet=True)
+    assert not list(data.rglob("y"))
+    assert "cleanup" not in nbdata.quota(data, quiet=True).gauges[0]["warning"]
 
 
 def test_what_is_reserved_has_its_own_part_of_the_gauge(data: Path, state: str) -> None:

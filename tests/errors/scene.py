@@ -248,7 +248,9 @@ class Scene:
         """A text as the page has it: no names of this machine."""
         for real in sorted(self._shown, key=len, reverse=True):
             text = text.replace(real, self._shown[real])
-        text = re.sub(r"It would fit on /.*? free\)$", "It would fit on /data (80.0 GB free)", text)
+        text = re.sub(
+            r"It would fit on /.*? free(, outside [^)]*)?\)", "It would fit on /data (80.0 GB free)", text
+        )
         text = re.sub(r"(user|owner) \d+", r"\1 1000", text.replace("self signed", "self-signed"))
         return text.replace(self.names["b"].removeprefix("s3://"), "bucket")
 
