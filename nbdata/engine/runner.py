@@ -126,9 +126,15 @@ def _planned(run: Run) -> Plan:
         planned.fits = planned.needed <= room.free and not short
         if not planned.fits:
             error = not_enough(where, planned.needed, planned.inodes, room, less=run.operation.less)
-            planned.notes.append(str(error))
+            planned.notes.append(str(_with_ways(error, planned)))
     planned.notes = scrub_data(planned.notes)
     return planned
+
+
+def _with_ways(error: NotEnoughSpace, planned: Plan) -> NotEnoughSpace:
+    """With what the plan knows to do instead."""
+    error.remedy = ". ".join(filter(None, [error.remedy, *planned.details.get("instead", [])]))
+    return error
 
 
 def new_task(operation: Operation, context: Context, *, background: bool) -> Task:
@@ -230,11 +236,13 @@ def _performed(run: Run, task: Task) -> Report:
         if where is not None and (planned.needed or planned.files):
             force = bool(getattr(operation, "ignore_space", False))
             limited = limited_folders(context.state_dir, context.env)
-            run.reservation = stack.enter_context(
-                Ledger().reserve(
+            try:
+                reserved = Ledger().reserve(
                     where, planned.needed, planned.inodes, limited, force=force, less=operation.less
                 )
-            )
+            except NotEnoughSpace as error:
+                raise _with_ways(error, planned) from None
+            run.reservation = stack.enter_context(reserved)
         task.enter("RUNNING")
         run.moving = True
         with full_disk_told(where):

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from dataclasses import replace
+
 from nbdata.engine.run import Run
 from nbdata.engine.volume_deletion import may_delete_amid
 from nbdata.engine.volumes import VolumeList
+from nbdata.history import Past, past_jobs
+from nbdata.paths import is_url
+from nbdata.redaction import redacted
 from nbdata.report import Plan
+from nbdata.sizes import format_size
+from nbdata.space.ledger import Ledger
 from nbdata.space.limits import disk_of, domains, limited_folders, round_up
+from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["plan_deletion", "plan_space"]
 
+_IN_STEPS = "{} is not known beforehand: space is reserved step by step while it grows"
 # What a reader can begin with, by compression.
 _PIECES = {"gz": "gzip member", "bz2": "bzip2 block", "xz": "xz stream", "zst": "Zstandard frame"}
 
@@ -33,19 +44,74 @@ def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
 
 def plan_space(run: Run, volumes: VolumeList, out: Plan, root: str, there: list[int]) -> None:
     """How much must be free: of what `there` is, the sizes of its files, nothing more is needed."""
-    size, block = volumes.size, disk_of(root)[2]
-    out.needed = max(block, round_up(size or 0, block) - sum(round_up(one, block) for one in there))
-    if out.details["format"] != "tar" or size is None:
-        out.notes.append(
-            "what it unpacks to is not known beforehand: space is reserved step by step while it grows"
-        )
+    op, size, block = run.operation, volumes.size, disk_of(root)[2]
+    assert isinstance(op, UntarVolumes)
+    all_of_it = max(block, round_up(size or 0, block) - sum(round_up(one, block) for one in there))
+    out.needed = all_of_it
+    if op.max_expansion is not None:
+        out.needed = min(out.needed, max(block, round_up(op.max_expansion, block)))
+    if op.members:  # what they take, and whether they are there at all, shows only while the archive is read
+        out.needed = block
+        out.notes.append(_IN_STEPS.format("what these members take"))
+    elif out.details["format"] != "tar" or size is None:
+        out.notes.append(_IN_STEPS.format("what it unpacks to"))
     elif out.details.get("deletion") == "amid" and _gives_back(run, volumes, root):
-        # How far the members lag behind is not known, but the first volume goes when it is unpacked, not before.
-        first = next((volume.info.size for volume in volumes.volumes if not volume.gone), 0)
-        out.needed = min(out.needed, max(block, round_up(first, block)))
+        out.needed = min(out.needed, _first(volumes, block))
         out.notes.append(
             "the volumes give room back as they are deleted: space is reserved step by step while it grows"
         )
+    if out.needed == all_of_it and _gives_back(run, volumes, root):
+        out.details["instead"] = _instead(run, op, volumes, out, root)
+
+
+def _first(volumes: VolumeList, block: int) -> int:
+    """Room to begin with: how far members lag behind is not known, but the first volume goes when it is unpacked."""
+    first = next((volume.info.size for volume in volumes.volumes if not volume.gone), 0)
+    return max(block, round_up(first, block))
+
+
+def _instead(run: Run, op: UntarVolumes, volumes: VolumeList, out: Plan, root: str) -> list[str]:
+    """What else to do if it does not fit beside its volumes, as far as that fits; nothing if all does."""
+    block = disk_of(root)[2]
+    free = Ledger().room(root, limited_folders(run.context.state_dir, run.context.env))[0].free
+    held = sum(round_up(volume.info.size, block) for volume in volumes.volumes if not volume.gone)
+    ways = list[str]()
+    if out.needed <= free or op.delete_volumes:
+        return ways
+    plain = out.details["format"] == "tar"
+    if plain and _first(volumes, block) <= free and may_delete_amid(run, volumes):
+        line = op.line(redacted)
+        ways.append(
+            f"With {f'`{line} --delete-volumes`' if line else '--delete-volumes'} it fits: each volume goes as soon as "
+            "it is unpacked"
+        )
+    if out.needed <= free + held:
+        line = _from_store(op, past_jobs(run.context.state_dir))
+        fits = "it fits" if plain else f"it has {format_size(held)} more"
+        ways.append(
+            f"Unpacked straight from their store, without the volumes on this disk, {fits}: delete them here, and run "
+            + (f"`{line}`" if line else "untar_volumes with their URL as SOURCE")
+        )
+    return ways
+
+
+def _from_store(op: UntarVolumes, jobs: list[Past]) -> str:
+    """The line that unpacks volumes where they were pulled from, if that is remembered; else ''."""
+    if not isinstance(op.source, str):
+        return ""
+    for past in reversed(jobs):
+        pull = past.snapshot
+        words = shlex.split(pull.command)
+        options = words[3:]
+        simple = len(words) >= 3 and set(options[::2]) <= {"--option"} and is_url(pull.source)
+        below = os.path.relpath(op.source, pull.target) if pull.target else ".."
+        if pull.verb != "pull" or pull.state != "DONE" or not simple or below.startswith(".."):
+            continue
+        folder = pull.source.rstrip("/")
+        same = below == "." or folder.endswith(f"/{below}")
+        source = pull.source if same else f"{folder}/{below}"
+        return shlex.join([*shlex.split(replace(op, source=source).line(redacted)), *options])
+    return ""
 
 
 def _gives_back(run: Run, volumes: VolumeList, root: str) -> bool:

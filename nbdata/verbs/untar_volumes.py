@@ -53,7 +53,8 @@ class UntarVolumes(Writing):
     )
     delete_volumes: bool = option(
         False,
-        "Delete each volume when everything in it is unpacked and nothing needs it to go on from; the plan says when.",
+        "Delete each volume when everything in it is unpacked and nothing needs it to go on from; the plan says when. "
+        "What is compressed in one piece, as gzip does, frees them only at the end.",
         kind="flag",
     )
     list: bool = option(False, "List the members, write nothing.", kind="flag")
