@@ -21,7 +21,7 @@ from nbdata.operation import Operation
 from nbdata.option import Option, suggest
 from nbdata.protocols import Job, slots
 from nbdata.rendering import printable
-from nbdata.report import Report
+from nbdata.report import Plan, Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.parsing import help_text, parse, written_secrets
@@ -136,8 +136,9 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     display = TextDisplay(result=False)
     slots.display = lambda: display
     if face.get("dry_run"):
-        _print(operation.plan(), as_json=as_json, quiet=quiet)
-        return 0
+        planned = operation.plan()
+        _print(planned, as_json=as_json, quiet=quiet)
+        return 1 if isinstance(planned, Plan) and (planned.empty or not planned.fits) else 0
     begun: Job | None = None
     if face.get("background"):
         if os.environ.get("NBDATA_HOST") == "inline":  # this process ends now, and the job with it

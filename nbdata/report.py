@@ -140,7 +140,8 @@ class Snapshot(_Record):
     @property
     def stopped_means(self) -> str:
         """The same, and what is left of it."""
-        kept = "" if "again" in self.said_again else "what was done is kept, and "
+        done = "whole files and parts are" if self.verb == "push" else "what was done is"
+        kept = "" if "again" in self.said_again else f"{done} kept, and "
         return kept + self.said_again
 
     @property
@@ -199,6 +200,8 @@ class Plan(_Record):
         The limit in bytes, and `limit_source` who sets it.
     fits : bool
         Whether it would start.
+    empty : bool
+        Whether options leave nothing of what is there; then it would not start either.
     notes : list of str
         What the user should know before it starts.
     """
@@ -216,6 +219,7 @@ class Plan(_Record):
     limit: int | None = None
     limit_source: str = ""
     fits: bool = True
+    empty: bool = False
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -240,9 +244,9 @@ class Plan(_Record):
             f"{action} {count:,} ({format_size(size)})" for action, (count, size) in self.actions.items()
         )
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
-        text += f": {what or 'nothing to do'}"
+        text += f": {what or ('nothing selected' if self.empty else 'nothing to do')}"
         if self.present:
-            text += f"; {format_size(self.present)} are there already"
+            text += f"; {format_size(self.present)} of that are done already"
         if self.needed:
             text += f"; needs {format_size(self.needed)}"
         if self.needed and self.free is not None:
@@ -357,7 +361,7 @@ class Report(_Record):
         else:
             text += f"; {format_duration(self.seconds)}"
         if self.present:
-            text += f", {format_size(self.present)} were there already"
+            text += f", {format_size(self.present)} of them were there already"
         if self.retries:
             text += f", {self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
         return text if self.state == "DONE" else f"{text}. {self.state}"

@@ -99,7 +99,8 @@ def _timed(name: str, verb: Callable[[], Report]) -> _Step:
     began = time.monotonic()
     report = verb()
     objects = report.files or report.counts.get("deleted", 0)
-    return _Step(name, objects, report.bytes, time.monotonic() - began)
+    size = report.bytes or report.details.get("freed", 0)
+    return _Step(name, objects, size, time.monotonic() - began)
 
 
 def _print_table(steps: list[_Step]) -> None:

@@ -43,7 +43,7 @@ class BegunUploads:
 
     def __init__(self, run: Run, place: str, *, keep: bool = False) -> None:
         self._run, self._place, self._keep = run, place, keep
-        self.unfinished: dict[str, Callable[[], None]] = {}
+        self.unfinished: dict[str, Callable[[], object]] = {}
         self._begun: dict[str, str] = {}  # key to id
         self._threads: set[threading.Thread] = set()
 
@@ -116,15 +116,16 @@ class BegunUploads:
         with contextlib.suppress(NbdataError):
             forget(self._run.context.state_dir, self._begun.pop(key))
 
-    def abandon(self, key: str, upload: Upload, error: Exception | None) -> None:
-        """End with it, because of an error or a stop.
+    def abandon(self, key: str, upload: Upload, error: Exception | None) -> bool:
+        """End with it, because of an error or a stop; whether it is left for the next run.
 
         It is given up aside, so that a store that hangs does not hold a stop.
         """
         if self._keep and upload.reopens and (error is None or isinstance(error, _PASSING)):
             leave(self._run.context.state_dir, upload.id)
-            return
+            return True
         self._aside(self._abandon_now, key, upload)
+        return False
 
     def _abandon_now(self, key: str, upload: Upload) -> None:
         state = self._run.context.state_dir

@@ -12,7 +12,7 @@ from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import disk_of, limited_folders
-from nbdata.transfer.selection import Selection
+from nbdata.transfer.selection import Looked, Selection
 from nbdata.verbs.cache_stream import CacheStream
 
 __all__ = ["perform", "plan"]
@@ -32,7 +32,8 @@ def plan(run: Run) -> Plan:
     total = largest = files = 0
     largest_key = ""
     found = find(run, op.source)
-    groups = grouped(Selection.of(op).apply(found.entries), op.by, loose.append)
+    looked = Looked()
+    groups = grouped(Selection.of(op).apply(looked.at(found.entries)), op.by, loose.append)
     for group in ItemFile(run.folder, block).write(groups):
         run.control.checkpoint()
         refused = group.refused()
@@ -48,7 +49,7 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     if not out.actions:
-        raise _nothing(op, len(loose))
+        raise _nothing(op, len(loose), looked)
     if loose:
         out.notes.append(_left_out(loose))
     overhead = CacheFolder.OVERHEAD_BLOCKS * block
@@ -62,13 +63,13 @@ def plan(run: Run) -> Plan:
     return out
 
 
-def _nothing(op: CacheStream, loose: int) -> NbdataError:
+def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
     if loose:
         return BadOption(
             f"cache_stream: no folders below {op.source}, and {loose:,} files",
             remedy="Use --by file or --by sample, or name the folder that holds the folders",
         )
-    why = Selection.of(op).none_left()
+    why = Selection.of(op).none_left(looked)
     return NotFound(
         why or "there is nothing to stream", path=op.source, remedy="Loosen the filters" if why else ""
     )

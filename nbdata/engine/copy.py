@@ -21,7 +21,7 @@ from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
-from nbdata.transfer.selection import Entry, Selection
+from nbdata.transfer.selection import Entry, Looked, Selection
 from nbdata.verbs.copy import Copy
 
 __all__ = ["perform", "plan"]
@@ -45,7 +45,8 @@ def plan(run: Run) -> Plan:
     index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")
-    for entry in Selection.of(op).apply(apart.entries()):
+    looked = Looked()
+    for entry in Selection.of(op).apply(looked.at(apart.entries())):
         key = name or key_at(target, entry.path)
         action, reason = "unrepresentable", _unfit(target, entry.path)
         there = remote.get(key)
@@ -67,8 +68,9 @@ def plan(run: Run) -> Plan:
         plan_deletions(run, target, remote, index, out, rows.add)
     if apart.left_out:
         out.notes.append(f"{apart.left_out:,} objects lie in the target itself and are left out")
-    if not out.actions and (why := Selection.of(op).none_left()):
+    if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
+        out.empty = True
     rows.close()
     out.rows = rows.rows()
     return out

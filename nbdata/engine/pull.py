@@ -78,6 +78,8 @@ class _Performing:
             if row.action not in MOVES:
                 pulling.outcome.left(row)
                 continue
+            if row.detail.get("edited"):
+                pulling.edited.add(row.path)
             info = info_of(row)
             gathered = self._small.has(row, info)
             if gathered:
@@ -103,6 +105,7 @@ class _Performing:
                 known = pulling.index.get(row.path)
                 ours = known is not None and known.ours
                 pulling.index.put({row.path: Record.of(validator(info), info.size if ours else -1, same)})
+                pulling.edited.discard(row.path)
                 pulling.outcome.add(row.path, "unchanged", info.size)
                 pulling.run.control.advance(files=1, present=info.size)
                 return
@@ -188,6 +191,6 @@ class _Performing:
         Only after everything has landed can that be told: then no partial of this source is of use.
         """
         pulling = self._pulling
-        if not pulling.outcome.failures and not Selection.of(pulling.op).none_left():
+        if not pulling.outcome.failures and not Selection.of(pulling.op).given:
             for data in Begun(pulling.landing.target.staging(pulling.root)).of_source(pulling.op.source):
                 Partial.remove(data)

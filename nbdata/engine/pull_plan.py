@@ -17,10 +17,11 @@ from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
 from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import BIG
+from nbdata.transfer.index import Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
 from nbdata.transfer.pool import MOST
-from nbdata.transfer.selection import Selection
+from nbdata.transfer.selection import Looked, Selection
 from nbdata.verbs.pull import Pull
 
 __all__ = ["MOVES", "identity_of", "plan", "plan_of"]
@@ -62,8 +63,9 @@ def plan_of(run: Run, found: Found) -> Plan:
     base = root.rstrip("/") + "/"
     empty = _missing(root)  # and nothing needs to be looked at
     folders, parted = _NewFolders(root), 0
-    for entry in Selection.of(op).apply(found.entries):
-        info, present, needed = entry.info, 0, 0
+    looked = Looked()
+    for entry in Selection.of(op).apply(looked.at(found.entries)):
+        info, present, needed, edited = entry.info, 0, 0, False
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
         if reason and not (rename or op.encode_names):
             reason += "; --encode-names fetches it under another name"
@@ -81,6 +83,7 @@ def plan_of(run: Run, found: Found) -> Plan:
                     present = begun.present(path, op.source, info)
                 out.files += 1
                 out.bytes += max(info.size, 0)
+                edited = local is not None and record is not None and _is_edited(record, local, action)
                 if action != "compare":  # which claims room when it is found to differ
                     out.present += present
                     needed = round_up(info.size, block) - round_up(present, block)
@@ -98,17 +101,26 @@ def plan_of(run: Run, found: Found) -> Plan:
             detail["present"] = present
         if reason:
             detail["reason"] = reason
+        if edited:
+            detail["edited"] = True
         rows.add(Row(path, action, info.size, detail))
     if kept is not None:
         plan_local_deletions(op, root, kept, index, out, rows)
-    if not out.actions and (why := Selection.of(op).none_left()):
+    if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
+        out.empty = True
     rows.close()
     if out.inodes:
         out.inodes += _OWN_INODES + min(parted, MOST)  # of each that is under way a record of its parts
     out.rows = rows.rows()
     out.details = {"root": root}
     return out
+
+
+def _is_edited(record: Record, local: os.stat_result, action: str) -> bool:
+    """Whether a file that gives way was edited since it was pulled; what is compared first gives way if it differs."""
+    touched = not record.local_same(local)
+    return touched and (action == "compare" or record[2:4] != (local.st_size, local.st_mtime_ns))
 
 
 class _NewFolders:

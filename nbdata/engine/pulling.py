@@ -21,7 +21,10 @@ from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.verbs.pull import Pull
 
-__all__ = ["Pulling"]
+__all__ = ["FETCHED", "Pulling"]
+
+#: What is told of an object that was fetched, and of one that took the place of what was edited here.
+FETCHED = ("fetched", "overwritten (edited here)")
 
 
 class Pulling:
@@ -46,6 +49,8 @@ class Pulling:
         The same: whether its bytes were compared with something.
     present : dict of str to int
         The same: bytes that an earlier run had fetched.
+    edited : set of str
+        The same: those that take the place of what somebody edited here.
     replaced : set of str
         The same: those that were compared with what stood there, and found to differ.
     """
@@ -79,6 +84,7 @@ class Pulling:
         self.verified: dict[str, bool] = {}
         self.present: dict[str, int] = {}
         self.replaced: set[str] = set()
+        self.edited: set[str] = set()
         self._lock = threading.Lock()
         self._unguarded = self._unverified = 0
 
@@ -99,6 +105,7 @@ class Pulling:
         self.claimed.pop(path, None)
         self.verified.pop(path, None)
         self.replaced.discard(path)
+        self.edited.discard(path)
         self.outcome.fail(path, error)
 
     def part_landed(self, path: str, size: int) -> None:
@@ -130,7 +137,9 @@ class Pulling:
                 Partial.forget_record(file.temporary)
             verified = self.verified.pop(file.path, False)
             self._unverified += not verified
-            self.outcome.add(file.path, "fetched", file.size, moved=True, verified=verified)
+            told = FETCHED[file.path in self.edited]
+            self.edited.discard(file.path)
+            self.outcome.add(file.path, told, file.size, moved=True, verified=verified)
             self.outcome.present += self.present.pop(file.path, 0)
             self._unguarded += not file.tag
             self.run.control.advance(files=1)

@@ -15,7 +15,7 @@ from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.local import disk_error
 from nbdata.transfer.names import decoded
-from nbdata.transfer.selection import Selection
+from nbdata.transfer.selection import Looked, Selection
 from nbdata.verbs.push import Push
 
 __all__ = ["MOVES", "identity_of", "plan"]
@@ -44,7 +44,8 @@ def plan(run: Run) -> Plan:
     block = disk_of(op.target)[2] if op.local_target() else 0
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
     detail: dict[str, object]
-    for entry in Selection.of(op).apply(found.entries):
+    looked = Looked()
+    for entry in Selection.of(op).apply(looked.at(found.entries)):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
         why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
         if why or (taken is not None and key in taken):
@@ -87,8 +88,9 @@ def plan(run: Run) -> Plan:
     out.notes += (told := left_out.notes())
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add, spared=left_out.covers)
-    if not out.actions and (why := Selection.of(op).none_left()):
+    if not out.actions and (why := Selection.of(op).none_left(looked)):
         out.notes.append(why)
+        out.empty = True
     rows.close()
     out.rows = rows.rows()
     out.details = {"root": root, "single": single, "left_out": told}

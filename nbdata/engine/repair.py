@@ -14,6 +14,7 @@ from functools import partial
 
 from nbdata.engine import pull
 from nbdata.engine.datasets import info_of
+from nbdata.engine.pulling import FETCHED
 from nbdata.engine.run import Run
 from nbdata.engine.sources import Found
 from nbdata.engine.verify import check_for, digest_check, of_parts, vouched
@@ -151,7 +152,7 @@ class Repair:
         finally:
             self._run.close()
         for row in report.rows:
-            if row.action != "fetched":
+            if row.action not in FETCHED:
                 self.reasons[row.path] = row.detail.get("reason", row.action)
 
     def _promised(self, info: ObjectInfo) -> Check:

@@ -20,7 +20,7 @@ from nbdata.engine.leases import Leases
 from nbdata.engine.run import Run
 from nbdata.engine.shortage import Shortage
 from nbdata.engine.task import Task
-from nbdata.errors import NotEnoughSpace, cleaned
+from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url
 from nbdata.redaction import redacted, scrub, scrub_data
@@ -232,7 +232,9 @@ def _performed(run: Run, task: Task) -> Report:
             stack.enter_context(_locked(task, locked))
         task.enter("PLANNING")
         planned = _planned(run)
-        task.expect(files=planned.files or None, bytes=planned.bytes or None)
+        if planned.empty:
+            raise NotFound("; ".join(planned.notes), path=planned.source, remedy="Loosen the filters")
+        _expect(task, planned)
         if where is not None and (planned.needed or planned.files):
             force = bool(getattr(operation, "ignore_space", False))
             limited = limited_folders(context.state_dir, context.env)
@@ -251,6 +253,19 @@ def _performed(run: Run, task: Task) -> Report:
         report.retries = task.snapshot().retries
         report.notes += filter(None, [task.why_again])
         return report
+
+
+def _expect(task: Task, planned: Plan) -> None:
+    """Set the totals of the whole: what earlier runs have done counts as done, so that a line goes on where it was."""
+    files = size = 0
+    if planned.verb == "untar_volumes":
+        size = planned.present  # done, if it is so still when it is looked at again
+    elif planned.files and planned.verb in ("pull", "push", "copy"):
+        there = [planned.actions.get(action, [0, 0]) for action in ("unchanged", "moved away")]
+        files, size = (sum(sums) for sums in zip(*there, strict=True))
+    task.expect(files=planned.files + files or None, bytes=planned.bytes + size or None)
+    if files:
+        task.advance(files=files, present=size)
 
 
 def _recorded(operation: Operation, context: Context) -> str | None:

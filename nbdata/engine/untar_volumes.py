@@ -148,8 +148,6 @@ def _extract(
                     deletion.up_to(checkpoint.restart.compressed)
             else:
                 written.start_again()
-                if planned.present:  # it looked as if it could go on, until files were read
-                    run.control.expect_more(files=0, bytes=planned.present)
             with stream:
                 checkpoints = Checkpoints(
                     written, extraction, stream, outcome,
@@ -219,7 +217,7 @@ def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome
         outcome.add(path, "unchanged", size)
     for path, size in earlier.gone:
         outcome.add(path, "moved away", size)
-    run.control.advance(files=len(there) + len(earlier.gone))
+    run.control.advance(files=len(there) + len(earlier.gone), present=checkpoint.restart.compressed)
     for path in earlier.lost or [""] * (not earlier.whole):
         what = "changed or removed" if path else "some of what was unpacked is not recorded any more"
         error = NbdataError(

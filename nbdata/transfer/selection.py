@@ -15,7 +15,10 @@ from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["Entry", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
+__all__ = ["Entry", "Looked", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
+
+# Names of what a selection left out that are told.
+_NAMED = 3
 
 
 class Entry(NamedTuple):
@@ -129,6 +132,27 @@ def _draw(seed: int, path: str) -> int:
     return int.from_bytes(digest, "big")
 
 
+class Looked:
+    """Counts what a selection is made of, and keeps the first names.
+
+    Attributes
+    ----------
+    count : int
+    names : list of str
+    """
+
+    def __init__(self) -> None:
+        self.count, self.names = 0, list[str]()
+
+    def at(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """The entries, as they are asked for."""
+        for entry in entries:
+            self.count += 1
+            if len(self.names) < _NAMED:
+                self.names.append(entry.path)
+            yield entry
+
+
 @dataclass(frozen=True)
 class Selection:
     """The filters, sample and limits of one operation; `apply` streams what they let through.
@@ -151,16 +175,22 @@ class Selection:
         """The selection that an operation's options describe."""
         return cls(**{name: getattr(operation, name) for name in cls.__dataclass_fields__})
 
-    def none_left(self) -> str:
-        """Why nothing may have been selected, for a note; empty if everything was to be."""
-        given = [
+    @property
+    def given(self) -> list[str]:
+        """The options that were given; if none was, all is selected."""
+        return [
             f"--{name.replace('_', '-')}"
             for name in self.__dataclass_fields__
             if name != "seed" and getattr(self, name) not in (None, ())
         ]
-        if not given:
+
+    def none_left(self, looked: Looked) -> str:
+        """Why nothing was selected of what was looked at; empty if everything was to be."""
+        if not (given := self.given):
             return ""
-        text = f"nothing was selected by {', '.join(given)}"
+        what = ", ".join([*looked.names, "…"] if looked.count > len(looked.names) else looked.names)
+        among = f"{looked.count:,} object{'s' * (looked.count != 1)}" + (f": {what}" if what else "")
+        text = f"nothing was selected by {', '.join(given)} of {among}"
         if self.max_bytes is not None:
             text += "; --max-bytes ends before the first object that would exceed it, in key order"
         return text

@@ -221,8 +221,8 @@ class PartedSend:
     begin : callable
         Begins the upload when the first part is sent.
     abandon : callable
-        Gives an upload up, or leaves it for the next run, given the error or None for a stop; must work although the
-        job is being stopped.
+        Gives an upload up, or leaves it for the next run, which is True, given the error or None for a stop; must work
+        although the job is being stopped.
     there : callable, optional
         Looks whether a part of an upload that was taken up again is the right one, so that it need not be sent.
     withdraw : callable
@@ -243,7 +243,7 @@ class PartedSend:
         send: PartSender,
         *,
         begin: Callable[[], Upload],
-        abandon: Callable[[Upload, Exception | None], None],
+        abandon: Callable[[Upload, Exception | None], bool],
         before: Callable[[list[str]], None],
         whole: Callable[[ObjectInfo, list[str]], bool],
         done: Callable[[ObjectInfo, bool], None],
@@ -335,14 +335,18 @@ class PartedSend:
                 error.remedy = self._withdraw(info)
                 raise
         except Exception as error:
-            self._control.advance(bytes=-self._sent, present=-self.present)
-            self.give_up(error)
+            if not self.give_up(error):  # else the parts that are there count: the next run goes on with them
+                self._control.advance(bytes=-self._sent, present=-self.present)
             self._failed(error)
         else:
             self._done(info, verified)
 
-    def give_up(self, error: Exception | None = None) -> None:
-        """End the upload before it is an object; for who ends before all units were run."""
+    def give_up(self, error: Exception | None = None) -> bool:
+        """End the upload before it is an object; for who ends before all units were run.
+
+        Whether the next run can go on with it.
+        """
         if self._upload is not None:
             with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
-                self._abandon(self._upload, error)
+                return self._abandon(self._upload, error)
+        return False

@@ -336,3 +336,23 @@ def test_a_narrow_terminal_has_lines_of_its_width(tree: Path, tmp_path: Path) ->
     narrow = terminal_output("transfers", columns=80)
     assert "  pull, done" in narrow
     assert "ago by" in narrow
+
+
+def test_a_plan_that_does_not_fit_or_selects_nothing_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    (source / "a.md5").write_bytes(bytes(50_000))
+    monkeypatch.setenv("NBDATA_QUOTA", f"20kB:{out}")
+    done = nbdata("pull", f"{source}/", out, "-n")
+    assert (done.returncode, "DOES NOT FIT" in done.stdout) == (1, True)
+    assert nbdata("pull", f"{source}/", out, "-n", "--json").returncode == 1
+    told = "nothing was selected by --include of 1 object: a.md5"
+    for words in (["-n"], []):
+        done = nbdata("pull", f"{source}/", out, "--include", "*.md4", *words)
+        assert done.returncode == 1
+        assert told in done.stdout + done.stderr
+    monkeypatch.delenv("NBDATA_QUOTA")
+    assert nbdata("pull", f"{source}/", out, "-n").returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def test_what_changed_on_both_sides_is_a_conflict_and_stays(tree: Path, tmp_path
         nbdata.pull(tree, out, quiet=True)
     assert caught.value.report.counts == {"unchanged": 4, "conflict": 1}
     assert (out / "a.txt").read_bytes() == b"mine\n"
-    assert nbdata.pull(tree, out, overwrite="always", quiet=True).counts == {"fetched": 5}
+    assert nbdata.pull(tree, out, overwrite="always", quiet=True).counts == {
+        "fetched": 4, "overwritten (edited here)": 1,
+    }  # fmt: skip
     assert (out / "a.txt").read_bytes() == b"new at the source\n"
 
 
@@ -124,13 +127,41 @@ def test_a_file_that_changes_right_after_it_was_compared_is_not_recorded_as_the_
     with monkeypatch.context() as patched:
         patched.setattr(pull_module, "same_bytes", then_changed)
         assert nbdata.pull(url, out, quiet=True).counts == {"unchanged": 1}
-    assert nbdata.pull(url, out, quiet=True).counts == {"fetched": 1}
+    assert nbdata.pull(url, out, quiet=True).counts == {"overwritten (edited here)": 1}
     assert (out / "a").read_bytes() == b"alpha"
 
 
+@pytest.mark.parametrize("size", [100, 600_000, 20_000_000])
+def test_a_file_that_was_edited_here_is_told_to_be_overwritten(
+    put: Callable[[dict[str, bytes]], str], tmp_path: Path, size: int
+) -> None:
+    content = {name: os.urandom(size) for name in ("edited", "longer", "same", "touched")}
+    url, out = put(content), tmp_path / "out"
+    nbdata.pull(url, out, quiet=True)
+    (out / "edited").write_bytes(bytes(size))
+    (out / "longer").write_bytes(bytes(size + 1))
+    os.utime(out / "touched")
+    report = nbdata.pull(url, out, quiet=True)
+    assert report.counts == {"unchanged": 2, "overwritten (edited here)": 2}
+    assert "2 overwritten (edited here)" in report.line
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == content
+    (out / "edited").write_bytes(b"again")
+    put({"same": b"new in the store"})
+    assert nbdata.pull(url, out, quiet=True).counts == {
+        "unchanged": 2, "fetched": 1, "overwritten (edited here)": 1,
+    }  # fmt: skip
+
+
 def test_a_selection_that_leaves_nothing_says_which_options_did(tree: Path, tmp_path: Path) -> None:
-    report = nbdata.pull(tree, tmp_path / "out", include="*.nosuch", quiet=True)
-    assert report.notes == ["nothing was selected by --include"]
+    names = sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
+    told = f"nothing was selected by --include of {len(names)} objects: {', '.join(names[:3])}, …"
+    plan = nbdata.pull(tree, tmp_path / "out", include="*.nosuch", dry_run=True)
+    assert (plan.empty, plan.notes) == (True, [told])
+    assert "nothing selected" in plan.line
+    for verb, target in ((nbdata.pull, tmp_path / "out"), (nbdata.push, "memory://bucket/x/")):
+        with pytest.raises(nbdata.NotFound, match=re.escape(told)):
+            verb(tree, target, include="*.nosuch", quiet=True)
+    assert not (tmp_path / "out").exists()
     notes = nbdata.pull(tree, tmp_path / "out", include="a.txt", quiet=True).notes
     assert not any("selected" in note for note in notes)
     (tmp_path / "empty").mkdir()

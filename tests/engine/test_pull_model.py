@@ -30,6 +30,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 NAMES = st.sampled_from(["a", "d/b"])
 CONTENTS = st.sampled_from([b"1", b"2", b"two"])
+EDITED = "overwritten (edited here)"
 
 
 class Pulling(RuleBasedStateMachine):
@@ -82,20 +83,25 @@ class Pulling(RuleBasedStateMachine):
         for name, data in self.source.items():
             outcome = self._one(name, data, overwrite)
             counts[outcome] = counts.get(outcome, 0) + 1
-            if outcome in ("fetched", "unchanged"):
+            if outcome in ("fetched", EDITED, "unchanged"):
                 self.local[name] = self.moved[name] = data
                 self.touched.discard(name)
         return counts
 
     def _one(self, name: str, data: bytes, overwrite: str) -> str:
-        if name not in self.local or overwrite == "always":
+        if name not in self.local:
             return "fetched"
+        edited = name in self.moved and name in self.touched
+        if overwrite == "always":
+            return EDITED if edited else "fetched"
         if overwrite == "never":
             return "skip"
         known, same_source = name in self.moved, self.moved.get(name) == data
         if known and name in self.touched and not same_source:
             return "conflict"
-        return "unchanged" if self.local[name] == data else "fetched"
+        if self.local[name] == data:
+            return "unchanged"
+        return EDITED if edited else "fetched"
 
     @precondition(lambda self: self.source)
     @rule(overwrite=st.sampled_from(["changed", "changed", "changed", "always", "never"]))

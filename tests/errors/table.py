@@ -82,6 +82,7 @@ OPTIONS = [
     Mistake("a count that is no number", "pull {b}/d/ data --max-files ten", "BadOption"),
     Mistake("no requests at a time", "pull {b}/d/ data --concurrency 0", "BadOption"),
     Mistake("a sample of nothing", "pull {b}/d/ data --sample 0%", "BadOption"),
+    Mistake("a filter that nothing passes", "pull {b}/d/ data --include '*.md4'", "NotFound"),
     Mistake("a glob with an open bracket", "pull {b}/d/ data --include '[a'", "BadOption"),
     Mistake("a glob with an open brace", "pull {b}/d/ data --include '{{a,b'", "BadOption"),
     Mistake("a list of files that is not there", "pull {b}/d/ data --files-from none", "NotFound"),

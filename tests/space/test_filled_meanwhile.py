@@ -81,7 +81,9 @@ def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room
     assert report.counts["fetched"] + report.counts["unchanged"] == 20
     assert report.counts["unchanged"] > 0
     assert any("waited for room" in note for note in report.notes)
-    assert job.snapshot().files == report.counts["fetched"]
+    now = job.snapshot()
+    assert (now.files, now.files_total) == (20, 20), "what was there before it waited counts as done"
+    assert report.bytes == now.bytes - now.present
     assert whole(disk / "out", content)
 
 
