@@ -107,6 +107,9 @@ export function sections(model: Model): { running: Job[]; finished: Job[] } {
   };
 }
 
+/** With so many bytes free nothing is filling up, however large it is; as `engine/quota.py` has it. */
+const AMPLE = 20e9;
+
 /** How full a disk is, with what is reserved, and what that means in words. */
 export function fullness(disk: Disk): {
   percent: number;
@@ -115,10 +118,11 @@ export function fullness(disk: Disk): {
 } {
   const taken = disk.limit - disk.free;
   const percent = disk.limit > 0 ? Math.max(0, Math.min(100, (100 * taken) / disk.limit)) : 100;
-  if (percent >= 95) {
+  const ample = disk.free >= AMPLE;
+  if (percent >= 95 && !ample) {
     return { percent, level: 'full', word: 'almost full' };
   }
-  return percent >= 80
+  return percent >= 80 && !ample
     ? { percent, level: 'warn', word: 'filling up' }
     : { percent, level: 'ok', word: '' };
 }

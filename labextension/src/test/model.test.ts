@@ -83,6 +83,14 @@ test('a disk warns at 80 % and alarms at 95 %, reservations included', () => {
   assert.deepEqual(disk(5), { percent: 95, level: 'full', word: 'almost full' });
 });
 
+test('with much free it does not warn, whatever the share', () => {
+  const disk = (free: number) =>
+    fullness({ path: '/', source: '', limit: 400e9, used: 0, reserved: 0, free, here: true }).level;
+  assert.equal(disk(53e9), 'ok');
+  assert.equal(disk(20e9), 'ok');
+  assert.equal(disk(19e9), 'full');
+});
+
 test('a limit of nothing is full', () => {
   const none = { path: '/', source: '', limit: 0, used: 0, reserved: 0, free: 0, here: true };
   assert.equal(fullness(none).level, 'full');
