@@ -8,9 +8,8 @@ import secrets
 import shutil
 import sys
 import tempfile
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,11 @@ import nbdata
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
+from tests.capabilities import CAPABILITIES, why_missing
+from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.slow import SlowProxy
+from tests.waiting import PATIENCE, wait_until
 
 # Set before anything is imported from a client's environment; short, since socket paths are.
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
@@ -43,13 +45,105 @@ def pytest_configure() -> None:
     os.environ["NBDATA_RUNTIME_DIR"] = f"{_PRIVATE}/run"
     os.environ["NBDATA_STATE_DIR"] = f"{_PRIVATE}/state"
     os.environ["NBDATA_AGENT_IDLE"] = "60"
+    # A gate holds a body for as long as a test wants, and a server of a busy machine is silent for a while.
+    os.environ["NBDATA_STALL_TIMEOUT"] = str(10 * PATIENCE)
     os.environ["AWS_CONFIG_FILE"] = f"{_PRIVATE}/no-config"
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = f"{_PRIVATE}/no-credentials"
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# -- what is not there on some machine ------------------------------------------------------------
+
+_NOT_RUN = pytest.StashKey[Counter[str]]()
+
+
+_IN_CI = os.environ.get("CI") == "true"
+
+
+def _needed(item: pytest.Item) -> set[str]:
+    """What a test needs, by its marks and its fixtures."""
+    marked = {name for mark in item.iter_markers("needs") for name in mark.args}
+    return marked | CAPABILITIES.keys() & set(getattr(item, "fixturenames", ()))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here, and count it by the reason, for the end of the run.
+
+    In CI a test stays that needs what must be there, and fails.
+    """
+    not_run = {item: why for item in items if (why := why_missing(_needed(item)))}
+    if _IN_CI:
+        not_run = {item: why for item, why in not_run.items() if not why_missing(_needed(item), in_ci=True)}
+    config.stash[_NOT_RUN] = Counter(not_run.values())
+    items[:] = [item for item in items if item not in not_run]
+    config.hook.pytest_deselected(items=[*not_run])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Only in CI does a test come so far that cannot run."""
+    if why := why_missing(_needed(item)):
+        pytest.fail(f"it cannot run here, and in CI it must: {why}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A skip would be overlooked."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = (
+            "failed",
+            f"a test must not skip, but say what it needs: {report.longrepr}",
+        )
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells what it left out; all of them leave out the same."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["not run"] = dict(session.config.stash.get(_NOT_RUN, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker has told is kept for the end."""
+    if told := getattr(node, "workeroutput", {}).get("not run"):
+        node.config.stash[_NOT_RUN] = Counter(told)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was not run, and why."""
+    for why, number in config.stash.get(_NOT_RUN, Counter()).items():
+        terminalreporter.write_line(
+            f"not run here: {number} {'test' if number == 1 else 'tests'}, because {why}", yellow=True
+        )
+
+
+@pytest.fixture(scope="session")
+def mounts() -> None:
+    """Asked for by a fixture that mounts disks."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> None:
+    """Asked for by a fixture that needs a browser."""
+
+
+@pytest.fixture(scope="session")
+def azurite() -> None:
+    """Asked for by a fixture that needs the emulator of Azure's store."""
+
+
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """Asked for by a fixture that makes processes in name spaces of their own."""
+
+
+# -- the run --------------------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files of few tests (browsers, kernels, kills) use the cores, those of many wait most of the time: by turns."""
+    _leave_out(config, items)
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
@@ -77,10 +171,7 @@ def nothing_left_behind() -> Iterator[None]:
     """Stops the agent at the end of the session, and fails if a process or a socket of it is left."""
     yield
     stop_all(now=True)
-    end = time.monotonic() + 10
-    while (left := _processes()) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not left, f"processes left behind: {left}"
+    wait_until(lambda: not _processes(), why=lambda: f"processes left behind: {_processes()}")
     run = Path(_PRIVATE, "run")
     assert not (sockets := list(run.glob("*.sock"))), f"sockets left behind: {sockets}"
 
@@ -189,6 +280,14 @@ def slow(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowPr
     with SlowProxy(s3.url, rate=4_000_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
+
+
+@pytest.fixture
+def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """SeaweedFS behind a gate, open at first; closed, it holds a transfer in its middle for as long as a test wants."""
+    with Gate(s3.url) as line:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
+        yield line
 
 
 @pytest.fixture

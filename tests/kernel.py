@@ -13,6 +13,8 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
+from tests.waiting import PATIENCE, wait_until
+
 
 @dataclass
 class Output:
@@ -74,7 +76,7 @@ class Kernel:
     def _connect(self) -> None:
         self.client = self.manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=PATIENCE)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.client.stop_channels()
@@ -87,13 +89,13 @@ class Kernel:
         """Run a cell; its id, for `collect`."""
         return self.client.execute(code)
 
-    def run(self, code: str, timeout: float = 60) -> Output:
+    def run(self, code: str) -> Output:
         """Run a cell and wait for its end."""
-        return self.collect(self.start(code), timeout)
+        return self.collect(self.start(code))
 
-    def collect(self, cell: str, timeout: float = 60) -> Output:
+    def collect(self, cell: str) -> Output:
         """What a cell put out, when it has ended."""
-        out, end = Output(), time.monotonic() + timeout
+        out, end = Output(), time.monotonic() + PATIENCE
         while True:
             message: dict[str, Any] = self.client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))
             self.page.see(message)
@@ -110,15 +112,18 @@ class Kernel:
                 case "error":
                     out.error = "\n".join(content["traceback"])
 
-    def until(self, true: Callable[[], bool], timeout: float = 30) -> None:
+    def until(self, true: Callable[[], bool]) -> None:
         """Look at what the kernel says until something is true of the page."""
-        end = time.monotonic() + timeout
-        while not true():
-            assert time.monotonic() < end, f"not in time; the page: {self.page.displays}"
-            with contextlib.suppress(queue.Empty):
-                self.page.see(self.client.get_iopub_msg(timeout=0.2))
 
-    def finish(self, cell: str, timeout: float = 30) -> None:
+        def look() -> bool:
+            if not true():
+                with contextlib.suppress(queue.Empty):
+                    self.page.see(self.client.get_iopub_msg(timeout=0.2))
+            return true()
+
+        wait_until(look, why=lambda: f"the page: {self.page.displays}")
+
+    def finish(self, cell: str) -> None:
         """Look at what the kernel says until a cell has ended."""
 
         def idle() -> bool:
@@ -129,7 +134,7 @@ class Kernel:
                 for m in self.page.messages
             )
 
-        self.until(idle, timeout)
+        self.until(idle)
 
     def click(self, model: str) -> None:
         """Click a button as a front end does."""

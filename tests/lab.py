@@ -9,7 +9,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 import nbdata
+from tests.waiting import PATIENCE, wait_until
 
 _SOURCE = Path(__file__).parents[1]
 
@@ -66,20 +66,24 @@ class Lab:
             self._process = subprocess.Popen(
                 command, env=environment, cwd=self._folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
-        end = time.monotonic() + 60
-        while True:
+
+        def answers() -> bool:
             with contextlib.suppress(OSError):
-                if self.ask("api").status == 200:
-                    return self
-            if self._process.poll() is not None or time.monotonic() > end:
-                self._process.kill()
-                raise AssertionError(f"JupyterLab did not start:\n{self.log.read_text()[-3000:]}")
-            time.sleep(0.05)
+                return self.ask("api").status == 200
+            return False
+
+        def not_started() -> str:
+            self._process.kill()
+            return f"JupyterLab did not start:\n{self.log.read_text()[-3000:]}"
+
+        wait_until(lambda: answers() or self._process.poll() is not None, why=not_started)
+        assert self._process.poll() is None, not_started()
+        return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._process.terminate()
         try:
-            self._process.wait(15)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -112,7 +116,7 @@ class Lab:
         if token:
             request.add_header("Authorization", f"token {self.token}")
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
                 return Answer(reply.status, reply.read().decode())
         except urllib.error.HTTPError as error:
             with error:

@@ -68,6 +68,12 @@ class SlowProxy:
         """Let answers come at another rate from now on."""
         self._rates[True] = rate
 
+    def _count(self, size: int, answers: bool) -> None:
+        if answers:
+            self.answered += size
+        else:
+            self.asked += size
+
     def _see(self, data: bytes, answers: bool) -> None:
         """Told of bytes before they go on."""
 
@@ -75,10 +81,7 @@ class SlowProxy:
         """Hold bytes back before they go on."""
         rate = self._rates[answers]
         with self._lock:
-            if answers:
-                self.answered += size
-            else:
-                self.asked += size
+            self._count(size, answers)
             if rate is None:
                 return
             now = time.monotonic()

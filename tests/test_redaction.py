@@ -25,6 +25,7 @@ from nbdata.redaction import (
     scrub,
 )
 from nbdata.report import Report, Snapshot
+from tests.waiting import PATIENCE
 
 # What some library may say, with two secrets in it: one that looks like it, one that is known.
 TELLING = "GET http://u:word@host/?sig=0a1b2c failed for kn0wn-elsewhere"
@@ -157,7 +158,7 @@ def test_the_report_and_the_snapshot_of_a_job_show_no_secret() -> None:
     task.enter("PLANNING")
     task.enter("RUNNING")
     task.start(work)
-    task.join(10)
+    task.join(PATIENCE)
     assert task.report is not None
     assert shows_none(json.dumps(task.report.to_dict()))
     assert shows_none(task.report.text())

@@ -8,8 +8,7 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,7 @@ from nbdata import wire
 from nbdata.client.agents import stop_all
 from nbdata.client.launch import connect
 from nbdata.runtime import endpoint
-
-
-def wait_until(condition: Callable[[], object], timeout: float = 30.0) -> None:
-    """Look until it is so."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass in time"
-        time.sleep(0.02)
+from tests.waiting import PATIENCE
 
 
 class Rig:
@@ -37,7 +29,7 @@ class Rig:
     def pid(self) -> int:
         """Its process, which must stay the same."""
         with connect() as connection:
-            pid = int(connection.ask({"do": "hello"}, timeout=20)["pid"])
+            pid = int(connection.ask({"do": "hello"}, timeout=PATIENCE)["pid"])
         assert self._pid in (0, pid), "another agent was started: the first one died"
         self._pid = pid
         return pid
@@ -50,7 +42,7 @@ class Rig:
     def connected(self) -> socket.socket:
         """The same to an agent that runs."""
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(20)
+        sock.settimeout(PATIENCE)
         folder = os.open(endpoint().folder, os.O_RDONLY)
         try:
             sock.connect(f"/proc/self/fd/{folder}/{os.path.basename(endpoint().socket)}")

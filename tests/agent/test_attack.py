@@ -31,7 +31,8 @@ from nbdata.errors import AgentUnavailable, Cancelled
 from nbdata.runtime import Endpoint
 from nbdata.space.holders import this_process
 from nbdata.verbs.probe import Probe
-from tests.agent.rig import Rig, rigged, wait_until
+from tests.agent.rig import Rig, rigged
+from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 HOST = AgentHost()
 
@@ -157,7 +158,7 @@ def test_a_client_that_asks_and_never_reads_holds_up_nobody(agent: Rig) -> None:
         flood = (struct.pack(">I", len(message)) + message) * 100_000
         with pytest.raises(TimeoutError):  # its answers fill the line, and then nobody reads its questions
             sock.sendall(flood)
-        assert job.wait(timeout=100).state == "DONE"
+        assert job.wait(timeout=PATIENCE).state == "DONE"
         assert agent.pid
     wait_until(lambda: agent.threads() <= before)
 
@@ -182,7 +183,7 @@ def test_hundreds_of_connections_are_served_or_told_why_not(agent: Rig) -> None:
     before = agent.threads()
     rude = [agent.raw() for _ in range(serving._CLIENTS - 20)]
     try:
-        assert HOST.submit(Probe(items=1, tag="in a crowd"), background=False).wait(20).state == "DONE"
+        assert HOST.submit(Probe(items=1, tag="in a crowd"), background=False).wait(PATIENCE).state == "DONE"
         refused = 0
         while refused < 50:
             assert len(rude) < 2 * serving._CLIENTS
@@ -200,7 +201,7 @@ def test_hundreds_of_connections_are_served_or_told_why_not(agent: Rig) -> None:
             sock.close()
     wait_until(lambda: not _refused(agent))
     wait_until(lambda: agent.threads() <= before + 1)
-    assert HOST.submit(Probe(items=1, tag="afterwards"), background=False).wait(20).state == "DONE"
+    assert HOST.submit(Probe(items=1, tag="afterwards"), background=False).wait(PATIENCE).state == "DONE"
 
 
 def _refused(agent: Rig) -> bool:
@@ -221,12 +222,12 @@ def test_two_hundred_jobs_at_once_take_a_bounded_number_of_threads_and_all_are_d
     assert (waiting.state, waiting.reason) == ("QUEUED", "waits for one of 8 running jobs to end")
     rest[100].cancel()
     with pytest.raises(Cancelled):
-        rest[100].wait(5)
+        rest[100].wait(PATIENCE)
     for job in first:
         job.cancel()
     for number, job in enumerate(rest):
         if number != 100:
-            assert job.wait(60).state == "DONE"
+            assert job.wait(PATIENCE).state == "DONE"
 
 
 def test_more_jobs_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,8 +242,8 @@ def test_more_jobs_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         job.cancel()
     for job in held:
         with pytest.raises(Cancelled):
-            job.wait(20)
-    assert Probe(items=1, tag="afterwards").start().wait(20).state == "DONE"
+            job.wait(PATIENCE)
+    assert Probe(items=1, tag="afterwards").start().wait(PATIENCE).state == "DONE"
 
 
 def test_jobs_that_are_paused_and_questions_take_no_turn(agent: Rig, tmp_path: Path) -> None:
@@ -253,10 +254,10 @@ def test_jobs_that_are_paused_and_questions_take_no_turn(agent: Rig, tmp_path: P
     paused = HOST.submit(Probe(items=1, tag="paused while it waits"), background=True)
     paused.pause()
     held[0].pause()
-    assert waits.wait(20).state == "DONE"
+    assert waits.wait(PATIENCE).state == "DONE"
     assert paused.snapshot().state == "PAUSED"
     paused.resume()
-    assert paused.wait(20).state == "DONE"
+    assert paused.wait(PATIENCE).state == "DONE"
     held[0].resume()
     for job in held:
         job.cancel()
@@ -271,7 +272,7 @@ def test_many_plans_at_once_are_all_whole(agent: Rig, tmp_path: Path) -> None:
     together = threading.Barrier(30)
 
     def planned(operation: nbdata.Pull) -> int:
-        together.wait(60)
+        together.wait(PATIENCE)
         return len(operation.plan().rows)
 
     with ThreadPoolExecutor(30) as pool:
@@ -296,7 +297,7 @@ def here(agent: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[serving.Server
         yield server
     finally:
         server.stop_now()
-        thread.join(10)
+        thread.join(PATIENCE)
         listener.close()
         assert not thread.is_alive()
         server.jobs.close()
@@ -304,7 +305,7 @@ def here(agent: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[serving.Server
 
 def test_a_client_that_hangs_in_the_middle_of_a_message_is_let_go(here: serving.Server) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
+        sock.settimeout(PATIENCE)
         sock.connect(here.endpoint.socket)
         sock.sendall(struct.pack(">I", 100) + b"{")
         assert sock.recv(1) == b""
@@ -315,11 +316,11 @@ def test_a_server_with_all_the_clients_it_can_have_still_hears_that_it_is_to_end
 ) -> None:
     held = [Connection(here.endpoint) for _ in range(2)]
     for one in held:
-        one.ask({"do": "hello"}, timeout=10)
+        one.ask({"do": "hello"}, timeout=PATIENCE)
     with pytest.raises(AgentUnavailable, match="2 clients"), Connection(here.endpoint) as third:
-        third.ask({"do": "hello"}, timeout=10)
-    held[0].ask({"do": "stop", "how": "idle"}, timeout=10)
-    wait_until(lambda: not os.path.exists(here.endpoint.socket), timeout=10)
+        third.ask({"do": "hello"}, timeout=PATIENCE)
+    held[0].ask({"do": "stop", "how": "idle"}, timeout=PATIENCE)
+    wait_until(lambda: not os.path.exists(here.endpoint.socket))
     for one in held:
         one.close()
 
@@ -328,7 +329,7 @@ def test_a_client_that_never_says_a_word_does_not_keep_an_idle_agent(here: servi
     here._idle_after = 0.1
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(here.endpoint.socket)
-        wait_until(lambda: not os.path.exists(here.endpoint.socket), timeout=10)
+        wait_until(lambda: not os.path.exists(here.endpoint.socket))
 
 
 def test_a_client_for_whom_there_is_no_thread_is_told_so_and_the_next_one_is_served(
@@ -344,9 +345,9 @@ def test_a_client_for_whom_there_is_no_thread_is_told_so_and_the_next_one_is_ser
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refused)
         with pytest.raises(AgentUnavailable, match="no more clients"), Connection(here.endpoint) as one:
-            one.ask({"do": "hello"}, timeout=10)
+            one.ask({"do": "hello"}, timeout=PATIENCE)
     with Connection(here.endpoint) as one:
-        assert one.ask({"do": "hello"}, timeout=10)["pid"] == os.getpid()
+        assert one.ask({"do": "hello"}, timeout=PATIENCE)["pid"] == os.getpid()
 
 
 def test_files_that_are_in_use_look_young_to_who_removes_old_ones(here: serving.Server) -> None:
@@ -398,7 +399,7 @@ def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
             "snapshot": job.snapshot,
             "watch": lambda: [*watched],
             "wait": job.wait,
-            "wait a while": lambda: job.wait(timeout=5),
+            "wait a while": lambda: job.wait(timeout=PATIENCE),
             "report": job.report,
             "items": lambda: [*items],
             "interrupt": interrupted.interrupt,
@@ -407,7 +408,7 @@ def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
             began = time.monotonic()
             with pytest.raises(AgentUnavailable, match="does not answer") as caught:
                 ask()
-            assert time.monotonic() - began < 20, name
+            assert time.monotonic() - began < AT_ONCE, name
             assert f"kill -CONT {pid}" in str(caught.value), name
         assert HOST.look() == ([], True)
         assert agents.main(["status"]) == 0
@@ -419,7 +420,7 @@ def test_nobody_hangs_at_an_agent_that_stands_still_and_its_jobs_go_on_with_it(
     before = job.snapshot().files
     wait_until(lambda: job.snapshot().files > before)
     with pytest.raises(Cancelled):  # what it was told meanwhile it does now
-        interrupted.wait(20)
+        interrupted.wait(PATIENCE)
     for one in (job, leased):
         one.cancel()
 

@@ -15,7 +15,8 @@ from nbdata.runtime import LOG_BYTES, endpoint, held
 from nbdata.space.ledger import Ledger
 from nbdata.transfer.index import Index, Record
 from nbdata.verbs.probe import Probe
-from tests.agent.rig import Rig, fill, rigged, tmpfs, wait_until
+from tests.agent.rig import Rig, fill, rigged, tmpfs
+from tests.waiting import PATIENCE, wait_until
 
 HOST = AgentHost()
 
@@ -27,7 +28,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def runtime(agent: Rig) -> Iterator[Path]:
+def runtime(agent: Rig, mounts: None) -> Iterator[Path]:
     """The runtime folder on a disk of its own, of 2 MB."""
     with tmpfs(Path(os.environ["NBDATA_RUNTIME_DIR"]), size="2m") as disk:
         yield disk
@@ -37,7 +38,7 @@ def runtime(agent: Rig) -> Iterator[Path]:
 
 
 @pytest.fixture
-def state(agent: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def state(agent: Rig, mounts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The state folder on a disk of its own, of 1 MB."""
     with tmpfs(tmp_path / "state", size="1m") as disk:
         monkeypatch.setenv("NBDATA_STATE_DIR", str(disk / "nbdata"))
@@ -133,5 +134,5 @@ def test_a_record_that_could_not_be_replaced_is_not_believed(state: Path, tmp_pa
 def test_a_job_that_runs_when_the_disk_of_its_rows_fills_ends_in_words(agent: Rig, runtime: Path) -> None:
     job = HOST.submit(Probe(items=100_000, tag="many rows"), background=True)
     with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
-        job.wait(60)
+        job.wait(PATIENCE)
     assert agent.pid

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from nbdata.errors import AgentUnavailable, BadOption, Cancelled
 from nbdata.runtime import Endpoint, endpoint, held
 from nbdata.verbs.probe import Probe
 from tests.stores.servers import ok, read_head, serving
+from tests.waiting import PATIENCE, wait_until
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
@@ -44,13 +44,6 @@ def drains(where: Endpoint) -> bool:
         return bool(connection.ask({"do": "hello"})["draining"])
 
 
-def wait_until(condition: Callable[[], object], timeout: float = 10.0) -> None:
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass in time"
-        time.sleep(0.02)
-
-
 @pytest.mark.usefixtures("fresh")
 def test_clients_that_come_at_once_start_one_agent() -> None:
     with ThreadPoolExecutor(8) as pool:
@@ -68,14 +61,12 @@ def test_a_stale_socket_is_replaced() -> None:
 
 def test_the_agent_is_no_child_that_a_waiting_caller_would_wait_for(tmp_path: Path, tree: Path) -> None:
     stop_all(now=True)
-    began = time.monotonic()
     run = subprocess.run(
-        [NBDATA, "pull", str(tree), str(tmp_path / "out")], capture_output=True, text=True, timeout=60
+        [NBDATA, "pull", str(tree), str(tmp_path / "out")], capture_output=True, text=True, timeout=PATIENCE
     )
     assert run.returncode == 0, run.stderr
     assert "5 fetched" in run.stdout
-    assert time.monotonic() - began < 30
-    assert held(endpoint().alive)
+    assert held(endpoint().alive), "the command ended, and the agent did not"
 
 
 def test_the_agent_lives_in_a_session_of_its_own_with_no_pipe_of_its_clients() -> None:
@@ -93,7 +84,7 @@ def test_a_working_directory_with_a_module_named_like_pythons_own_does_no_harm(
     (tmp_path / "queue.py").write_text("raise RuntimeError('not the real one')\n")
     stop_all(now=True)
     run = subprocess.run(
-        [NBDATA, "pull", str(tree), "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [NBDATA, "pull", str(tree), "out"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
     )
     assert run.returncode == 0, run.stderr
     assert (tmp_path / "out" / "a.txt").exists()
@@ -142,7 +133,7 @@ def test_an_agent_that_ends_leaves_no_rows_of_its_jobs(tree: Path, tmp_path: Pat
 
 
 def test_stop_refuses_while_a_job_runs_and_interrupts_it_when_told_to() -> None:
-    job = AgentHost().submit(Probe(items=1000, delay=50, tag="stop"), background=True)
+    job = AgentHost().submit(Probe(items=10_000, delay=50, tag="stop"), background=True)
     with pytest.raises(BadOption, match="not finished"):
         stop_all(now=False)
     assert not job.snapshot().finished
@@ -152,7 +143,7 @@ def test_stop_refuses_while_a_job_runs_and_interrupts_it_when_told_to() -> None:
 
 
 def test_an_agent_that_dies_is_said_to_be_gone_and_nobody_hangs() -> None:
-    job = AgentHost().submit(Probe(items=1000, delay=50, tag="die"), background=True)
+    job = AgentHost().submit(Probe(items=10_000, delay=50, tag="die"), background=True)
     os.kill(int(str(hello()["pid"])), signal.SIGKILL)
     with pytest.raises(AgentUnavailable, match=r"agent (ended|that had)"):
         job.wait()
@@ -160,20 +151,21 @@ def test_an_agent_that_dies_is_said_to_be_gone_and_nobody_hangs() -> None:
 
 def test_another_build_starts_beside_and_the_old_agent_ends_after_its_last_job(tmp_path: Path) -> None:
     """A copy of the package is an upgrade's equal: other files, other build."""
-    old = AgentHost().submit(Probe(items=20, delay=100, tag="old build"), background=True)
+    old = AgentHost().submit(Probe(items=1, lease=True, tag="old build"), background=True)
     old_where, old_pid = endpoint(), hello()["pid"]
     package = Path(nbdata.__file__).parent
     shutil.copytree(package, tmp_path / "nbdata", ignore=shutil.ignore_patterns("__pycache__"))
     code = "from nbdata.client.launch import connect; print(connect().ask({'do': 'hello'})['pid'])"
     run = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd="/", capture_output=True,
-        text=True, timeout=60,
+        text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() != str(old_pid)
     wait_until(lambda: drains(old_where))
     with pytest.raises(AgentUnavailable, match="upgraded"):
         AgentHost().submit(Probe(items=1, tag="too late"), background=True)
+    assert len([*old.items()]) == 1
     assert old.wait().state == "DONE"
     wait_until(lambda: not held(old_where.alive))
     stop_all(now=True)
@@ -181,7 +173,7 @@ def test_another_build_starts_beside_and_the_old_agent_ends_after_its_last_job(t
 
 def test_the_first_jobs_of_a_list_are_dropped_not_the_running_ones() -> None:
     host = AgentHost()
-    running = host.submit(Probe(items=2000, delay=50, tag="long"), background=True)
+    running = host.submit(Probe(items=20_000, delay=50, tag="long"), background=True)
     for number in range(205):
         host.submit(Probe(items=0, tag=f"short {number}"), background=False).wait()
     with connect() as connection:

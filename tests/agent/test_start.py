@@ -24,7 +24,8 @@ from nbdata.client.remote import AgentHost
 from nbdata.errors import AgentUnavailable
 from nbdata.runtime import endpoint, file_lock, held
 from nbdata.verbs.probe import Probe
-from tests.agent.rig import Rig, rigged, wait_until
+from tests.agent.rig import Rig, rigged
+from tests.waiting import PATIENCE, wait_until
 
 HOST = AgentHost()
 
@@ -46,7 +47,7 @@ def test_twenty_processes_that_come_at_once_and_find_no_agent_start_one(agent: R
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd="/")
         for _ in range(20)
     ]
-    said = [client.communicate(timeout=120)[0].strip() for client in clients]
+    said = [client.communicate(timeout=PATIENCE)[0].strip() for client in clients]
     assert [client.returncode for client in clients] == [0] * 20
     assert set(said) == {str(agent.pid)}
     assert len(list(folder.glob("*.sock"))) == 1
@@ -151,6 +152,6 @@ def test_an_agent_of_another_kind_neither_stops_nor_hides_ours(
         assert main(["status"]) == 0
         assert f"agent {agent.pid} " in capsys.readouterr().out
         other.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(PATIENCE)
     os.unlink(folder / "00000000-foreign.sock")
     job.cancel()

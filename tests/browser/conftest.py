@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +11,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from nbdata.client.agents import stop_all
 from tests.browser.panel import Panel
+from tests.capabilities import system_chromium
 from tests.lab import Lab
+from tests.waiting import PATIENCE
 
 _FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
@@ -26,22 +26,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield running
 
 
-def _system_chromium() -> str | None:
-    path = shutil.which("chromium")
-    # Ubuntu's is only a hint at snap.
-    works = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
-    return path if works else None
-
-
 # Of this folder's own, not pytest-playwright's: its event loop would run on under the tests of all other folders.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
+def browser(chromium: None) -> Iterator[Browser]:
     """Headless Chromium: the system's, or the one that Playwright has installed."""
     with sync_playwright() as playwright:
-        path = _system_chromium()
-        if path is None and not Path(playwright.chromium.executable_path).exists():
-            pytest.skip("no Chromium: tests/browser/install-chromium installs one")
-        running = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        running = playwright.chromium.launch(executable_path=system_chromium(), args=_FLAGS)
         yield running
         running.close()
 
@@ -50,7 +40,7 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A browser profile of the test's own."""
     made = browser.new_context(viewport={"width": 1280, "height": 800})
-    made.set_default_timeout(30_000)
+    made.set_default_timeout(PATIENCE * 1000)
     made.grant_permissions(["clipboard-read", "clipboard-write"])
     yield made
     made.close()

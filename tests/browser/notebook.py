@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 from playwright.sync_api import BrowserContext
 
 from tests.browser.panel import Panel
 from tests.lab import Lab
+from tests.waiting import wait_until
 
 __all__ = ["Notebook"]
 
@@ -57,11 +57,11 @@ class Notebook:
             if session["path"] == self._path:
                 self._lab.ask(f"api/sessions/{session['id']}", "DELETE")
 
-    def said(self, file: str, timeout: float = 60) -> str:
+    def said(self, file: str) -> str:
         """What a cell has written to a file beside the notebook."""
         path = Path(self._lab.root, file)
-        end = time.monotonic() + timeout
-        while not (path.exists() and (text := path.read_text()).endswith("\n")):
-            assert time.monotonic() < end, f"no cell wrote {file}: {self._lab.log.read_text()[-2000:]}"
-            time.sleep(0.02)
-        return text.strip()
+        wait_until(
+            lambda: path.exists() and path.read_text().endswith("\n"),
+            why=lambda: f"no cell wrote {file}: {self._lab.log.read_text()[-2000:]}",
+        )
+        return path.read_text().strip()

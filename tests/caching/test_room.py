@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nbdata.caching.order import NEVER, turns
 from nbdata.caching.room import CacheRoom
 from nbdata.errors import AccessDenied
+from tests.waiting import PATIENCE
 
 
 class Impatient(CacheRoom):
@@ -125,7 +126,7 @@ def test_who_needs_room_waits_until_it_is_deleted_and_can_be_stopped():
     gone, may_go = threading.Event(), threading.Event()
 
     def remove(slot):
-        may_go.wait(10)
+        may_go.wait(PATIENCE)
         gone.set()
 
     room = CacheRoom(10, remove)

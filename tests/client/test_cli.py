@@ -21,14 +21,15 @@ import pytest
 from nbdata import Pull
 from nbdata.client import kept_lists
 from nbdata.client.remote import AgentHost
-from tests.slow import SlowProxy
+from tests.faults.gate import Gate
+from tests.waiting import PATIENCE, wait_until
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 Put = Callable[[dict[str, bytes]], str]
 
 
 def nbdata(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def terminal_output(*words: object, columns: int) -> str:
@@ -43,7 +44,7 @@ def terminal_output(*words: object, columns: int) -> str:
             while piece := os.read(ours, 1 << 16):
                 written += piece
         os.close(ours)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     return written.decode().replace("\r\n", "\n")
 
 
@@ -55,9 +56,9 @@ def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> No
 
 def test_python_runs_it_as_a_module(tree: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nbdata", "pull", tree, tmp_path / "out", "--json"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     assert json.loads(run.stdout)["counts"] == {"fetched": 5}
-    wrong = subprocess.run([*command[:3], "pul"], capture_output=True, timeout=60, cwd=tmp_path)
+    wrong = subprocess.run([*command[:3], "pul"], capture_output=True, timeout=PATIENCE, cwd=tmp_path)
     assert wrong.returncode == 2
 
 
@@ -108,25 +109,30 @@ def test_every_verb_explains_itself() -> None:
         assert f"usage: nbdata {verb}" in run.stdout
 
 
-def interrupted(url: str, out: Path, signum: int) -> subprocess.CompletedProcess[str]:
+# 16 MB; 4 MB of them, with four at a time, are six objects at least.
+OBJECTS = {f"d/{n:02d}": os.urandom(400_000) for n in range(40)}
+FOUR = ("--concurrency", "4")
+
+
+def interrupted(gate: Gate, url: str, out: Path, signum: int) -> subprocess.CompletedProcess[str]:
+    """A pull that got a signal in its middle, where the store said no more, and ended all the same."""
+    gate.close(after=4_000_000)
     process = subprocess.Popen(
-        [NBDATA, "pull", url, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [NBDATA, "pull", url, str(out), *FOUR], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while not out.exists() or not any(p.is_file() and p.stat().st_size for p in out.rglob("*")):
-        time.sleep(0.02)
+    gate.wait_until_it_holds()
+    wait_until(lambda: any(out.glob("[0-9]*")))
     process.send_signal(signum)
-    began = time.monotonic()
-    stdout, stderr = process.communicate(timeout=30)
-    assert time.monotonic() - began < 1.5
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert gate.holds, "it did not wait for the rest"
     return subprocess.CompletedProcess([], process.returncode, stdout, stderr)
 
 
-def test_ctrl_c_and_sigterm_cancel_and_the_same_line_continues(
-    put: Put, slow: SlowProxy, tmp_path: Path
-) -> None:
-    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/"
+def test_ctrl_c_and_sigterm_cancel_and_the_same_line_continues(put: Put, gate: Gate, tmp_path: Path) -> None:
+    url = put(OBJECTS) + "d/"
     for signum in (signal.SIGINT, signal.SIGTERM):
-        run = interrupted(url, tmp_path / f"out{signum}", signum)
+        run = interrupted(gate, url, tmp_path / f"out{signum}", signum)
+        gate.open()
         assert run.returncode == 130
         assert "the same line continues" in run.stderr
         assert AgentHost().jobs()[-1].state == "CANCELLED"
@@ -152,65 +158,92 @@ sys.exit(cli.main())
 
 @pytest.mark.parametrize("signum", ["SIGINT", "SIGTERM"])
 def test_a_ctrl_c_before_a_job_is_known_here_cancels_it_too(
-    put: Put, slow: SlowProxy, tmp_path: Path, signum: str
+    put: Put, gate: Gate, tmp_path: Path, signum: str
 ) -> None:
-    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/"
+    url = put(OBJECTS) + "d/"
+    gate.close(after=1_000_000)
     run = subprocess.run(
         [sys.executable, "-c", _EARLY, signum, "pull", url, tmp_path / "out"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert run.returncode == 130
     assert "the same line continues" in run.stderr
     assert AgentHost().jobs()[-1].state == "CANCELLED"
 
 
-def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
-    url, out = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/", tmp_path / "out"
+_WATCHING = """
+import sys
+from nbdata import cli
+from nbdata.client.remote import AgentJob
+
+def watched(self):
+    for snapshot in watch(self):
+        print("watching", flush=True)
+        yield snapshot
+
+watch, AgentJob.watch = AgentJob.watch, watched
+sys.exit(cli.main())
+"""
+
+
+def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, tmp_path: Path) -> None:
+    url, out = put(OBJECTS) + "d/", tmp_path / "out"
+    gate.close(after=1_000_000)
     job = AgentHost().job(json.loads(nbdata("pull", url, out, "-b", "--json").stdout)["id"])
     for words in (["transfers", job.id, "--wait"], ["pull", url, str(out)]):
-        process = subprocess.Popen([NBDATA, *words], stderr=subprocess.PIPE, text=True)
-        time.sleep(1)
+        command = [sys.executable, "-c", _WATCHING, *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "watching\n"
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
         assert f"detached: job {job.id} goes on" in stderr
         assert not job.snapshot().finished
-    assert job.wait(60).counts == {"fetched": 40}
+    gate.open()
+    assert job.wait(PATIENCE).counts == {"fetched": 40}
 
 
-def test_a_limit_stays_when_the_line_is_said_again_without_it(
-    put: Put, slow: SlowProxy, tmp_path: Path
-) -> None:
-    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(40)}) + "d/"
+def test_a_limit_stays_when_the_line_is_said_again_without_it(put: Put, s3: object, tmp_path: Path) -> None:
+    url = put(OBJECTS) + "d/"
     job = Pull(url, tmp_path / "out", max_rate=1_000_000).start()
     assert Pull(url, tmp_path / "out").start().id == job.id
-    time.sleep(2)
-    assert job.snapshot().bytes < 6_000_000
+    wait_until(lambda: job.snapshot().bytes > 4_000_000)
+    seen = job.snapshot()
+    assert seen.bytes <= (seen.seconds + 2) * 1_000_000  # a busy machine only makes it less
     job.cancel()
 
 
-def test_what_a_job_waits_for_is_said(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
-    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(20)}) + "d/"
+def test_what_a_job_waits_for_is_said(put: Put, gate: Gate, tmp_path: Path) -> None:
+    url = put(OBJECTS) + "d/"
+    gate.close(after=1_000_000)
     first = json.loads(nbdata("pull", url, tmp_path / "out", "-b", "--json").stdout)["id"]
-    told = nbdata("pull", url, tmp_path / "out", "--exclude", "0*").stderr
-    assert f"waits for {first}, which works on the same target" in told
+    second = subprocess.Popen(
+        [NBDATA, "pull", url, tmp_path / "out", "--exclude", "0*"], stderr=subprocess.PIPE, text=True
+    )
+    assert second.stderr is not None
+    assert any(f"waits for {first}, which works on the same target" in line for line in second.stderr)
+    gate.open()
+    second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0
 
 
-def test_a_hang_up_ends_the_terminal_but_not_the_job(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
-    url = put({f"d/{n:02d}": os.urandom(400_000) for n in range(20)}) + "d/"
-    run = interrupted(url, tmp_path / "out", signal.SIGHUP)
+def test_a_hang_up_ends_the_terminal_but_not_the_job(put: Put, gate: Gate, tmp_path: Path) -> None:
+    run = interrupted(gate, put(OBJECTS) + "d/", tmp_path / "out", signal.SIGHUP)
     assert run.returncode == -signal.SIGHUP
     job = AgentHost().job(AgentHost().jobs()[-1].id)
-    assert job.wait().counts == {"fetched": 20}
+    assert not job.snapshot().finished
+    gate.open()
+    assert job.wait().counts == {"fetched": 40}
 
 
-def test_background_returns_at_once_and_transfers_waits_for_it(
-    put: Put, slow: SlowProxy, tmp_path: Path
-) -> None:
+def test_background_returns_at_once_and_transfers_waits_for_it(put: Put, gate: Gate, tmp_path: Path) -> None:
     url = put({f"d/{n}": os.urandom(400_000) for n in range(10)}) + "d/"
+    gate.close(after=1_000_000)
     run = nbdata("pull", url, tmp_path / "out", "-b", "--json")
     job = json.loads(run.stdout)["id"]
     assert job in nbdata("transfers").stdout
+    gate.open()
     assert nbdata("transfers", job, "--wait").returncode == 0
     assert len(list((tmp_path / "out").iterdir())) == 10
 
@@ -250,10 +283,12 @@ def test_no_secret_is_in_any_output_or_process_list(put: Put, tmp_path: Path) ->
 
 def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     line = [NBDATA, "pull", tree, tmp_path / "out", "--json", "--files-from"]
-    sent = subprocess.run([*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=60)
+    sent = subprocess.run([*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=PATIENCE)
     assert json.loads(sent.stdout)["counts"] == {"fetched": 2}
     again = json.loads(
-        subprocess.run([*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=60).stdout
+        subprocess.run(
+            [*line, "-"], input=b"a.txt\n./b/c.bin\n", capture_output=True, timeout=PATIENCE
+        ).stdout
     )
     assert again["counts"] == {"unchanged": 2}
     kept = list(Path(os.environ["NBDATA_STATE_DIR"], "lists").iterdir())
@@ -263,7 +298,7 @@ def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     os.write(writing, b"b/c.bin\n")
     os.close(writing)
     third = [*line[:-1], f"--files-from=/dev/fd/{reading}", "--overwrite", "always"]
-    given = subprocess.run(third, capture_output=True, timeout=60, pass_fds=[reading])
+    given = subprocess.run(third, capture_output=True, timeout=PATIENCE, pass_fds=[reading])
     os.close(reading)
     assert json.loads(given.stdout)["files"] == 1, given.stderr
 
@@ -273,13 +308,13 @@ def test_standard_input_is_read_from_where_it_stands(tree: Path, tmp_path: Path)
     with open(tmp_path / "list", "rb", buffering=0) as sent:
         sent.seek(len("a header\n"))
         line = [NBDATA, "pull", tree, tmp_path / "out", "--json", "--files-from", "-"]
-        run = subprocess.run(line, stdin=sent, capture_output=True, timeout=60)
+        run = subprocess.run(line, stdin=sent, capture_output=True, timeout=PATIENCE)
     assert json.loads(run.stdout)["counts"] == {"fetched": 1}, run.stderr
     ours, theirs = socket.socketpair()
     ours.sendall(b"b/c.bin\n")
     ours.shutdown(socket.SHUT_WR)
     with ours, theirs:
-        run = subprocess.run(line, stdin=theirs, capture_output=True, timeout=60)
+        run = subprocess.run(line, stdin=theirs, capture_output=True, timeout=PATIENCE)
     assert json.loads(run.stdout)["counts"] == {"fetched": 1}, run.stderr
 
 

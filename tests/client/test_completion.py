@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from nbdata.verbs.completion import completions, split_line
 from tests.conftest import client_of
 from tests.engine.test_cache_stream import Put
 from tests.kernel import Kernel
+from tests.waiting import AT_ONCE, PATIENCE
 
 
 def offered(verb: str, line: str) -> list[str]:
@@ -110,7 +110,7 @@ def test_a_store_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     began = time.monotonic()
     assert offered("pull", "s3://bucket/x") == []
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < AT_ONCE
 
 
 def in_bash(line: str, cwd: Path) -> list[str]:
@@ -131,7 +131,7 @@ def in_bash(line: str, cwd: Path) -> list[str]:
     return run.stdout.split("\n")[:-1]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.needs("bash")
 def test_bash_completes_verbs_options_and_places(put: Put, bucket: str, tmp_path: Path) -> None:
     put({"folder/x": b""})
     nbdata.quota(quiet=True)
@@ -182,7 +182,7 @@ def typed_in_bash(typed: str, cwd: Path) -> list[str]:
     return re.findall(r"^<(.*)>\r$", seen.decode(), re.MULTILINE)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.needs("bash")
 def test_bash_makes_one_word_of_what_it_completes(put: Put, bucket: str, tmp_path: Path) -> None:
     put({"sub dir/x": b""})
     nbdata.quota(quiet=True)
@@ -210,7 +210,7 @@ def test_a_kernel_completes_magics_with_and_without_a_name_before(
     kernel.run("%quota -q")
 
     def complete(code: str) -> list[str]:
-        reply = kernel.client.complete(code, len(code), reply=True, timeout=30)
+        reply = kernel.client.complete(code, len(code), reply=True, timeout=PATIENCE)
         content = reply["content"]
         return sorted(code[: content["cursor_start"]] + match for match in content["matches"])
 

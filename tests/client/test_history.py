@@ -21,7 +21,8 @@ from nbdata.history import past_jobs, record_of, remember
 from nbdata.report import Snapshot
 from nbdata.runtime import endpoint, endpoints, held
 from nbdata.verbs.probe import Probe
-from tests.agent.rig import Rig, rigged, wait_until
+from tests.agent.rig import Rig, rigged
+from tests.waiting import PATIENCE, wait_until
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 
@@ -41,7 +42,7 @@ def rig(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 
 def terminal(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([NBDATA, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def kill(rig: Rig) -> None:

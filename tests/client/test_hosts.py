@@ -14,6 +14,7 @@ from nbdata.client import launch
 from nbdata.client.agents import stop_all
 from nbdata.client.remote import AgentHost
 from nbdata.runtime import build_id
+from tests.waiting import PATIENCE
 
 PULL = "import sys, nbdata; print(nbdata.pull(sys.argv[1], sys.argv[2], quiet=True).counts)"
 
@@ -30,7 +31,7 @@ def test_without_a_possible_agent_the_work_is_done_here_and_that_is_said_once(
         [sys.executable, "-c", code, str(tree), str(tmp_path / "out")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert run.stdout == "{'fetched': 5}\n", run.stderr
     assert run.stderr.count("works in this process") == 1

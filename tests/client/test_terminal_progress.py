@@ -14,7 +14,7 @@ from pathlib import Path
 
 import nbdata
 from nbdata.sizes import format_size, parse_size
-from tests.agent.rig import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 Put = Callable[[dict[str, bytes]], str]
@@ -39,7 +39,7 @@ def in_a_terminal(*words: object, columns: int = 120) -> tuple[str, list[str]]:
             break
         drawn += more
     os.close(ours)
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, drawn.decode()
     return stdout.decode(), [frame for frame in re.split(r"[\r\n]+", drawn.decode()) if frame.strip()]
 

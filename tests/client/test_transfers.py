@@ -10,6 +10,7 @@ import nbdata
 from nbdata.report import Snapshot
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.transfers import JobList
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -94,8 +95,7 @@ def test_what_is_over_cannot_be_paused_resumed_or_cancelled_and_that_is_said(act
 
 def test_a_job_is_paused_resumed_and_cancelled_by_its_id() -> None:
     job = Probe(items=1000, delay=50, tag="by id").start()
-    while job.snapshot().state != "RUNNING":
-        time.sleep(0.01)
+    wait_until(lambda: job.snapshot().state == "RUNNING")
     assert nbdata.transfers(job.id, pause=True)[0].state == "PAUSED"
     assert nbdata.transfers(job.id, pause=True)[0].state == "PAUSED", "what is so already is no mistake"
     assert nbdata.transfers(job.id, resume=True)[0].state == "RUNNING"

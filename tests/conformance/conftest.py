@@ -153,7 +153,8 @@ def _s3_store(bucket: str, options: dict[str, Any]) -> S3Store:
 
 def s3fs_store(options: dict[str, Any]) -> FsspecStore:
     """Plain s3fs, as somebody hands it in."""
-    s3fs = pytest.importorskip("s3fs", reason="s3fs is in the test extra", exc_type=ImportError)
+    import s3fs
+
     known = {k: v for k, v in options.items() if k != "bucket"}
     return FsspecStore(
         s3fs.S3FileSystem(**known, client_kwargs={"region_name": "us-east-1"}, skip_instance_cache=True)
@@ -246,7 +247,14 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
     return Place(kind, _s3_store(bucket, options), prefix, server, options)
 
 
-@pytest.fixture(params=[*KINDS, *READ_ONLY])
+def params(*kinds: str) -> list[Any]:
+    """Kinds of stores, each with what it needs."""
+    return [
+        pytest.param(kind, marks=pytest.mark.needs("azurite")) if kind == "az" else kind for kind in kinds
+    ]
+
+
+@pytest.fixture(params=params(*KINDS, *READ_ONLY))
 def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Each store in turn, also those that are only read."""
     if request.param == "zip":
@@ -262,19 +270,19 @@ def readable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place("http", at.store, at.key, folder=folder)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=params(*KINDS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Each store in turn."""
     return make_place(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=PARTS)
+@pytest.fixture(params=params(*PARTS))
 def parts_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Each store that takes an object in parts."""
     return make_place(request.param, request, tmp_path)
 
 
-@pytest.fixture(params=REMOTE)
+@pytest.fixture(params=params(*REMOTE))
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Each store with a server."""
     return make_place(request.param, request, tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from nbdata.errors import AccessDenied, NotFound, StoreUnavailable
 from nbdata.stores.base import Store
 from tests.conformance.conftest import Place, make_place, s3fs_store
+from tests.waiting import AT_ONCE, PATIENCE
 
 
 def asking(store: Store, prefix: str) -> dict[str, Callable[[], object]]:
@@ -97,8 +98,7 @@ def test_nobody_listens(remote: Place, what: str) -> None:
     began = time.monotonic()
     with pytest.raises(StoreUnavailable) as caught:
         asking(store, remote.prefix)[what]()
-    assert time.monotonic() - began < (
-        40 if remote.kind == "s3fs" else 5
-    )  # botocore below s3fs tries again by itself
+    # botocore below s3fs tries again by itself
+    assert time.monotonic() - began < (PATIENCE if remote.kind == "s3fs" else AT_ONCE)
     assert caught.value.details["retry"] is True
     assert caught.value.details["unreached"] is True

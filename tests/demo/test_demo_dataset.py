@@ -13,6 +13,7 @@ import pytest
 
 from nbdata.demo.dataset import build_dataset
 from nbdata.errors import AccessDenied, BadOption
+from tests.waiting import PATIENCE
 
 SIZE = 3_000_000
 
@@ -132,7 +133,7 @@ def test_a_second_builder_waits_for_the_first(tmp_path):
         second.start()
         second.join(0.3)
         assert second.is_alive()
-    second.join(20)
+    second.join(PATIENCE)
     assert not second.is_alive()
 
 

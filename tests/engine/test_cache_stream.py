@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.faults.gate import Gate
 from tests.slow import SlowProxy
+from tests.waiting import PATIENCE, wait_until
 from tests.watcher import Watcher
 
 Put = Callable[[dict[str, bytes]], str]
@@ -41,11 +41,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     assert empties(work), list(work.rglob("*"))
 
 
-def empties(folder: Path, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while any(folder.iterdir()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not any(folder.iterdir())
+def empties(folder: Path) -> bool:
+    return wait_until(lambda: not any(folder.iterdir()), why=lambda: [*folder.rglob("*")])
 
 
 def reserved(folder: Path) -> int:
@@ -133,7 +130,7 @@ def test_an_outside_watcher_never_sees_more_than_the_limit(
             )
             for n in range(2)
         ]
-        handed = [int(consumer.communicate(timeout=60)[0]) for consumer in consumers]
+        handed = [int(consumer.communicate(timeout=PATIENCE)[0]) for consumer in consumers]
     assert sum(handed) == 3 * (6 * 30 + 4 * 2)
     assert watcher.samples > 5
     block = 4096  # of the .nbdata folder that both share
@@ -187,10 +184,7 @@ def test_items_are_fetched_ahead_while_the_loop_is_busy(put: Put, workplace: Pat
     items = iter(nbdata.cache_stream(url, max_size="2MB", quiet=True))
     next(items)
     cache = next(workplace.glob(".nbdata/cache-*/"))
-    end = time.monotonic() + 20
-    while len(list(cache.glob("*/*/a"))) < 5:  # what fits besides the one in use
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: len(list(cache.glob("*/*/a"))) >= 5)  # what fits besides the one in use
     items.close()
 
 
@@ -277,8 +271,9 @@ def test_a_bad_checksum_never_reaches_the_loop(put: Put, s3: EmbeddedServer) -> 
             pass
 
 
-def test_cancel_from_outside_ends_the_loop(put: Put, slow: SlowProxy) -> None:
+def test_cancel_from_outside_ends_the_loop(put: Put, gate: Gate) -> None:
     url = put({f"f{n}/a": os.urandom(2_000_000) for n in range(20)})
+    gate.close(after=18_000_000)  # at most four are under way
     stream = nbdata.cache_stream(url, max_size="9MB", quiet=True)
     (job,) = [s for s in nbdata.transfers() if s.verb == "cache_stream" and not s.finished]
 
@@ -289,17 +284,18 @@ def test_cancel_from_outside_ends_the_loop(put: Put, slow: SlowProxy) -> None:
 
     with pytest.raises(nbdata.Cancelled):
         loop()
+    gate.open()
 
 
 def test_a_killed_consumer_leaves_nothing(put: Put, workplace: Path) -> None:
     url = put(FOLDERS)
     before = reserved(workplace)
     code = """
-        import sys, time, nbdata
+        import signal, sys, nbdata
         items = iter(nbdata.cache_stream(sys.argv[1], max_size="2MB"))
         next(items)
         print(1, flush=True)
-        time.sleep(99)
+        signal.pause()
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), url], stdout=subprocess.PIPE
@@ -364,7 +360,7 @@ def test_a_fork_has_no_say_in_its_parents_stream(put: Put) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert sum(1 for _ in items) == 11
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code), url], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code), url], check=True, timeout=PATIENCE)
 
 
 def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
@@ -381,7 +377,7 @@ def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
             "2MB",
             *words,
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     done = run("--run", f"{sys.executable} -c 'import sys; print(sys.argv[1])' {{}}")
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Row, Rows
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
+from tests.waiting import PATIENCE
 
 MIB = 1 << 20
 
@@ -153,7 +154,7 @@ def test_several_files_are_hashed_at_once(tree: Path, monkeypatch: pytest.Monkey
     meeting = threading.Barrier(2)
 
     def meet(*args: Any) -> Hashed:
-        meeting.wait(timeout=30)  # breaks if the other never comes
+        meeting.wait(timeout=PATIENCE)  # breaks if the other never comes
         return hash_object(*args)
 
     monkeypatch.setattr("nbdata.engine.md5check.hash_object", meet)

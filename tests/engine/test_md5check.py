@@ -12,6 +12,7 @@ import pytest
 import nbdata
 from nbdata.engine.datasets import ChecksumReader
 from nbdata.report import Report
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -285,7 +286,7 @@ def test_a_check_is_cancelled_in_the_middle(tmp_path: Path) -> None:
             job.cancel()
             break
     with pytest.raises(nbdata.Cancelled):
-        job.wait(timeout=5)
+        job.wait(timeout=PATIENCE)
     assert job.report().counts.get("failed", 0) == 0
 
 

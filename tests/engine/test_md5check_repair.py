@@ -15,6 +15,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.repair import Repair
 from tests.conftest import client_of
+from tests.waiting import PATIENCE
 
 from .test_md5check import check, flip, found, manifest, sidecars
 
@@ -84,7 +85,7 @@ def test_the_agent_repairs_too_and_shows_both_halves_of_the_work(
     damage(tree)
     assert nbdata.md5check(tree, repair=good, dry_run=True).actions["repair"][0] == 3
     job = nbdata.Md5check(str(tree), repair=good).start()
-    assert job.wait(timeout=50).counts == {"ok": 2, "repaired": 3}
+    assert job.wait(timeout=PATIENCE).counts == {"ok": 2, "repaired": 3}
     seen = job.snapshot()
     assert (seen.files, seen.files_total) == (seen.files_total, seen.files)
     assert seen.bytes == seen.bytes_total

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 from .test_md5check import check, flip, manifest
 
 NBDATA = Path(sys.executable).with_name("nbdata")
@@ -19,7 +21,7 @@ def md5check(*words: object) -> subprocess.CompletedProcess[str]:
     """The command, with what it does in its own process."""
     env = os.environ | {"NBDATA_HOST": "inline"}
     return subprocess.run(
-        [NBDATA, "md5check", *map(str, words)], env=env, capture_output=True, text=True, timeout=50
+        [NBDATA, "md5check", *map(str, words)], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
 
 

@@ -22,6 +22,7 @@ from nbdata.stores.resolve import open_place
 from tests.engine.odd_files import BEFORE, KINDS, WHILE, page
 from tests.pages import same_page
 from tests.slow import SlowProxy
+from tests.waiting import PATIENCE
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 Put = Callable[[dict[str, bytes]], str]
@@ -37,7 +38,7 @@ def without_rights(*words: str) -> tuple[int, dict[str, Any], str]:
     limits = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     done = subprocess.run(
         [*limits, NBDATA, *words, "--json"], env={**os.environ, "NBDATA_HOST": "inline"}, capture_output=True,
-        timeout=90,
+        timeout=PATIENCE,
     )  # fmt: skip
     return done.returncode, json.loads(done.stdout or b"{}"), done.stderr.decode()
 

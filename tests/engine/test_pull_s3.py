@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.part_records import NOTED
-from tests.slow import SlowProxy
+from tests.faults.gate import Gate
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -31,6 +31,11 @@ def recorded(folder: Path) -> int:
     """Lines in the records of parts below a folder: a header and one for each finished part."""
     lines = (line for p in folder.glob(".nbdata/*.parts") for line in p.read_bytes().splitlines())
     return sum(line[9:10] != b"[" for line in lines)  # those say how far a part is
+
+
+def written(folder: Path) -> int:
+    """Bytes of a folder's files that take room on the disk: parts come in any order."""
+    return sum(p.stat().st_blocks * 512 for p in folder.glob(".nbdata/*") if p.is_file())
 
 
 def test_keys_that_a_disk_cannot_hold_are_named_and_nothing_is_written_outside(
@@ -86,16 +91,15 @@ def test_a_cancelled_big_object_goes_on_at_the_parts_it_has(
     data = os.urandom(100 << 20)
     (tmp_path / "big").write_bytes(data)
     nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
-    with SlowProxy(s3.url, rate=60_000_000) as line:
+    with Gate(s3.url, limit=40 << 20) as line:  # in the middle of the third part
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
-        while recorded(tmp_path) < 3:  # the header and two parts
-            assert not job.snapshot().finished
-            time.sleep(0.01)
+        wait_until(lambda: recorded(tmp_path) >= 3)  # the header and two parts
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
         assert not (tmp_path / "back").exists()
+        line.open()
         plan = nbdata.pull(f"s3://{bucket}/big", tmp_path / "back", dry_run=True)
         assert plan.present >= 32 << 20
         before = line.answered
@@ -110,18 +114,18 @@ def test_what_was_fetched_of_objects_in_one_piece_is_kept_when_they_are_broken_o
 ) -> None:
     content = {f"{n}": os.urandom(10 << 20) for n in range(8)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
-    with SlowProxy(s3.url, rate=30_000_000) as line:
+    with Gate(s3.url, limit=9 << 20) as line:  # less than any of them has
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(url, tmp_path / "out").start()
-        while line.answered < 40 << 20:
-            time.sleep(0.01)
+        wait_until(lambda: job.snapshot().bytes > 8 << 20)
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
-        assert files(tmp_path / "out").keys() & content.keys() == set(), "all were under way at once"
+        assert files(tmp_path / "out").keys() & content.keys() == set()
+        line.open()
         plan = nbdata.pull(url, tmp_path / "out", dry_run=True)
         before = line.answered
-        assert plan.present > before - (8 << 20)
+        assert plan.present > 7 << 20
         report = nbdata.pull(url, tmp_path / "out", quiet=True)
         assert line.answered - before < (80 << 20) - plan.present + (1 << 20)
     assert files(tmp_path / "out") == content
@@ -137,16 +141,17 @@ def test_of_the_parts_that_were_under_way_a_kill_costs_a_fraction(
     (tmp_path / "big").write_bytes(data)
     nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
     code = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
-    with SlowProxy(s3.url, rate=40_000_000) as line:
+    with Gate(s3.url, limit=60 << 20) as line:
         environment = {**os.environ, "AWS_ENDPOINT_URL": line.url}
         command = [sys.executable, "-c", code, f"s3://{bucket}/big", str(tmp_path / "back")]
         process = subprocess.Popen(command, env=environment)
-        while line.answered < 60 << 20:
-            assert process.poll() is None
-            time.sleep(0.01)
+        line.wait_until_it_holds()
+        # It has read all that came, and noted what it notes.
+        wait_until(lambda: written(tmp_path) > (60 << 20) - (1 << 20))
         process.kill()
         process.wait()
         answered = line.answered
+        line.open()
         assert not (tmp_path / "back").exists()
         subprocess.run(command, env=environment, check=True)
         # All six parts were under way: what each had beyond its last note is fetched again.
@@ -159,11 +164,10 @@ def test_partials_of_objects_that_the_source_has_no_more_do_not_stay(
     put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = put({"d/a": os.urandom(30 << 20), "d/b": b"1"}) + "d/"
-    with SlowProxy(s3.url, rate=30_000_000) as line:
+    with Gate(s3.url, limit=20 << 20) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(url, tmp_path / "out").start()
-        while line.answered < 20 << 20:
-            time.sleep(0.01)
+        wait_until(lambda: job.snapshot().bytes > 18 << 20)
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
@@ -182,11 +186,10 @@ def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
 ) -> None:
     (tmp_path / "big").write_bytes(os.urandom(64 << 20))
     nbdata.push(tmp_path / "big", f"s3://{bucket}/big", quiet=True)
-    with SlowProxy(s3.url, rate=60_000_000) as line:
+    with Gate(s3.url, limit=40 << 20) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         job = nbdata.Pull(f"s3://{bucket}/big", tmp_path / "back", concurrency=1).start()
-        while recorded(tmp_path) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: recorded(tmp_path) >= 2)
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
             job.wait()
@@ -199,21 +202,23 @@ def test_a_source_that_changed_meanwhile_starts_again_and_says_so(
 
 
 def test_a_process_killed_in_the_middle_leaves_nothing_wrong_and_the_same_line_continues(
-    put: Put, slow: SlowProxy, tmp_path: Path
+    put: Put, gate: Gate, tmp_path: Path
 ) -> None:
     content = {f"{n:03d}": os.urandom(60_000) for n in range(300)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
     out = tmp_path / "out"
-    code = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], quiet=True)"
-    for _ in range(3):
+    code = "import sys, nbdata; nbdata.pull(sys.argv[1], sys.argv[2], concurrency=4, quiet=True)"
+    for times in range(1, 4):
+        gate.close(after=4_000_000)
         process = subprocess.Popen([sys.executable, "-c", code, url, str(out)])
-        time.sleep(1.2)
+        wait_until(lambda times=times: len(list(out.glob("[0-9]*"))) > 30 * times)  # type: ignore[misc]
         process.kill()
         process.wait()
         for path in out.glob("*"):
             if path.is_file():
                 assert path.read_bytes() == content[path.name], "half a file under its final name"
-    assert 0 < len(list(out.glob("[0-9]*"))) < 300
+    assert 90 < len(list(out.glob("[0-9]*"))) < 300
+    gate.open()
     report = nbdata.pull(url, out, quiet=True)
     assert report.counts["unchanged"] > 0
     assert report.counts["unchanged"] + report.counts["fetched"] == 300
@@ -222,7 +227,7 @@ def test_a_process_killed_in_the_middle_leaves_nothing_wrong_and_the_same_line_c
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, mounts: None) -> Iterator[Path]:
     """A tmpfs of 4 MB; needs root, as CI is."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -250,13 +255,18 @@ def test_a_disk_that_fills_in_the_middle_ends_it_clearly_with_nothing_half_writt
     assert all(content[name] == data for name, data in landed.items())
 
 
-def test_two_pulls_share_one_limit(put: Put, slow: SlowProxy, tmp_path: Path) -> None:
+def test_two_pulls_share_one_limit(
+    put: Put, gate: Gate, s3: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = put({f"{d}/{n}": bytes(400_000) for d in "ab" for n in range(10)})
     nbdata.quota(tmp_path / "lim", limit="6MB", quiet=True)
+    gate.close(after=1_000_000)
     first = nbdata.Pull(url + "a/", tmp_path / "lim" / "a").start()
-    while first.snapshot().state != "RUNNING":
-        time.sleep(0.01)
+    wait_until(lambda: first.snapshot().state == "RUNNING")
+    gate.wait_until_it_holds()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     with pytest.raises(nbdata.NotEnoughSpace, match="reserved by other jobs"):
         nbdata.pull(url + "b/", tmp_path / "lim" / "b", quiet=True)
+    gate.open()
     first.wait()
     nbdata.quota(tmp_path / "lim", limit="none", quiet=True)

@@ -17,9 +17,9 @@ from nbdata.space.ledger import Ledger, Reservation
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.part_records import PART
 from nbdata.transfer.partials import Partial
-from tests.agent.rig import wait_until
 from tests.faults.gate import Gate
 from tests.stores.servers import read_head, serving
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 MB = 10**6
@@ -114,5 +114,5 @@ def test_parts_of_a_big_object_are_not_counted_both_as_used_and_as_reserved(
         assert 4 * PART <= room.used <= 5 * PART + MB
         assert 6 * PART <= room.used + room.reserved <= 7 * PART + MB
         gate.open()
-        assert job.wait(60).state == "DONE"
+        assert job.wait(PATIENCE).state == "DONE"
     assert Ledger().room(str(out), limited)[0].reserved == 0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.uploads import remembered
+from tests.faults.gate import Gate
 from tests.slow import SlowProxy
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -111,47 +110,42 @@ def test_a_mirror_deletes_what_the_source_has_not_and_refuses_what_it_never_wrot
     assert "m/o" in objects(url)
 
 
+@pytest.fixture
+def upload_gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """SeaweedFS, to which no more is sent than the gate lets through."""
+    with Gate(s3.url, answers=False) as gate:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", gate.url)
+        yield gate
+
+
 def test_a_file_that_changes_while_it_is_sent_is_a_failure(
-    tmp_path: Path, bucket: str, slow: SlowProxy
+    tmp_path: Path, bucket: str, upload_gate: Gate
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "f").write_bytes(os.urandom(20 << 20))
-
-    def change() -> None:
-        end = time.monotonic() + 20
-        while not nbdata_jobs_moved() and time.monotonic() < end:
-            time.sleep(0.01)
-        with (source / "f").open("r+b") as file:
-            file.write(b"changed")
-
-    def nbdata_jobs_moved() -> bool:
-        from nbdata.client.inline import inline_host
-
-        return any(job.state == "RUNNING" and job.bytes > 0 for job in inline_host().jobs())
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        with pytest.raises(nbdata.TransferFailed, match="changed"):
-            nbdata.push(source, f"s3://{bucket}/", quiet=True)
-    finally:
-        thread.join()
+    upload_gate.close(after=5 << 20)
+    job = nbdata.Push(source, f"s3://{bucket}/").start()
+    upload_gate.wait_until_it_holds()
+    with (source / "f").open("r+b") as file:
+        file.write(b"changed")
+    upload_gate.open()
+    with pytest.raises(nbdata.TransferFailed, match="changed"):
+        job.wait()
 
 
 def test_a_cancelled_multipart_upload_is_no_object_and_waits_until_cleanup_gives_it_up(
-    tmp_path: Path, bucket: str
+    tmp_path: Path, bucket: str, upload_gate: Gate
 ) -> None:
-    (tmp_path / "big").write_bytes(os.urandom(400 << 20))
+    (tmp_path / "big").write_bytes(os.urandom(100 << 20))
+    upload_gate.close(after=30 << 20)
     job = nbdata.Push(str(tmp_path / "big"), f"s3://{bucket}/big", part_size="5MiB").start()
-    while job.snapshot().bytes < 20 << 20:
-        assert not job.snapshot().finished
-        time.sleep(0.005)
-    began = time.monotonic()
+    upload_gate.wait_until_it_holds()
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
         job.wait()
-    assert time.monotonic() - began < 1
+    assert upload_gate.holds, "it did not wait for the store"
+    upload_gate.open()
     store = store_of(f"s3://{bucket}/")
     assert list(store.list("")) == []
     assert len(list(store.pending(""))) == 1

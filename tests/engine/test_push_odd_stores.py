@@ -15,6 +15,7 @@ import pytest
 import nbdata
 from nbdata.transfer import retry
 from tests.stores.servers import Handler, each, ok, read_body, read_head, serving, status
+from tests.waiting import AT_ONCE, PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline")
 KMS = ("x-amz-server-side-encryption: aws:kms", 'ETag: "0123456789abcdef0123456789abcdef"')
@@ -71,14 +72,14 @@ def test_a_cancel_does_not_wait_for_a_store_that_answers_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_STATE_DIR", str(tmp_path / "state"))  # which will remember the uploads
-    sending = threading.Event()
+    sending, over = threading.Event(), threading.Event()
 
     def handle(connection: socket.socket) -> None:
         while head := read_head(connection):
             line = head.split(b"\r\n")[0]
             if line.startswith((b"PUT", b"DELETE")):
                 sending.set()
-                time.sleep(20)
+                over.wait(PATIENCE)
                 return
             read_body(connection, head)
             started = b"?uploads=" in line
@@ -90,13 +91,13 @@ def test_a_cancel_does_not_wait_for_a_store_that_answers_no_more(
             file.truncate(70 << 20)
     with s3_of(handle, monkeypatch) as url:
         job = nbdata.Push(str(tmp_path / "in"), url).start()
-        assert sending.wait(10)
-        time.sleep(0.3)
+        assert sending.wait(PATIENCE)
         began = time.monotonic()
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
-            job.wait(15)
-    assert time.monotonic() - began < 2
+            job.wait(PATIENCE)
+        assert time.monotonic() - began < AT_ONCE
+        over.set()
 
 
 def test_a_file_that_changes_while_it_is_sent_is_never_made_an_object(

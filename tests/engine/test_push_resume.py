@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
-from tests.slow import SlowProxy
+from tests.faults.gate import Gate
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -23,8 +22,9 @@ PART = 8 << 20
 
 
 @pytest.fixture
-def line(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowProxy]:
-    with SlowProxy(s3.url, rate=100_000_000, upload_rate=30_000_000) as proxy:
+def line(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """To SeaweedFS; what is sent there is held where it is told to."""
+    with Gate(s3.url, answers=False) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
 
@@ -42,15 +42,15 @@ def unfinished(s3: EmbeddedServer, bucket: str) -> list[str]:
     return [upload["UploadId"] for upload in found]
 
 
-def stopped(file: Path, url: str, when: Callable[[], bool]) -> None:
-    """Push until something happened, then cancel."""
+def stopped(line: Gate, file: Path, url: str, after: int) -> None:
+    """Push until so many bytes were sent, then cancel."""
+    line.close(after=after)
     job = nbdata.Push(file, url, part_size=PART, concurrency=2).start()
-    while not when():
-        assert not job.snapshot().finished
-        time.sleep(0.01)
+    line.wait_until_it_holds()
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
         job.wait()
+    line.open()
 
 
 def same(s3: EmbeddedServer, bucket: str, file: Path) -> bool:
@@ -58,10 +58,10 @@ def same(s3: EmbeddedServer, bucket: str, file: Path) -> bool:
 
 
 def test_the_same_line_sends_only_the_parts_that_are_missing(
-    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+    line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
     url = f"s3://{bucket}/big"
-    stopped(file, url, lambda: line.asked > SIZE // 2)
+    stopped(line, file, url, SIZE // 2)
     assert len(unfinished(s3, bucket)) == 1
     before = line.asked
     report = nbdata.push(file, url, part_size=PART, quiet=True)
@@ -73,15 +73,15 @@ def test_the_same_line_sends_only_the_parts_that_are_missing(
     assert unfinished(s3, bucket) == []
 
 
-def test_a_killed_push_goes_on_too(line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path) -> None:
+def test_a_killed_push_goes_on_too(line: Gate, s3: EmbeddedServer, bucket: str, file: Path) -> None:
     url = f"s3://{bucket}/big"
     code = "import sys, nbdata; nbdata.push(sys.argv[1], sys.argv[2], part_size='8MiB', concurrency=2, quiet=True)"
+    line.close(after=SIZE // 2)
     process = subprocess.Popen([sys.executable, "-c", code, str(file), url])
-    while line.asked < SIZE // 2:
-        assert process.poll() is None
-        time.sleep(0.01)
+    line.wait_until_it_holds()
     process.kill()
     process.wait()
+    line.open()
     report = nbdata.push(file, url, part_size=PART, quiet=True)
     assert report.present >= SIZE // 2 - 3 * PART
     assert same(s3, bucket, file)
@@ -89,10 +89,10 @@ def test_a_killed_push_goes_on_too(line: SlowProxy, s3: EmbeddedServer, bucket: 
 
 
 def test_parts_of_what_the_file_was_before_are_sent_again(
-    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+    line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
     url = f"s3://{bucket}/big"
-    stopped(file, url, lambda: line.asked > SIZE // 2)
+    stopped(line, file, url, SIZE // 2)
     with file.open("r+b") as changed:
         changed.write(os.urandom(100))
     report = nbdata.push(file, url, part_size=PART, quiet=True)
@@ -101,10 +101,10 @@ def test_parts_of_what_the_file_was_before_are_sent_again(
 
 
 def test_an_upload_that_was_given_up_meanwhile_is_begun_again(
-    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+    line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
     url = f"s3://{bucket}/big"
-    stopped(file, url, lambda: line.asked > SIZE // 4)
+    stopped(line, file, url, SIZE // 4)
     assert nbdata.cleanup(url, quiet=True).counts == {"aborted": 1}
     assert unfinished(s3, bucket) == []
     report = nbdata.push(file, url, part_size=PART, quiet=True)
@@ -113,22 +113,23 @@ def test_an_upload_that_was_given_up_meanwhile_is_begun_again(
 
 
 def test_an_upload_of_a_file_that_changed_meanwhile_is_given_up(
-    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+    line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
+    line.close(after=SIZE // 4)
     job = nbdata.Push(file, f"s3://{bucket}/big", part_size=PART).start()
-    while line.asked < SIZE // 4:
-        time.sleep(0.01)
+    line.wait_until_it_holds()
     file.touch()
+    line.open()
     with pytest.raises(nbdata.TransferFailed, match="changed while it was sent"):
         job.wait()
     assert unfinished(s3, bucket) == []
 
 
 def test_other_parts_than_are_wanted_now_are_not_used(
-    line: SlowProxy, s3: EmbeddedServer, bucket: str, file: Path
+    line: Gate, s3: EmbeddedServer, bucket: str, file: Path
 ) -> None:
     url = f"s3://{bucket}/big"
-    stopped(file, url, lambda: line.asked > SIZE // 4)
+    stopped(line, file, url, SIZE // 4)
     report = nbdata.push(file, url, part_size=2 * PART, quiet=True)
     assert report.present == 0
     assert same(s3, bucket, file)

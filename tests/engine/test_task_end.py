@@ -11,6 +11,7 @@ from nbdata.engine.failure import failure_of
 from nbdata.engine.task import Task
 from nbdata.errors import NotFound
 from nbdata.report import Report, Snapshot
+from tests.waiting import PATIENCE
 
 
 def failing(task: Task) -> Report:
@@ -29,7 +30,7 @@ def test_a_job_that_fails_while_it_is_being_cancelled_ends_as_cancelled(work) ->
     task.enter("PLANNING")
     task.enter("RUNNING")
     task.start(work)
-    task.join(10)
+    task.join(PATIENCE)
     assert task.snapshot().state == "CANCELLED"
     assert task.report is not None
 
@@ -44,7 +45,7 @@ def test_a_listing_that_is_let_go_at_the_end_may_still_ask_its_job() -> None:
         finally:
             thread = threading.Thread(target=task.add, args=(lambda: None,), daemon=True)
             thread.start()
-            thread.join(5)
+            thread.join(PATIENCE)
             asked.append(not thread.is_alive())
 
     def work(task: Task) -> Report:
@@ -54,7 +55,7 @@ def test_a_listing_that_is_let_go_at_the_end_may_still_ask_its_job() -> None:
 
     task = Task(Snapshot(id="t", verb="pull"))
     task.start(work)
-    assert task.join(20)
+    assert task.join(PATIENCE)
     assert asked == [True]
     assert task.snapshot().state == "FAILED"
 

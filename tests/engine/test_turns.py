@@ -9,6 +9,7 @@ import pytest
 from nbdata.engine.task import Task
 from nbdata.engine.turns import Turns
 from nbdata.report import Report, Snapshot
+from tests.waiting import PATIENCE
 
 
 def test_who_cannot_wait_for_a_turn_ends_and_holds_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +18,7 @@ def test_who_cannot_wait_for_a_turn_ends_and_holds_nobody_else(monkeypatch: pyte
     def work(task: Task) -> Report:
         task.enter("PLANNING")
         task.enter("RUNNING")
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return Report("pull", "a", "b", state="DONE")
 
     def refuse(thread: threading.Thread) -> None:

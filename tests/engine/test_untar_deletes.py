@@ -29,6 +29,7 @@ from tests.engine.checkpointing import (
     size_of,
 )
 from tests.engine.unpacking import look, untar
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline", "small_steps")
 
@@ -274,7 +275,7 @@ def test_killed_at_any_moment_it_completes_and_nothing_is_lost(
         moment = chance.randrange(60, 260) if kills < 5 else 10**9
         done = subprocess.run(
             [sys.executable, "-c", script, str(volumes), str(out), str(moment)],
-            capture_output=True, text=True, timeout=100, env=environment,
+            capture_output=True, text=True, timeout=PATIENCE, env=environment,
         )  # fmt: skip
         gone = count - len(list(volumes.iterdir()))
         for member, offset in zip(entries(), offsets, strict=True):

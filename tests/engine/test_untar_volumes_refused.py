@@ -15,6 +15,7 @@ import pytest
 import nbdata
 from nbdata.archives.stream import Readahead
 from tests.engine.unpacking import archive, inodes, no_leftovers, pack, untar, upload
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -193,7 +194,7 @@ def test_the_error_that_is_kept_holds_none_of_the_buffers(content: Path, tmp_pat
     before = buffers()
     job = nbdata.UntarVolumes(str(volumes), str(tmp_path / "out")).start()
     with pytest.raises(nbdata.BadArchive, match="ends too early") as caught:
-        job.wait(60)
+        job.wait(PATIENCE)
     assert caught.value.__traceback__ is not None
     assert buffers() <= before
 

@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -18,8 +17,6 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-
-import pytest
 
 from nbdata.demo.server import EmbeddedServer
 from tests.stores.servers import Handler, read_body, read_head, serving
@@ -199,7 +196,7 @@ class Scene:
     # -- disks --------------------------------------------------------------------------------------
 
     def disks(self) -> None:
-        """Mount the small ones; skips where that is not allowed."""
+        """Mount the small ones."""
         if "small" in self.names:
             return
         for name, how in {
@@ -209,23 +206,17 @@ class Scene:
         }.items():
             disk = self.work.parent / name
             disk.mkdir(exist_ok=True)
-            mounted = subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", how, "none", str(disk)], capture_output=True
-            )
-            if mounted.returncode:
-                pytest.skip("only root can mount disks")
+            subprocess.run(["mount", "-t", "tmpfs", "-o", how, "none", str(disk)], check=True)
             self._stack.callback(subprocess.run, ["umount", "-l", str(disk)], check=False)
             self.names[name] = str(disk)
             self.shown_names[name] = f"/{name.replace('_', '-')}"
             self._shown[str(disk)] = f"/{name.replace('_', '-')}"
 
     def closed(self) -> None:
-        """Folders of somebody else; skips where root cannot be kept from looking into them."""
+        """Folders of somebody else."""
         if "closed" in self.names:
             return
         root = os.getuid() == 0
-        if root and not shutil.which("setpriv"):
-            pytest.skip("root reads everything, and there is no setpriv to prevent it")
         for name, mode in (("closed", 0o555), ("hidden", 0o000)):
             folder = self.work.parent / "theirs" / name
             (folder / "tree").mkdir(parents=True)

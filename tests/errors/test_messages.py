@@ -22,6 +22,7 @@ from tests.errors.scene import Scene
 from tests.errors.table import SECTIONS, Mistake
 from tests.kernel import Kernel
 from tests.stores.certificates import self_signed
+from tests.waiting import PATIENCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
@@ -78,7 +79,18 @@ def test_there_are_enough_and_each_is_told_once() -> None:
     assert len({row.what for row in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.what for row in ROWS])
+NEEDS = {"mount": "mounts", "nobody": "setpriv"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(
+            row, id=row.what, marks=[pytest.mark.needs(NEEDS[row.place])] if row.place in NEEDS else []
+        )
+        for row in ROWS
+    ],
+)
 def test_a_mistake_is_told_in_one_clear_line(
     row: Mistake, scene: Scene, request: pytest.FixtureRequest
 ) -> None:
@@ -129,12 +141,14 @@ def terminal(row: Mistake, words: str, env: dict[str, str], scene: Scene) -> sub
     if row.place == "nobody":
         return run_without_rights(command, env, scene)
     if row.error != "Cancelled":
-        return subprocess.run(command, cwd=scene.work, env=env, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            command, cwd=scene.work, env=env, capture_output=True, text=True, timeout=PATIENCE
+        )
     scene.asked.clear()
     process = subprocess.Popen(command, cwd=scene.work, env=env, stderr=subprocess.PIPE, text=True)
-    assert scene.asked.wait(30)
+    assert scene.asked.wait(PATIENCE)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(command, process.returncode, "", stderr)
 
 
@@ -144,7 +158,7 @@ def below(kernel: Kernel, row: Mistake, words: str, env: dict[str, str], scene: 
     scene.asked.clear()
     running = kernel.start(f"%{words}")
     if row.error == "Cancelled":
-        assert scene.asked.wait(30)
+        assert scene.asked.wait(PATIENCE)
         kernel.manager.interrupt_kernel()
     return str(kernel.collect(running).error)
 
@@ -175,7 +189,7 @@ def run_without_rights(
     own = {name: str(scene.work / "own" / name) for name in ("NBDATA_RUNTIME_DIR", "IPYTHONDIR")}
     return subprocess.run(
         [*limits, *command], cwd=scene.work, env={**env, **own, "NBDATA_HOST": "inline"}, capture_output=True,
-        text=True, timeout=60,
+        text=True, timeout=PATIENCE,
     )  # fmt: skip
 
 

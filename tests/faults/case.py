@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 __all__ = ["Case", "crc_line", "crc_lines"]
 
 _PROGRAM = Path(__file__).with_name("recording.py")
@@ -68,7 +70,7 @@ class Case:
             env={**os.environ, **environment, "NBDATA_HOST": "inline", **self.environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import TracebackType
 
 from tests.slow import SlowProxy
+from tests.waiting import PATIENCE
 
 
 class Gate(SlowProxy):
     """Forwards at full speed until `limit` bytes have gone one way; then they wait until `open`.
+
+    Whoever is to be caught with some objects whole asks for few at a time: of objects of `size` bytes, `concurrency` of
+    them under way, more than ``limit / size - concurrency`` are whole when the gate holds.
 
     Parameters
     ----------
@@ -37,24 +40,34 @@ class Gate(SlowProxy):
             self._limit = -1
             self._passing.notify_all()
 
+    def close(self, *, after: int = 0) -> None:
+        """Hold all that comes when so many more bytes have passed."""
+        with self._passing:
+            self._limit = self.passed + after
+            self._passing.notify_all()
+
     @property
     def holds(self) -> bool:
         """Whether somebody waits at the gate."""
         with self._passing:
             return self._waiting > 0
 
-    def wait_until_it_holds(self, timeout: float = 30.0) -> None:
+    def wait_until_it_holds(self) -> None:
         """Until somebody waits at the gate."""
-        end = time.monotonic() + timeout
-        while not self._waiting:
-            assert time.monotonic() < end, f"only {self.passed:,} bytes came to the gate"
-            time.sleep(0.01)
+        with self._passing:
+            held = self._passing.wait_for(lambda: self._waiting > 0, PATIENCE)
+            assert held, f"only {self.passed:,} bytes came to the gate"
 
     def _wait(self, size: int, answers: bool) -> None:
-        if answers != self._held_way:
-            return
         with self._passing:
-            self._waiting += 1
-            self._passing.wait_for(lambda: self._limit < 0 or self.passed + size <= self._limit)
-            self._waiting -= 1
-            self.passed += size
+            if answers == self._held_way:
+                if not self._passes(size):
+                    self._waiting += 1
+                    self._passing.notify_all()
+                    self._passing.wait_for(lambda: self._passes(size))
+                    self._waiting -= 1
+                self.passed += size
+            self._count(size, answers)
+
+    def _passes(self, size: int) -> bool:
+        return self._limit < 0 or self.passed + size <= self._limit

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.faults.trees import FORMS, pack, put_parts
+from tests.waiting import PATIENCE
 
 __all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of"]
 
@@ -151,7 +152,7 @@ def _read(client: Any, bucket: str, keys: Iterable[str]) -> dict[str, bytes]:
     """Some objects, over one connection, by signed URLs: botocore's own reads take three times as long."""
     found: dict[str, bytes] = {}
     host = urlsplit(client.meta.endpoint_url)
-    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=60)
+    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=PATIENCE)
     try:
         for key in keys:
             url = urlsplit(client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": key}))

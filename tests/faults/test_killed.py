@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from nbdata.protocols import Job
 from nbdata.runtime import endpoint, held
 from tests.conftest import client_of
 from tests.faults.gate import Gate
+from tests.waiting import wait_until
 
 MIB = 1 << 20
 SMALL = 20
@@ -66,19 +66,12 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 def kill_at(at: Gate, job: Job, moved: int, ready: Callable[[], bool] = lambda: True) -> None:
     """Kill the agent when the gate holds, so many bytes have moved, and it is `ready`."""
     at.wait_until_it_holds()
-    until(lambda: (job.snapshot().bytes >= moved and ready()) or job.snapshot().finished)
+    wait_until(lambda: (job.snapshot().bytes >= moved and ready()) or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING"
     with connect() as connection:
         agent = int(connection.ask({"do": "hello"})["pid"])
     os.kill(agent, signal.SIGKILL)
-    until(lambda: not held(endpoint().alive))
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass in time"
-        time.sleep(0.01)
+    wait_until(lambda: not held(endpoint().alive))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -274,7 +267,7 @@ def test_a_killed_untar_that_deletes_its_volumes_while_it_goes(
     at = gate(limit=90 * MIB)
     line = nbdata.UntarVolumes(f"{url}v/", str(target), delete_volumes=True)
     at_work = line.start()
-    until(lambda: volumes() < len(cut))
+    wait_until(lambda: volumes() < len(cut))
     kill_at(at, at_work, 70 * MIB)
     assert 4 <= volumes() <= len(cut) - 6, "six volumes lie before the checkpoint at 64 MiB"
     assert_part_of(files_of(target), members)

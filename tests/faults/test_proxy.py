@@ -16,6 +16,7 @@ import pytest
 from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD, Exchange, Fault, FaultProxy, Tally
 from tests.faults.seeded import Seeded
 from tests.stores.servers import ok, read_head, serving
+from tests.waiting import PATIENCE
 
 DATA = random.Random(3).randbytes(300_000)
 LISTING = b"<ListBucketResult/>" * 100
@@ -229,7 +230,7 @@ def test_at_the_chosen_byte_nothing_goes_on_until_it_was_used(proxy: FaultProxy)
 
     def moment() -> None:
         came.set()
-        used.wait(10)
+        used.wait(PATIENCE)
 
     client = Client(proxy)
     tally = proxy.begin(at=len(DATA) + 1000, then=moment)
@@ -237,11 +238,11 @@ def test_at_the_chosen_byte_nothing_goes_on_until_it_was_used(proxy: FaultProxy)
     assert not came.is_set()
     reader = threading.Thread(target=client.ask)
     reader.start()
-    assert came.wait(10)
+    assert came.wait(PATIENCE)
     before = tally.down.total()
     assert len(DATA) + 1000 <= before < 2 * len(DATA)
     used.set()
-    reader.join(10)
+    reader.join(PATIENCE)
     assert client.body == DATA
     client.close()
 
@@ -259,7 +260,7 @@ def test_a_run_ends_what_stands_still(proxy: FaultProxy) -> None:
     while not client.tally.faults:
         assert not ended.wait(0.01)
     proxy.begin()
-    assert ended.wait(20), "before the client itself gives up"
+    assert ended.wait(PATIENCE), "before the client itself gives up"
     client.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
 from tests.faults.scene import objects_of
 from tests.faults.test_lines import always, proxy
+from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["proxy"]
 
@@ -180,13 +180,10 @@ def test_a_pull_that_is_cancelled_before_its_last_objects_came_is_cancelled(
     url = put({name: FILES[name] for name in ("000", "001", "002")})
     tally = proxy.begin(always(Fault("stall", BEFORE), action="get"))
     job = nbdata.Pull(url, str(tmp_path / "out")).start()
-    end = time.monotonic() + 20
-    while len(tally.faults) < 3:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: len(tally.faults) >= 3)
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
-        job.wait(timeout=20)
+        job.wait(timeout=PATIENCE)
     assert job.snapshot().state == "CANCELLED"
 
 

@@ -23,6 +23,7 @@ from isal import igzip, isal_zlib
 
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
+from tests.waiting import PATIENCE
 
 __all__ = ["FILES", "FORMS", "MIDDLING", "Tree", "on_disk", "pack", "put_parts", "stored"]
 
@@ -316,7 +317,7 @@ def stored(tree: Tree, bucket: str, *, whole: bool) -> str:
     assert len(listed) < 1000, "a listing of one page"
     found = {entry["Key"] for entry in listed}
     host = urlsplit(tree.server.url)
-    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=60)
+    connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=PATIENCE)
     try:
         for name in sorted(found):
             if name not in tree.files:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -42,7 +41,7 @@ ODD_NAMES = [
     " ",
 ]
 
-coreutils = pytest.mark.skipif(shutil.which("md5sum") is None, reason="needs GNU coreutils")
+coreutils = pytest.mark.needs("coreutils")
 
 
 def _make(folder: Path, names) -> None:
@@ -74,7 +73,7 @@ def test_what_the_coreutils_write_is_read_with_every_name_as_it_is(tmp_path, too
     ]
 
 
-@pytest.mark.skipif(shutil.which("cksum") is None, reason="needs GNU coreutils")
+@pytest.mark.needs("coreutils")
 @pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256", "sha512"])
 def test_what_cksum_writes_with_an_algorithm_is_read(tmp_path, algorithm):
     _make(tmp_path, ["a (1).tar", "new\nline"])
@@ -125,7 +124,7 @@ def test_a_file_of_any_name_goes_through_md5sum_and_back(name):
         assert _run(Path(folder), "md5sum", "--check", "--strict", "-", stdin=text).endswith(b": OK\n")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.needs("openssl")
 @pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256", "sha512"])
 def test_what_openssl_writes_is_read(tmp_path, algorithm):
     _make(tmp_path, ["a (1).tar"])

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from nbdata.errors import BadOption, SourceChanged
 from nbdata.integrity.digests import ALGORITHMS, OrderedDigest, algorithm_of, new_digest
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha1", "sha256", "sha512"])
@@ -123,7 +124,7 @@ def test_an_offer_does_not_wait_for_somebody_who_hashes():
     class Slow:
         def update(self, data):
             hashing.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE)
 
         def hexdigest(self):
             return ""
@@ -132,7 +133,7 @@ def test_an_offer_does_not_wait_for_somebody_who_hashes():
     worker = threading.Thread(target=digest.offer, args=(0, b"ab"))
     worker.start()
     try:
-        assert hashing.wait(10)
+        assert hashing.wait(PATIENCE)
         assert not digest.offer(0, b"ab")
     finally:
         go_on.set()
@@ -198,7 +199,7 @@ def test_two_threads_that_offer_the_same_bytes_at_once_hash_them_once():
         barrier = threading.Barrier(4)
 
         def offer_all(digest=digest, barrier=barrier):
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
             while (position := digest.position) < len(data):
                 digest.offer(position, data[position : position + 10_000])
 

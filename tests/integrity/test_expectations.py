@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import time
 
@@ -101,10 +100,10 @@ def test_one_base_name_in_many_folders_takes_no_quadratic_time(lost):
     folders = [f"d{number}" for number in range(20_000)]
     sums = {f"{folder}/label.json.md5": f"{A}  label.json" for folder in folders}
     data = [f"{'e' if lost else ''}{folder}/label.json" for folder in folders]
-    start = time.monotonic()
+    start = time.process_time()
     for separate in (False, True):
         collect(data, sums, separate_folder=separate)
-    assert time.monotonic() - start < 10
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("name", ["../x", "d/../../x", "/etc/passwd", "..", "d/../a"])
@@ -331,7 +330,7 @@ def test_each_file_is_in_exactly_one_place_and_no_name_leads_outside(data, files
         assert expected.digest in files[expected.source], name
 
 
-@pytest.mark.skipif(shutil.which("md5sum") is None, reason="needs GNU coreutils")
+@pytest.mark.needs("coreutils")
 def test_a_data_set_with_a_manifest_by_md5sum_is_known_in_full(tmp_path):
     names = ["plain", "with space", "new\nline", "back\\slash", "d/größe"]
     (tmp_path / "d").mkdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch import CacheStreamDataset, _Passes
+from tests.waiting import wait_until
 from tests.watcher import Watcher
 
 Put = Callable[[dict[str, bytes]], str]
@@ -29,10 +29,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def empties(folder: Path) -> bool:
-    end = time.monotonic() + 10
-    while any(folder.iterdir()) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not any(folder.iterdir())
+    return wait_until(lambda: not any(folder.iterdir()), why=lambda: [*folder.rglob("*")])
 
 
 def first(batch: list[object]) -> object:

@@ -13,6 +13,7 @@ import pytest
 import nbdata
 from nbdata.client.remote import AgentHost
 from tests.kernel import Kernel
+from tests.waiting import wait_until
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _SHOWN = ("display_data", "update_display_data", "comm_open", "comm_msg", "comm_close")
@@ -100,16 +101,18 @@ def test_a_job_that_ends_at_once_shows_its_report_and_nothing_else(how: str, pro
     assert [m["msg_type"] for m in drawn] == ["display_data"]
 
 
-def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel) -> None:
-    job = probing.start("Probe(items=50, delay=100, tag='background').start()")
+def test_a_background_job_moves_in_its_own_cell_while_others_run(probing: Kernel, tmp_path: Path) -> None:
+    job = probing.start("Probe(items=100, delay=100, tag='background').start()")
     probing.finish(job)
     first = probing.page.of(job)[0]["text/plain"]
     assert f"%transfers {newest()} shows how it stands" in first
-    busy = probing.start("import time\nfor n in range(10): time.sleep(0.1); print(n)")
+    busy = probing.start(
+        "import os, time\nwhile not os.path.exists('moved'): time.sleep(0.02); print('busy')"
+    )
+    probing.until(lambda: probing.page.of(job)[0]["text/plain"] != first)  # it moves while another cell runs
+    (tmp_path / "moved").touch()
     probing.finish(busy)
-    middle = probing.page.of(job)[0]["text/plain"]
-    assert middle != first, "it stood still while another cell ran"
-    probing.until(lambda: "50 handed out" in probing.page.texts(job))
+    probing.until(lambda: "100 handed out" in probing.page.texts(job))
     # The buttons are taken away, so that a saved notebook asks for no widget.
     probing.until(lambda: probing.page.of(job)[1] == {"text/plain": ""})
     assert whole(probing.page.of(job)[0])
@@ -124,7 +127,7 @@ def test_messages_depend_on_time_and_not_on_the_number_of_objects(items: int, pr
     """Four snapshots a second, one message each; and a few when the panel and its buttons come and go."""
     since, began = len(probing.page.messages), time.monotonic()
     cell = probing.start(f"r = Probe(items={items}, delay={1500 // items}, tag='many {items}').run()")
-    probing.finish(cell, 120)
+    probing.finish(cell)
     limit = 4 * (time.monotonic() - began) + 3
     drawn = told(probing, since)
     assert len(drawn) <= limit, f"{len(drawn)} messages, {limit} allowed"
@@ -134,7 +137,7 @@ def test_messages_depend_on_time_and_not_on_the_number_of_objects(items: int, pr
     cell = probing.start(
         f"Probe(items={items}, delay={1500 // items}, tag='many in the background {items}').start()"
     )
-    probing.until(lambda: f"{items:,} handed out" in probing.page.texts(cell), 120)
+    probing.until(lambda: f"{items:,} handed out" in probing.page.texts(cell))
     opened = [m for m in told(probing, since) if m["msg_type"] == "comm_open"]
     limit = 4 * (time.monotonic() - began) + 3 + len(opened) + 10
     assert len(opened) <= 20
@@ -239,12 +242,12 @@ def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: P
     with Kernel(tmp_path) as kernel:
         kernel.run("import sys; sys.modules['ipywidgets'] = None")
         kernel.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe")
-        cell = kernel.start("Probe(items=40, delay=100, tag='no widgets').start()")
+        cell = kernel.start("Probe(items=150, delay=100, tag='no widgets').start()")
         kernel.finish(cell)
         (bundle,) = kernel.page.of(cell)
         assert whole(bundle)
         assert "running" in bundle["text/plain"]
-        kernel.until(lambda: "40 handed out" in kernel.page.texts(cell))
+        kernel.until(lambda: "150 handed out" in kernel.page.texts(cell))
         assert len(kernel.page.of(cell)) == 1
         assert not [m for m in kernel.page.messages if m["msg_type"] == "comm_open"]
         assert not [m for m in kernel.page.messages if m["msg_type"] in ("error", "stream")]
@@ -291,20 +294,20 @@ def test_a_job_of_this_kernel_says_that_it_ends_with_it(
     monkeypatch.setenv("NBDATA_HOST", "inline")
     with Kernel(tmp_path) as kernel:
         kernel.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe")
-        cell = kernel.start("Probe(items=30, delay=100, tag='inline').start()")
+        cell = kernel.start("Probe(items=150, delay=100, tag='inline').start()")
         kernel.finish(cell)
         assert "ends with this kernel; the same line continues" in kernel.page.texts(cell)
-        kernel.until(lambda: "30 handed out" in kernel.page.texts(cell))
+        kernel.until(lambda: "150 handed out" in kernel.page.texts(cell))
 
 
 def test_the_table_of_transfers_moves_until_all_are_finished(probing: Kernel) -> None:
-    probing.run("j = Probe(items=60, delay=100, tag='in the table').start()")
+    probing.run("j = Probe(items=150, delay=100, tag='in the table').start()")
     job = newest()
     since, began = len(probing.page.messages), time.monotonic()
     cell = probing.start("%transfers")
     probing.finish(cell)
     first = probing.page.texts(cell)
-    assert re.search(rf"^{job} +probe .* running .*/60 files", first, re.MULTILINE)
+    assert re.search(rf"^{job} +probe .* running .*/150 files", first, re.MULTILINE)
     assert re.search(r"^as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", first, re.MULTILINE)
     probing.until(lambda: re.search(rf"^{job} .* done ", probing.page.texts(cell), re.MULTILINE) is not None)
     assert "as of" not in probing.page.texts(cell)
@@ -318,9 +321,7 @@ def test_only_the_newest_table_of_transfers_is_followed(probing: Kernel) -> None
     for _ in range(3):
         probing.run("%transfers")
     code = "import threading; print(sum('nbdata-transfers' in t.name for t in threading.enumerate()))"
-    end = time.monotonic() + 5
-    while probing.run(code).text.strip() != "1":
-        assert time.monotonic() < end
+    wait_until(lambda: probing.run(code).text.strip() == "1")
     probing.run("j.cancel()")
     with pytest.raises(nbdata.Cancelled):
         AgentHost().job(newest()).wait()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import nbdata
@@ -17,17 +15,11 @@ from nbdata.client.remote import AgentHost
 from nbdata.demo.server import EmbeddedServer
 from nbdata.transfer.part_records import NOTED
 from nbdata.transfer.pool import FIRST
+from tests.faults.gate import Gate
 from tests.kernel import Kernel
-from tests.slow import SlowProxy
+from tests.waiting import wait_until
 
 SIZE = int(os.environ.get("NBDATA_TEST_BIG", str(192 << 20)))
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_what_a_killed_kernel_and_a_killed_agent_had_fetched_is_not_fetched_again(
@@ -38,23 +30,24 @@ def test_what_a_killed_kernel_and_a_killed_agent_had_fetched_is_not_fetched_agai
         for _ in range(SIZE >> 20):
             file.write(os.urandom(1 << 20))
     nbdata.push(whole, f"s3://{bucket}/big", quiet=True)
-    with SlowProxy(s3.url, rate=SIZE // 6) as line:
+    with Gate(s3.url, limit=SIZE // 4) as line:
         setting, cell = (
             f"import os; os.environ['AWS_ENDPOINT_URL'] = {line.url!r}",
             f"r = %pull s3://{bucket}/big here/",
         )
         kernel.run(setting)
         kernel.start(cell)
-        wait_until(lambda: line.answered > SIZE // 4)
+        line.wait_until_it_holds()
         kernel.manager.signal_kernel(signal.SIGKILL)
-        at_kill = line.answered
-        wait_until(lambda: line.answered > at_kill + SIZE // 4)  # the job goes on
+        line.close(after=SIZE // 4 + (2 << 20))
+        job = AgentHost().job(AgentHost().jobs()[-1].id)
+        wait_until(lambda: job.snapshot().bytes > SIZE // 2)  # it goes on, and has read all that came
         with connect() as connection:
             agent = int(connection.ask({"do": "hello"})["pid"])
         os.kill(agent, signal.SIGKILL)
         wait_until(lambda: all(job.finished for job in AgentHost().jobs()))
-        time.sleep(0.3)  # what the server had sent still arrives at the proxy
         before = line.answered
+        line.open()
         assert SIZE // 2 <= before < SIZE
         kernel.restart(now=True)
         kernel.run(setting)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
@@ -19,8 +18,9 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 from nbdata.client.remote import AgentHost
+from tests.faults.gate import Gate
 from tests.kernel import Kernel, Page
-from tests.slow import SlowProxy
+from tests.waiting import PATIENCE, wait_until
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -32,27 +32,32 @@ class Saved:
         self._path = path
 
     @classmethod
-    def run(cls, folder: Path, *cells: str, interrupt: Callable[[Any], bool] | None = None) -> Saved:
-        """Run all cells as ``jupyter execute`` does; interrupt the kernel once something is true of the cells."""
+    def run(
+        cls,
+        folder: Path,
+        *cells: str,
+        when: Callable[[Any], bool] = bool,
+        then: Callable[[int], None] | None = None,
+    ) -> Saved:
+        """Run all cells as ``jupyter execute`` does; then do something once something is true."""
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         manager = KernelManager()
-        client = NotebookClient(notebook, km=manager, timeout=120, allow_errors=True)
-        done = threading.Event()
+        client = NotebookClient(notebook, km=manager, timeout=PATIENCE, allow_errors=True)
+        done, over = threading.Event(), threading.Event()
 
         def disturb() -> None:
-            end = time.monotonic() + 60
-            while interrupt is not None and not done.is_set() and time.monotonic() < end:
-                if interrupt(notebook.cells):
+            if then is not None:
+                wait_until(lambda: over.is_set() or when(notebook.cells))
+                if not over.is_set():
+                    then(manager.provisioner.pid)
                     done.set()
-                    os.kill(manager.provisioner.pid, signal.SIGINT)
-                time.sleep(0.02)
 
         disturber = threading.Thread(target=disturb, daemon=True)
         disturber.start()
         client.execute(cwd=str(folder), cleanup_kc=True)
-        assert interrupt is None or done.is_set(), "it was never interrupted"
-        done.set()
+        over.set()
         disturber.join()
+        assert then is None or done.is_set(), "what was waited for never was"
         return cls._save(folder, notebook)
 
     @classmethod
@@ -92,14 +97,19 @@ def moved(cell: int) -> Callable[[Any], bool]:
 
 @pytest.fixture
 def url(put: Put) -> str:
-    """60 objects of 400 kB: six seconds on the slow line."""
+    """60 objects of 400 kB; of 8 MB, with four at a time, sixteen are whole."""
     return put({f"data/{n:02d}": os.urandom(400_000) for n in range(60)}) + "data/"
 
 
-@pytest.mark.usefixtures("slow")
 def test_finished_failed_and_interrupted_transfers_show_their_true_end(
-    put: Put, url: str, tmp_path: Path
+    put: Put, url: str, gate: Gate, tmp_path: Path
 ) -> None:
+    def interrupt(kernel: int) -> None:
+        os.kill(kernel, signal.SIGINT)
+        wait_until(lambda: AgentHost().jobs()[-1].state == "CANCELLED")
+        gate.open()
+
+    gate.close(after=8_000_000)
     good = put({"good/a": b"1", "good/b": b"22"}) + "good/"
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x").write_bytes(b"1")
@@ -109,11 +119,12 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
         "%load_ext nbdata",
         f"%pull {good} good",
         "%md5check bad",
-        f"%pull {url} stopped",
+        f"%pull {url} stopped --concurrency 4",
         f"j = %pull {good} again -b",
         "_ = j.wait()",
         "j",
-        interrupt=moved(3),
+        when=moved(3),
+        then=interrupt,
     )
     _, finished, failed, interrupted, _, _, background = notebook.pages()
     assert "2 fetched; 3 B in" in finished
@@ -130,10 +141,11 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
 
 
 def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
-    url: str, kernel: Kernel, slow: SlowProxy, tmp_path: Path
+    url: str, kernel: Kernel, gate: Gate, tmp_path: Path
 ) -> None:
-    kernel.run(f"import os; os.environ['AWS_ENDPOINT_URL'] = {slow.url!r}")
-    cell = kernel.start(f"%pull {url} killed")
+    kernel.run(f"import os; os.environ['AWS_ENDPOINT_URL'] = {gate.url!r}")
+    gate.close(after=8_000_000)
+    cell = kernel.start(f"%pull {url} killed --concurrency 4")
     kernel.until(lambda: re.search(r"[1-9]\d*/60 files", kernel.page.texts(cell)) is not None)
     kernel.manager.signal_kernel(signal.SIGKILL)
     notebook = Saved.of(tmp_path, kernel.page, cell)
@@ -150,9 +162,18 @@ def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
 
 
 def test_a_background_job_that_outlives_the_notebook_is_dated_and_named(
-    url: str, slow: SlowProxy, tmp_path: Path
+    url: str, gate: Gate, tmp_path: Path
 ) -> None:
-    notebook = Saved.run(tmp_path, "%load_ext nbdata", f"%pull {url} outlives -b", "%transfers")
+    gate.close(after=8_000_000)
+    notebook = Saved.run(
+        tmp_path,
+        "%load_ext nbdata",
+        f"%pull {url} outlives -b",
+        "import os, time\nwhile not os.path.exists('shown'): time.sleep(0.02)",
+        "%transfers",
+        when=lambda cells: re.search(r": running", str(cells[1].outputs)) is not None,
+        then=lambda _kernel: (tmp_path / "shown").touch(),
+    )
     job = AgentHost().jobs()[-1]
     bundle, *others = notebook.bundles(1)
     assert re.search(r"at \d\d:\d\d:\d\d: running", bundle["text/html"].replace("<b>", ""))
@@ -160,5 +181,5 @@ def test_a_background_job_that_outlives_the_notebook_is_dated_and_named(
     assert not [
         value for other in others for name, value in other.items() if name.startswith("text/") and value
     ]
-    assert "as of " in notebook.pages()[2]
+    assert "as of " in notebook.pages()[3]
     AgentHost().job(job.id).cancel()

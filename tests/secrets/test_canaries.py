@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from nbdata.demo.server import EmbeddedServer
 from tests.kernel import Kernel
 from tests.lab import Lab
 from tests.secrets.scene import LINES, OURS, STREAMS, Line, ProcessList, Scene, agents
+from tests.waiting import PATIENCE, wait_until
 
 NBDATA = str(Path(sys.executable).with_name("nbdata"))
 Put = Callable[[dict[str, bytes]], str]
@@ -104,7 +104,7 @@ def notebook(cells: list[str], scene: Scene) -> tuple[list[list[str]], str]:
     os.environ["SCENE"] = json.dumps(scene.names | bad)
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     try:
-        client = NotebookClient(made, km=KernelManager(), timeout=120, allow_errors=True)
+        client = NotebookClient(made, km=KernelManager(), timeout=PATIENCE, allow_errors=True)
         client.execute(cwd=".", cleanup_kc=True)
     finally:
         del os.environ["SCENE"]
@@ -137,7 +137,7 @@ def test_no_secret_is_in_a_terminal(scene: Scene) -> None:
         more = ["--run", "true"] if line.words.startswith("cache_stream") else []
         words = [word.format(**scene.names) for word in line.words.split()] + more
         for face in ([], ["--json"]):
-            done = subprocess.run([NBDATA, *words, *face], capture_output=True, timeout=60)
+            done = subprocess.run([NBDATA, *words, *face], capture_output=True, timeout=PATIENCE)
             assert (done.returncode == 0) is line.good, (line, done.stderr)
             assert scene.found_in(done.stdout) == []
             assert scene.found_in(done.stderr) == []
@@ -145,7 +145,7 @@ def test_no_secret_is_in_a_terminal(scene: Scene) -> None:
     for line in [*LINES, *STREAMS]:
         if line.words != "push tree {bucket}/p/ --delete-source":
             run(line)
-    log = subprocess.run([NBDATA, "agent", "log", "-n", "1000"], capture_output=True, timeout=60)
+    log = subprocess.run([NBDATA, "agent", "log", "-n", "1000"], capture_output=True, timeout=PATIENCE)
     assert b"agent" in log.stdout
     assert scene.found_in(log.stdout) == []
     nothing_is_left(scene)
@@ -169,10 +169,7 @@ def test_no_secret_is_in_what_the_jupyter_server_says(scene: Scene, tmp_path: Pa
             nbdata.Pull(scene.names[name], "lab/").start()
             for name in ("password_refused", "signed", "password_gone")
         ]
-        end = time.monotonic() + 60
-        while not all(job.snapshot().finished for job in jobs):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: all(job.snapshot().finished for job in jobs))
         with contextlib.suppress(nbdata.NbdataError):
             jobs[0].wait()
         replies = [lab.ask("nbdata/api/jobs").body, lab.ask("nbdata/api/disks").body]
@@ -185,13 +182,13 @@ def test_no_secret_is_in_what_the_jupyter_server_says(scene: Scene, tmp_path: Pa
 
 def test_who_writes_a_secret_out_is_told_how_not_to(scene: Scene, kernel: Kernel) -> None:
     words = f"{scene.names['bucket']}/d/ w -n --option key=me --option secret={scene.variables['BAD_SECRET']}"
-    done = subprocess.run([NBDATA, "pull", *words.split()], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([NBDATA, "pull", *words.split()], capture_output=True, text=True, timeout=PATIENCE)
     said = kernel.run(f"%pull {words}")
     assert "list of processes; --option secret=env:NAME takes it from the environment" in done.stderr
     assert "saved with this cell; --option secret=env:NAME takes it from the environment" in said.text
     assert scene.found_in(f"{done.stderr}{said}") == []
     told = subprocess.run(
-        [NBDATA, "pull", *f"a b -n {OURS}".split()], capture_output=True, text=True, timeout=60
+        [NBDATA, "pull", *f"a b -n {OURS}".split()], capture_output=True, text=True, timeout=PATIENCE
     )
     assert "takes it from the environment" not in told.stderr
 

@@ -20,6 +20,7 @@ from nbdata.server.disks import Disks
 from nbdata.server.feed import Feed
 from nbdata.server.workers import Workers
 from nbdata.verbs.probe import Probe
+from tests.waiting import PATIENCE
 
 
 class SlowDisks(Disks):
@@ -31,7 +32,7 @@ class SlowDisks(Disks):
 
     def _look(self) -> list[dict[str, Any]]:
         self.looks += 1
-        self.freed.wait(30)
+        self.freed.wait(PATIENCE)
         return [{"path": "/"}]
 
 

@@ -17,16 +17,17 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.protocols import Job
 from nbdata.space import ledger
 from nbdata.space.ledger import Ledger
-from tests.agent.rig import fill, tmpfs, wait_until
+from tests.agent.rig import fill, tmpfs
 from tests.faults.gate import Gate
 from tests.slow import SlowProxy
+from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 MB = 10**6
 Put = Callable[[dict[str, bytes]], str]
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path, mounts: None) -> Iterator[Path]:
     with tmpfs(tmp_path / "disk", size="20m") as folder:
         yield folder
 
@@ -76,7 +77,7 @@ def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room
         "others may use what it cannot"
     )
     filler.unlink()
-    report = job.wait(60)
+    report = job.wait(PATIENCE)
     assert report.state == "DONE"
     assert report.counts["fetched"] + report.counts["unchanged"] == 20
     assert report.counts["unchanged"] > 0
@@ -95,8 +96,8 @@ def test_what_waits_for_room_can_be_cancelled_at_once_and_the_same_line_continue
     began = time.monotonic()
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
-        job.wait(10)
-    assert time.monotonic() - began < 3
+        job.wait(PATIENCE)
+    assert time.monotonic() - began < AT_ONCE
     with pytest.raises(nbdata.NotEnoughSpace, match="not enough space: it needs"):
         nbdata.pull(job.snapshot().source, disk / "out", quiet=True)
     filler.unlink()
@@ -116,7 +117,7 @@ def test_what_waits_for_room_tries_when_told_to_and_waits_again(put: Put, gate: 
     time.sleep(2.5)  # longer than from one look to the next
     assert job.snapshot().state == "PAUSED"
     nbdata.transfers(job.id, resume=True)
-    assert job.wait(60).state == "DONE"
+    assert job.wait(PATIENCE).state == "DONE"
     assert whole(disk / "out", content)
 
 
@@ -135,7 +136,7 @@ def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_
     filler = fill(disk, leave=MB)
     gate.open()
     with pytest.raises(nbdata.NotEnoughSpace, match=r"became full: it still needs .* may be used") as caught:
-        job.wait(60)
+        job.wait(PATIENCE)
     told = caught.value.details
     assert told["free"] < told["needed"] < 10 * MB
     assert told["source"] == "free on the disk"
@@ -164,7 +165,7 @@ def test_a_limit_that_others_use_up_meanwhile_holds_what_unpacks_without_a_known
     wait_until(lambda: job.snapshot().state == "PAUSED")
     assert job.snapshot().reason.startswith("no space")
     filler.unlink()
-    assert job.wait(60).state == "DONE"
+    assert job.wait(PATIENCE).state == "DONE"
     assert {path.name for path in (disk / "out").iterdir()} >= {f"{number}" for number in range(8)}
 
 
@@ -192,12 +193,13 @@ def test_a_limit_that_is_said_with_the_line_again_holds_for_what_waits(
     monkeypatch.setenv("NBDATA_QUOTA", f"60MB:{room}")
     again = nbdata.UntarVolumes(str(tmp_path / "bulky.tar.gz"), room / "out").start()
     assert again.id == job.id
-    assert again.wait(60).state == "DONE"
+    assert again.wait(PATIENCE).state == "DONE"
     assert {path.name: path.stat().st_size for path in (room / "out").iterdir()} == {
         f"{number}": MB for number in range(16)
     }
 
 
+@pytest.mark.needs("mounts")
 def test_a_disk_without_inodes_says_so_and_what_unpacks_names_no_more_than_it_can_need(
     tmp_path: Path,
 ) -> None:
@@ -213,6 +215,7 @@ def test_a_disk_without_inodes_says_so_and_what_unpacks_names_no_more_than_it_ca
         job.cancel()
 
 
+@pytest.mark.needs("mounts")
 def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> None:
     url = put({f"d/{number}/deep/file": b"x" for number in range(8)}) + "d/"
     with tmpfs(tmp_path / "few", size="20m,nr_inodes=24") as disk:
@@ -228,9 +231,11 @@ def test_folders_are_counted_before_a_byte_moves(put: Put, tmp_path: Path) -> No
     assert nbdata.pull(url, tmp_path / "out", dry_run=True).inodes == 0
 
 
+@pytest.mark.needs("mounts")
 def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, tmp_path: Path) -> None:
     small = {f"d/{number}/deep/file": b"x" for number in range(8)}
     url = put({**small, "d/large": os.urandom(20_000_000)}) + "d/"
+    slow.pace(200_000)  # so the large one is under way for much longer than the small ones
     with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
         job = nbdata.Pull(url, disk / "out").start()
 
@@ -244,12 +249,14 @@ def test_no_room_is_kept_for_folders_that_were_made(slow: SlowProxy, put: Put, t
         job.cancel()
 
 
+@pytest.mark.needs("mounts")
 def test_files_that_were_there_and_differed_use_up_nothing_that_is_kept_for_others(
     slow: SlowProxy, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBDATA_HOST", "inline")
     monkeypatch.setattr(ledger, "_NOTE_EVERY", 0)
     url = put({**{f"d/{n}": b"new" for n in range(8)}, "d/large": os.urandom(20_000_000)}) + "d/"
+    slow.pace(200_000)  # so the large one is under way for much longer than the small ones
     with tmpfs(tmp_path / "few", size="40m,nr_inodes=60") as disk:
         (disk / "out").mkdir()
         for number in range(8):
@@ -262,7 +269,7 @@ def test_files_that_were_there_and_differed_use_up_nothing_that_is_kept_for_othe
         assert os.statvfs(disk).f_favail - free >= 1
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
-            job.wait(30)
+            job.wait(PATIENCE)
 
 
 def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
@@ -271,7 +278,7 @@ def test_a_background_pull_that_never_fitted_is_refused_and_does_not_wait(
     url = put({f"d/{number}": bytes(5 * MB) for number in range(5)}) + "d/"
     job = nbdata.Pull(url, disk / "out").start()
     with pytest.raises(nbdata.NotEnoughSpace, match="not enough space: it needs 2"):
-        job.wait(60)
+        job.wait(PATIENCE)
     assert not (disk / "out").exists()
 
 
@@ -284,7 +291,7 @@ def test_what_was_begun_although_it_does_not_fit_waits_until_there_is_more_room(
     wait_until(lambda: job.snapshot().state == "PAUSED")
     assert job.snapshot().reason.startswith("no space")
     subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
-    assert job.wait(60).state == "DONE"
+    assert job.wait(PATIENCE).state == "DONE"
     assert whole(disk / "out", content)
 
 
@@ -298,6 +305,7 @@ def all_numbers(disk: Path) -> Path:
     return folder
 
 
+@pytest.mark.needs("mounts")
 def test_files_that_the_disk_cannot_number_any_more_are_waited_for_too(
     put: Put, gate: Gate, tmp_path: Path
 ) -> None:
@@ -306,5 +314,5 @@ def test_files_that_the_disk_cannot_number_any_more_are_waited_for_too(
         wait_until(lambda: job.snapshot().state == "PAUSED")
         assert "files and folders (inodes)" in job.snapshot().reason
         shutil.rmtree(filler)
-        assert job.wait(60).state == "DONE"
+        assert job.wait(PATIENCE).state == "DONE"
         assert whole(disk / "out", content)

@@ -26,6 +26,7 @@ from nbdata.errors import NotEnoughSpace
 from nbdata.space import ledger as module
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger, Reservation
+from tests.waiting import wait_until
 
 MB = 10**6
 LIMIT = 10 * MB
@@ -250,16 +251,18 @@ def test_processes_at_random_never_hold_more_than_there_is(
 
 
 @pytest.fixture
-def container(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Ledger, dict[str, tuple[int, str]]]]:
+def container(
+    tmp_path: Path, namespaces: None
+) -> Iterator[tuple[subprocess.Popen[str], Ledger, dict[str, tuple[int, str]]]]:
     """A process in a pid name space of its own, on a host of the same name, that holds 6 MB as its process 1."""
     folder, root = str(tmp_path / "run"), str(tmp_path / "data")
     os.mkdir(folder)
     os.mkdir(root)
     limited = {root: (LIMIT, "%quota --limit")}
     code = (
-        "import os, time\nfrom nbdata.space.ledger import Ledger\n"
+        "import os, signal\nfrom nbdata.space.ledger import Ledger\n"
         f"held = Ledger({folder!r}).reserve({root!r}, 6_000_000, 1, {limited!r})\n"
-        "print(os.getpid(), os.uname().nodename, flush=True)\ntime.sleep(100)"
+        "print(os.getpid(), os.uname().nodename, flush=True)\nsignal.pause()"
     )
     command = [
         "unshare",
@@ -290,10 +293,9 @@ def test_two_containers_with_one_host_name_and_the_same_pids_see_what_each_holds
         ledger.reserve(root, 6 * MB, 1, limited)
     process.kill()
     process.wait()
-    end = time.monotonic() + 20
-    while ledger.room(root, limited)[0].reserved:  # the name space ends with its first process
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(
+        lambda: not ledger.room(root, limited)[0].reserved
+    )  # the name space ends with its first process
     ledger.reserve(root, 6 * MB, 1, limited).__exit__()
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from nbdata.demo.server import EmbeddedServer
-from tests.agent.rig import wait_until
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.slow import SlowProxy
+from tests.waiting import wait_until
 
 MB = 10**6
 

@@ -9,14 +9,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
-# Seconds in which an emulator must answer, on a machine that is busy with other tests.
-_PATIENCE = 60
+from tests.waiting import PATIENCE, wait_until
 
 
 def _free_port() -> int:
@@ -33,23 +29,20 @@ def running(command: Callable[[int], list[str]], path: str, log: Path) -> Iterat
             command(port), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=log.parent, env=os.environ
         )
     try:
-        end = time.monotonic() + _PATIENCE
-        while not _answers(port, path):
-            assert process.poll() is None, log.read_text()[-2000:]
-            assert time.monotonic() < end, f"no answer within {_PATIENCE} s: {log.read_text()[-2000:]}"
-            time.sleep(0.05)
+        wait_until(lambda: process.poll() is not None or _answers(port, path), why=log.read_text)
+        assert process.poll() is None, log.read_text()[-2000:]
         yield port
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def _answers(port: int, path: str) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         connection.getresponse().read()
@@ -80,18 +73,18 @@ def google(folder: Path) -> contextlib.AbstractContextManager[int]:
 
 
 def azurite() -> str:
-    """Where Azurite's blob service is; skips where there is none, which is a failure in CI."""
-    program = Path(sys.prefix, "lib/node_modules/azurite/dist/src/blob/main.js")
-    if not program.exists() or not shutil.which("node", path=f"{sys.prefix}/bin:{os.environ['PATH']}"):
-        pytest.skip("Azurite is not installed: make installs it beside the tests' packages")
-    return str(program)
+    """Where Azurite's blob service is, if it is installed."""
+    return str(Path(sys.prefix, "lib/node_modules/azurite/dist/src/blob/main.js"))
+
+
+def node() -> str | None:
+    """Where the program of node is."""
+    return shutil.which("node", path=f"{sys.prefix}/bin:{os.environ['PATH']}")
 
 
 def azure(folder: Path) -> contextlib.AbstractContextManager[int]:
     """Azurite, with the account that all of them have."""
-    node = shutil.which("node", path=f"{sys.prefix}/bin:{os.environ['PATH']}")
-    assert node
     options = ["--blobHost", "127.0.0.1", "--location", str(folder), "--silent", "--skipApiVersionCheck"]
     return running(
-        lambda port: [node, azurite(), *options, "--blobPort", str(port)], "/", folder / "azurite.log"
+        lambda port: [str(node()), azurite(), *options, "--blobPort", str(port)], "/", folder / "azurite.log"
     )

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
     """Python's own, which makes index pages, with the ranges and the ETags that it lacks."""
@@ -104,4 +106,4 @@ def folder_server(folder: Path, handler: type[_Handler] = _Handler) -> Iterator[
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(PATIENCE)

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import io
 import os
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -45,7 +44,7 @@ def config(host: str = "", *, env: dict[str, str] | None = None, **options: obje
 
 
 @pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def emulator(tmp_path_factory: pytest.TempPathFactory, azurite: None) -> Iterator[str]:
     """A connection string of Azurite with the container ``bucket``."""
     with azure(tmp_path_factory.mktemp("azure")) as port:
         text = f"UseDevelopmentStorage=true;BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1"
@@ -298,7 +297,10 @@ def test_folders_of_a_data_lake_and_names_that_xml_cannot_say_are_listed_right()
     "page", [b"<html>", b"<EnumerationResults><NextMarker>m</NextMarker></EnumerationResults>"]
 )
 def test_a_listing_that_is_none_or_repeats_itself_is_an_error(page: bytes) -> None:
-    began = time.monotonic()
-    with serving(each(lambda head: ok(page))) as port, pytest.raises(StoreUnavailable):
+    asked = list[str]()
+    with (
+        serving(each(lambda head: (asked.append(head), ok(page))[1])) as port,
+        pytest.raises(StoreUnavailable),
+    ):
         list(at(endpoint_url=f"http://127.0.0.1:{port}", account_name="a", anon=True).store.list(""))
-    assert time.monotonic() - began < 10
+    assert len(asked) < 5

@@ -17,6 +17,7 @@ from nbdata.stores.http_heads import Head, request_head
 from nbdata.stores.lanes import Lanes
 from tests.stores.servers import Handler, answering, ok, read_head, serving
 from tests.stores.test_http1 import Stop
+from tests.waiting import AT_ONCE, PATIENCE
 
 MOST = 256 << 10
 
@@ -180,7 +181,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
 
     def handle(connection: socket.socket) -> None:
         read_head(connection)
-        silent.wait(10)
+        silent.wait(PATIENCE)
 
     with serving(handle) as port:
         asking = Asking(port, stall=0.5)
@@ -194,8 +195,8 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
 
 def test_answers_that_came_while_nobody_looked_are_not_called_silent() -> None:
     with serving(telling()) as port:
-        asking = Asking(port, width=3, stall=0.6)
-        asking.use = lambda number: time.sleep(1.5) if number < 2 else None
+        asking = Asking(port, width=3, stall=4)
+        asking.use = lambda number: time.sleep(5) if number < 1 else None
         asking.ask(6)
         assert right(asking, 6)
 
@@ -216,7 +217,7 @@ def test_a_stop_ends_it_at_once() -> None:
 
     def handle(connection: socket.socket) -> None:
         read_head(connection)
-        over.wait(20)
+        over.wait(PATIENCE)
 
     with serving(handle) as port:
         asking = Asking(port, stop=stop)
@@ -224,7 +225,7 @@ def test_a_stop_ends_it_at_once() -> None:
         began = time.monotonic()
         asking.ask(100)
         over.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < AT_ONCE
     assert not asking.came
     assert not asking.missed
 

@@ -38,6 +38,7 @@ def test_what_lies_in_our_own_folder_is_not_listed(tmp_path: Path) -> None:
     assert list(LocalStore().list(str(tmp_path).lstrip("/") + "/")) == []
 
 
+@pytest.mark.needs("mounts")
 def test_a_full_disk_is_told_wherever_it_is_met(tmp_path: Path) -> None:
     def too_much(disk: Path) -> None:
         with open(disk / "somebody-elses", "r+b") as file:

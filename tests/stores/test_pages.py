@@ -11,6 +11,7 @@ from nbdata.errors import StoreUnavailable
 from nbdata.stores.pages import Page, ahead
 from tests.stores.servers import ok, serving
 from tests.stores.test_s3_odd_servers import each, store
+from tests.waiting import PATIENCE
 
 
 def test_the_next_page_is_asked_for_while_one_is_looked_at() -> None:
@@ -25,7 +26,7 @@ def test_the_next_page_is_asked_for_while_one_is_looked_at() -> None:
     items = ahead(pages())
     assert (next(items), asked[1].is_set()) == ("0a", False)  # who asks whether there is anything
     assert next(items) == "0b"
-    assert asked[1].wait(10)
+    assert asked[1].wait(PATIENCE)
     assert not asked[2].is_set()
     assert list(items) == ["0c", "1a", "1b", "1c", "2a", "2b", "2c"]
     assert not asked[3].is_set()  # the last page says that it is

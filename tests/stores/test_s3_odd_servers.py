@@ -19,6 +19,7 @@ from nbdata.stores.credentials import S3Config
 from nbdata.stores.s3 import S3Store
 from nbdata.stores.sigv4 import Identity
 from tests.stores.servers import Handler, ok, read_body, read_head, serving
+from tests.waiting import PATIENCE
 
 
 def store(port: int, *, stall: float = 30.0) -> S3Store:
@@ -58,7 +59,7 @@ def test_many_threads_that_learn_at_once_that_the_bucket_is_elsewhere_all_succee
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(PATIENCE)
     assert results == [b"hello"] * 8
 
 
@@ -283,7 +284,7 @@ def test_a_server_that_never_answers_a_listing_is_given_up() -> None:
 
     def handle(connection: socket.socket) -> None:
         read_head(connection)
-        ended.wait(20)
+        ended.wait(PATIENCE)
 
     with serving(handle) as port, pytest.raises(StoreUnavailable, match="too long") as caught:
         list(store(port, stall=0.3).list(""))

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ from nbdata.stores.resolve import open_place
 from nbdata.stores.sftp import _close_all, sftp_files
 from tests.stores.servers import serving
 from tests.stores.ssh_server import PASSWORD, USER, SshServer
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
 OPTIONS = {"password": PASSWORD}
@@ -102,10 +102,7 @@ def test_its_connections_end_with_it(home: Path, server: SshServer) -> None:
     assert files.ls("/") is not None
     assert len(transports() - before) == 1
     del files
-    end = time.monotonic() + 10  # its thread ends by itself, once the socket is closed
-    while not transports() <= before:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: transports() <= before)  # its thread ends by itself, once the socket is closed
 
 
 def test_its_connections_end_also_where_the_collector_comes_by_in_their_own_thread() -> None:
@@ -120,7 +117,7 @@ def test_its_connections_end_also_where_the_collector_comes_by_in_their_own_thre
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert far.recv(1) == b""
     far.close()
@@ -219,13 +216,13 @@ def test_a_connection_that_broke_is_made_anew(server: SshServer) -> None:
     store = open_place(server.url, Context("/", env=env, storage_options=OPTIONS)).store
     assert [info.key for info in store.list("")] == ["x"]
     server.drop()
-    end = time.monotonic() + 30
-    read = b""
-    while not read:  # the engine tries again as this does
-        assert time.monotonic() < end
+
+    def read() -> bytes:  # the engine tries again as this does
         with contextlib.suppress(nbdata.StoreUnavailable):
-            read = store.read_bytes("x")
-    assert read == b"1"
+            return store.read_bytes("x")
+        return b""
+
+    assert wait_until(read) == b"1"
 
 
 def test_without_paramiko_it_says_what_to_install(tmp_path: Path) -> None:
@@ -234,7 +231,7 @@ def test_without_paramiko_it_says_what_to_install(tmp_path: Path) -> None:
         "from nbdata.cli import main; sys.exit(main(['pull', 'sftp://u@h/x', 'out']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 2
     assert (

@@ -13,6 +13,7 @@ from nbdata.errors import BadOption, StoreUnavailable
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
 from tests.stores.servers import serving
+from tests.waiting import AT_ONCE, PATIENCE
 
 # By URL, the options with which it goes to a server here.
 STORES: dict[str, dict[str, Any]] = {
@@ -37,14 +38,14 @@ def test_silence_is_given_up_after_the_time_that_is_said(url: str) -> None:
     ended = threading.Event()
 
     def silent(connection: socket.socket) -> None:
-        ended.wait(20)
+        ended.wait(PATIENCE)
 
     with serving(silent) as port:
         place = open_place(url.replace("PORT", str(port)), context(url, port, "0.3"))
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match="took too long"):
             place.store.read(place.key)
-        assert 0.3 <= time.monotonic() - began < 10
+        assert 0.3 <= time.monotonic() - began < AT_ONCE
         ended.set()
 
 

@@ -9,6 +9,7 @@ from nbdata.engine.runner import Planning
 from nbdata.errors import NbdataError
 from nbdata.transfer.gathering import _LATER, _WAITING, BATCH, Gathering
 from nbdata.transfer.pool import Crew, Unit
+from tests.waiting import PATIENCE
 
 WORKERS, COUNT = 2 * _LATER, 200 * BATCH
 
@@ -26,7 +27,7 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
     def alone(wanted: int, why: NbdataError | None) -> None:
         nonlocal moved
         stands.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         moved += 1
 
     gathering = Gathering[int](control, crew, each, alone)
@@ -39,11 +40,11 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
 
     running = threading.Thread(target=crew.run, args=(units(),))
     running.start()
-    assert stands.wait(30)
+    assert stands.wait(PATIENCE)
     running.join(1)
     seen = read
     go.set()
-    running.join(60)
+    running.join(PATIENCE)
     assert not running.is_alive()
     assert seen <= _LATER + _WAITING + (WORKERS + 1) * BATCH
     assert (read, crew.broken) == (COUNT, False)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 from nbdata.engine.runner import Planning
 from nbdata.transfer.landing import Landed, Landing
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> None:
     go_on, landed = threading.Event(), list[str]()
 
     def announce(batch: list[Landed]) -> None:
-        go_on.wait(10)  # as a slow disk does
+        go_on.wait(PATIENCE)  # as a slow disk does
 
     with Landing(
         str(tmp_path / "out"),
@@ -37,13 +37,11 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
 
         writer = threading.Thread(target=write)
         writer.start()
-        end = time.monotonic() + 10
-        while len(begun) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: len(begun) >= 2)
         assert begun == [0, 1], "two of 40 bytes are on their way, and a third would be too much"
         writer.join(0.2)
         assert begun == [0, 1]
         go_on.set()
-        writer.join(10)
+        writer.join(PATIENCE)
         landing.flush()
     assert landed == ["0", "1", "2", "3", "4"]

@@ -11,6 +11,7 @@ import pytest
 from nbdata.engine.runner import Planning
 from nbdata.errors import Cancelled
 from nbdata.transfer.landing import Landed, Landing
+from tests.waiting import PATIENCE
 
 
 def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
 
     def landed(batch: list[Landed]) -> None:
         committing.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
 
     def cancelled(landing: Landing) -> None:
         for name in "abc":
@@ -26,7 +27,7 @@ def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
             fd, temporary = landing.target.temporary(staging)
             os.close(fd)
             landing.land(Landed(name, temporary, final, 0))
-            committing.wait(10)
+            committing.wait(PATIENCE)
         threading.Timer(0.1, go_on.set).start()
         raise Cancelled("cancelled")
 

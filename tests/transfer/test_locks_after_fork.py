@@ -37,21 +37,21 @@ child = os.fork()
 if not child:
     os.write(1, b"%d\\n" % os.getpid())  # it has let go of what it is to let go of
     os.close(1)
-    time.sleep(100)
+    signal.pause()
     os._exit(0)
 forked.set()
 thread.join()
 os.write(1, b"locked\\n")
-time.sleep(100)
+signal.pause()
 """
 
 
 def test_a_forked_child_does_not_hold_the_target_of_a_parent_that_was_killed(tmp_path: Path) -> None:
     code = (
-        "import os, time\nfrom nbdata.transfer.locks import TargetLock\n"
+        "import os, signal\nfrom nbdata.transfer.locks import TargetLock\n"
         f"lock = TargetLock({str(tmp_path)!r}, 'the parent')\nassert lock.acquire() is None\n"
         "if os.fork() == 0: print(os.getpid(), flush=True); os.close(1)\n"
-        "time.sleep(100)\nos._exit(0)"
+        "signal.pause()\nos._exit(0)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

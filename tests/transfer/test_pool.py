@@ -12,6 +12,7 @@ import pytest
 from nbdata.engine.runner import Planning
 from nbdata.transfer import pool
 from nbdata.transfer.pool import FIRST, MOST, Crew, run_units
+from tests.waiting import PATIENCE, wait_until
 
 
 class Work:
@@ -154,16 +155,13 @@ def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() ->
     crew, work, asked = Crew(Planning(), workers=3), Work(lambda: 0.01), threading.Event()
 
     def bringing() -> None:
-        assert asked.wait(20)
+        assert asked.wait(PATIENCE)
         crew.bring(work.units(30))
 
     def units() -> Iterator[Callable[[], None]]:
         yield bringing
         asked.set()
-        end = time.monotonic() + 20
-        while work.done < 30:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: work.done >= 30)
         yield from work.units(5)
 
     crew.run(units())

@@ -14,6 +14,7 @@ import nbdata
 from nbdata.engine.runner import Planning
 from nbdata.errors import Cancelled
 from nbdata.transfer.pool import run_units
+from tests.waiting import AT_ONCE
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -29,7 +30,7 @@ def test_bytes_of_all_threads_keep_to_one_rate(workers: int) -> None:
 
     began = time.monotonic()
     run_units(control, [unit] * 50, workers=workers)
-    assert 0.95 <= time.monotonic() - began < 3
+    assert 0.95 <= time.monotonic() - began < AT_ONCE
 
 
 def test_a_stop_is_heard_by_who_waits_for_its_turn() -> None:
@@ -41,15 +42,15 @@ def test_a_stop_is_heard_by_who_waits_for_its_turn() -> None:
     began = time.monotonic()
     with pytest.raises(Cancelled):
         control.checkpoint()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < AT_ONCE
 
 
 def test_pull_and_push_move_no_faster_than_they_may(put: Put, bucket: str, tmp_path: Path) -> None:
     url = put({f"d/{n}": os.urandom(500_000) for n in range(8)}) + "d/"
     pulled = nbdata.pull(url, tmp_path / "out", max_rate="2MB", quiet=True)
     pushed = nbdata.push(tmp_path / "out", f"s3://{bucket}/back/", max_rate="2MB", quiet=True)
-    assert 1.7 < pulled.seconds < 10
-    assert 1.7 < pushed.seconds < 10
+    assert 1.7 < pulled.seconds < AT_ONCE
+    assert 1.7 < pushed.seconds < AT_ONCE
     assert pulled.bytes == pushed.bytes == 4_000_000
 
 
@@ -59,7 +60,7 @@ def test_the_same_line_with_another_rate_changes_that_of_the_job(put: Put, tmp_p
     assert not slow.snapshot().finished
     job = nbdata.Pull(url, tmp_path / "out", max_rate="100MB").start()
     assert job.id == slow.id
-    assert job.wait().seconds < 30, "at the first rate it would take a minute and a half"
+    assert job.wait().seconds < 60, "at the first rate it would take a minute and a half"
 
 
 def test_a_rate_that_is_a_slip_is_refused() -> None:

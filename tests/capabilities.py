@@ -1,0 +1,106 @@
+"""What some tests need of the machine beside Python packages, and whether it is there.
+
+A test says so with ``@pytest.mark.needs("mounts")``; a fixture by asking for the fixture of that name. Where it is not
+there, the test is not run, and the end of the run says how many are not and why (`tests.conftest`). Where the
+environment says ``CI=true`` such a test fails, but for what not even CI must have.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.small_disks import why_not
+from tests.stores.emulators import azurite, node
+
+__all__ = ["CAPABILITIES", "Capability", "system_chromium", "why_missing"]
+
+
+def system_chromium() -> str | None:
+    """The Chromium of the system, if it has one that runs: Ubuntu's is only a hint at snap."""
+    path = shutil.which("chromium")
+    works = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
+    return path if works else None
+
+
+def _chromium() -> bool:
+    if system_chromium():
+        return True
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        return Path(playwright.chromium.executable_path).exists()
+
+
+def _mounts() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "none", folder], capture_output=True).returncode:
+            return False
+        subprocess.run(["umount", "-l", folder], check=True)
+    return True
+
+
+def _programs(*names: str) -> Callable[[], bool]:
+    return lambda: all(shutil.which(name) for name in names)
+
+
+def _unshare() -> bool:
+    command = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "true"]
+    return subprocess.run(command, capture_output=True).returncode == 0 if shutil.which("unshare") else False
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something that a machine may have.
+
+    Attributes
+    ----------
+    missing : str
+        What is said where it is not there.
+    is_there : callable
+        Whether it is.
+    in_ci : bool
+        Whether CI must have it.
+    """
+
+    missing: str
+    is_there: Callable[[], bool]
+    in_ci: bool = True
+
+
+CAPABILITIES = {
+    "azurite": Capability(
+        "Azurite is not installed; `make test` installs it", lambda: Path(azurite()).exists() and bool(node())
+    ),
+    "bash": Capability("there is no bash", _programs("bash")),
+    "btrfs": Capability(
+        "no disk of btrfs can be made and mounted", lambda: not why_not("btrfs, qgroup"), in_ci=False
+    ),
+    "chromium": Capability("there is no Chromium; tests/browser/install-chromium installs one", _chromium),
+    "coreutils": Capability("there are no GNU coreutils", _programs("md5sum", "cksum")),
+    "ext4": Capability("no disk of ext4 can be made and mounted", lambda: not why_not("ext4"), in_ci=False),
+    "mounts": Capability("nobody but root may mount disks", _mounts),
+    "namespaces": Capability("there is no right to make name spaces (unshare)", _unshare),
+    "openssl": Capability("there is no openssl", _programs("openssl")),
+    "setpriv": Capability(
+        "root reads everything, and there is no setpriv to prevent it",
+        lambda: os.geteuid() != 0 or bool(shutil.which("setpriv")),
+    ),
+}
+
+
+@functools.cache
+def _is_there(name: str) -> bool:
+    return CAPABILITIES[name].is_there()
+
+
+def why_missing(needed: Iterable[str], *, in_ci: bool = False) -> str:
+    """Why a test that needs these cannot run here; '' if it can. `in_ci`: of what CI must have."""
+    missing = [CAPABILITIES[name] for name in sorted(set(needed)) if not _is_there(name)]
+    return "; ".join(one.missing for one in missing if one.in_ci or not in_ci)
