@@ -94,6 +94,34 @@ CAPABILITIES = {
     ),
 }
 
+_COMPRESS_JAR = "/usr/share/java/commons-compress.jar"
+
+
+def _java() -> bool:
+    return Path(_COMPRESS_JAR).exists() and all(map(shutil.which, ("java", "javac")))
+
+
+# The programs whose archives are unpacked.
+for _name in (
+    "ar",
+    "bsdtar",
+    "busybox",
+    "cpio",
+    "7zz",
+    "dpkg-deb",
+    "git",
+    "go",
+    "java",
+    "npm",
+    "pax",
+    "perl",
+    "zstd",
+):
+    CAPABILITIES[_name] = Capability(
+        f"there is no {_name}; tests/archives/corpus/install-archivers installs it",
+        _java if _name == "java" else _programs(_name),
+    )
+
 
 @functools.cache
 def _is_there(name: str) -> bool:

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.archives.corpus.content import CONTENT, make_content
+from tests.capabilities import why_missing
 
-__all__ = ["READERS", "WRITERS", "Writer", "pack"]
+__all__ = ["WRITERS", "Writer", "pack"]
 
 _HERE = Path(__file__).parent
-# Both are what an archive is compared with, so no test of the corpus can do without them.
-READERS = ("tar", "bsdtar")
 _ALL = tuple(CONTENT)
 _COMPRESS_JAR = "/usr/share/java/commons-compress.jar"
 
@@ -38,7 +37,7 @@ class Writer:
     name : str
         Of the program and the format.
     needs : tuple of str
-        The programs, or files, without which it cannot run.
+        What the machine must have; see `tests.capabilities`.
     write : callable
         Packs the folder (the first argument) into a file (the second).
     suffix : str
@@ -52,11 +51,6 @@ class Writer:
     write: Callable[[Path, Path], str | None]
     suffix: str = ".tar"
     trees: tuple[str, ...] = _ALL
-
-    @property
-    def missing(self) -> str:
-        """What it needs and this machine has not; empty if there is nothing."""
-        return ", ".join(need for need in self.needs if not (shutil.which(need) or Path(need).exists()))
 
 
 def pack(writer: Writer, folder: Path, target: Path) -> Path:
@@ -142,7 +136,7 @@ def _python(format: int) -> Callable[[Path, Path], str | None]:  # noqa: A002
 def _seven_zip(*options: str) -> Callable[[Path, Path], str | None]:
     def write(folder: Path, archive: Path) -> str:
         return _run(
-            "7zz" if shutil.which("7zz") else "7z",
+            "7zz",
             "a",
             "-ttar",
             "-snl",
@@ -275,20 +269,20 @@ def _seven_zip_gzip(folder: Path, archive: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         plain = Path(place, "a.tar")
         _run("tar", "-cf", plain, "-C", folder, ".")
-        _run("7zz" if shutil.which("7zz") else "7z", "a", "-tgzip", archive, plain)
+        _run("7zz", "a", "-tgzip", archive, plain)
 
 
 _PLAIN = ("plain",)
 
 WRITERS = [
     *(
-        Writer(f"GNU tar {name}", ("tar",), _gnu(f"--format={name}"))
+        Writer(f"GNU tar {name}", (), _gnu(f"--format={name}"))
         for name in ("v7", "oldgnu", "gnu", "ustar", "posix")
     ),
     *(
         Writer(
             f"GNU tar {name} sparse",
-            ("tar",),
+            (),
             _gnu("-S", "--hole-detection=raw", *options),
             trees=("sparse", "long"),
         )
@@ -300,15 +294,15 @@ WRITERS = [
             "posix 1.0": ["--format=posix", "--sparse-version=1.0"],
         }.items()
     ),
-    Writer("GNU tar sparse seek", ("tar",), _gnu("-S"), trees=("sparse",)),
-    Writer("GNU tar label", ("tar",), _gnu("--label=a label"), trees=_PLAIN),
-    Writer("GNU tar posix label", ("tar",), _gnu("--label=a label", "--format=posix"), trees=_PLAIN),
-    Writer("GNU tar one block", ("tar",), _gnu("-b1"), trees=_PLAIN),
-    Writer("GNU tar xattrs", ("tar",), _gnu("--format=posix", "--xattrs", "--acls"), trees=_PLAIN),
-    Writer("GNU tar hard dereference", ("tar",), _gnu("--hard-dereference"), trees=("links",)),
-    Writer("GNU tar absolute", ("tar",), _gnu_absolute, trees=("plain", "long")),
-    Writer("GNU tar incremental", ("tar",), _gnu_incremental, trees=("plain", "links")),
-    Writer("GNU tar appended", ("tar",), _gnu_appended, trees=("plain", "names")),
+    Writer("GNU tar sparse seek", (), _gnu("-S"), trees=("sparse",)),
+    Writer("GNU tar label", (), _gnu("--label=a label"), trees=_PLAIN),
+    Writer("GNU tar posix label", (), _gnu("--label=a label", "--format=posix"), trees=_PLAIN),
+    Writer("GNU tar one block", (), _gnu("-b1"), trees=_PLAIN),
+    Writer("GNU tar xattrs", (), _gnu("--format=posix", "--xattrs", "--acls"), trees=_PLAIN),
+    Writer("GNU tar hard dereference", (), _gnu("--hard-dereference"), trees=("links",)),
+    Writer("GNU tar absolute", (), _gnu_absolute, trees=("plain", "long")),
+    Writer("GNU tar incremental", (), _gnu_incremental, trees=("plain", "links")),
+    Writer("GNU tar appended", (), _gnu_appended, trees=("plain", "names")),
     *(
         Writer(f"bsdtar {name}", ("bsdtar",), _bsd(f"--format={name}"))
         for name in ("v7tar", "ustar", "pax", "paxr", "gnutar")
@@ -327,7 +321,7 @@ WRITERS = [
     *(
         Writer(
             f"Java {name}",
-            ("java", "javac", _COMPRESS_JAR),
+            ("java",),
             _java(name),
             trees=("plain", "long", "names", "times"),
         )
@@ -345,7 +339,11 @@ WRITERS = [
     Writer("npm", ("npm",), _npm, ".tgz", trees=("plain", "long")),
     *(
         Writer(
-            f"GNU tar through {' '.join(words)}", (words[0],), _piped(*words), f".tar.{suffix}", trees=_PLAIN
+            f"GNU tar through {' '.join(words)}",
+            ("zstd",) if words[0] == "zstd" else (),
+            _piped(*words),
+            f".tar.{suffix}",
+            trees=_PLAIN,
         )
         for suffix, words in (
             ("gz", ("gzip", "-c")),
@@ -371,8 +369,8 @@ def main() -> None:
     target = Path(sys.argv[1])
     content = make_content(target / "content")
     for writer in WRITERS:
-        if writer.missing:
-            print(f"{writer.name}: not here: {writer.missing}")
+        if missing := why_missing(writer.needs):
+            print(f"{writer.name}: {missing}")
             continue
         for tree in writer.trees:
             try:
