@@ -78,7 +78,7 @@ check-lab: $(VENV)/.lab
 	diff -r build/labextension nbdata/labextension \
 	    || { echo "nbdata/labextension was not built from labextension/; it is now: commit it" >&2; exit 1; }
 
-# The browser tests skip, and say so, where no Chromium can be had.
+# Where no Chromium can be had the browser tests are not run, and the end of the run says so.
 $(VENV)/.chromium: | $(VENV)/.test
 	tests/browser/install-chromium $(BIN) && touch $@ || true
 

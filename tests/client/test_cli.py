@@ -164,7 +164,7 @@ def test_a_ctrl_c_before_a_job_is_known_here_cancels_it_too(
     gate.close(after=1_000_000)
     run = subprocess.run(
         [sys.executable, "-c", _EARLY, signum, "pull", url, tmp_path / "out"],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert run.returncode == 130
     assert "the same line continues" in run.stderr
@@ -192,9 +192,11 @@ def test_who_only_watches_a_job_does_not_end_it_by_ctrl_c(put: Put, gate: Gate, 
     job = AgentHost().job(json.loads(nbdata("pull", url, out, "-b", "--json").stdout)["id"])
     for words in (["transfers", job.id, "--wait"], ["pull", url, str(out)]):
         command = [sys.executable, "-c", _WATCHING, *words]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        )  # not where a source tree lies, which would be another build
         assert process.stdout is not None
-        assert process.stdout.readline() == "watching\n"
+        assert process.stdout.readline() == "watching\n", process.communicate()
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130
