@@ -48,9 +48,8 @@ def test_an_error_comes_before_items_that_were_sent_ahead_and_spares_what_is_use
 
     def loop() -> None:
         for item in stream:
-            time.sleep(
-                1 if item.key > "f15" else 0
-            )  # f25 is asked for at the latest now: nine seconds to meet it
+            if item.key > "f15":
+                time.sleep(1)  # f25 is asked for by now: there are nine seconds to meet it
             seen.append(item.key)
             assert content(item) == {"a": FILES[f"{item.key}/a"]}  # nobody takes it away
 
