@@ -13,6 +13,11 @@ Examples
 
 from __future__ import annotations
 
+from nbdata import early
+
+if early.is_command():
+    early.take_interrupts()  # before the imports below, which take a while
+
 from typing import TYPE_CHECKING, Any
 
 from nbdata.errors import (

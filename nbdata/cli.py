@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from nbdata.client.kept_lists import keep_list, stdin_named
 from nbdata.display import TextDisplay
+from nbdata.early import leave_interrupts
 from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation
 from nbdata.option import Option, suggest
@@ -57,9 +57,9 @@ _MORE = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    # A batch system's SIGTERM means what Ctrl-C does. A hang-up ends only this process: the agent's job goes on.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        # A hang-up ends only this process: the agent's job goes on.
+        leave_interrupts()
         return _run(words)
     except KeyboardInterrupt:
         return 130

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nbdata.report import Plan, Report, Snapshot
 
 if TYPE_CHECKING:
+    from nbdata.errors import NbdataError
     from nbdata.operation import Operation
 
 __all__ = ["Display", "Host", "Item", "Job", "Waiting", "slots"]
@@ -72,7 +73,17 @@ class Waiting(Protocol):
 
 
 class Job(Protocol):
-    """A running operation, as a client sees it."""
+    """A running operation, as a client sees it.
+
+    `done`, `result` and `exception` are those of `concurrent.futures.Future`.
+
+    Examples
+    --------
+    >>> job = nbdata.Pull("s3://bucket/data/", "data").start()  # doctest: +SKIP
+    >>> while not job.done():  # doctest: +SKIP
+    ...     compute_something()
+    >>> report = job.result()  # doctest: +SKIP
+    """
 
     @property
     def id(self) -> str:
@@ -85,7 +96,60 @@ class Job(Protocol):
         """Snapshots as they change, at most four a second; ends with the finished state."""
 
     def wait(self, timeout: float | None = None) -> Report:
-        """Wait for the end; returns the Report or raises what went wrong."""
+        """Wait for the end; returns the Report or raises what went wrong. The same as `result`."""
+
+    def done(self) -> bool:
+        """Whether the job is over: it went well, failed, was cancelled or was interrupted. Waits for nothing.
+
+        Returns
+        -------
+        bool
+            True also if the agent that carried the job is gone: nothing moves any more.
+        """
+
+    def result(self, timeout: float | None = None) -> Report:
+        """Wait for the end, and return the Report.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most; None (default) is without end.
+
+        Returns
+        -------
+        Report
+            Also if objects failed, where the operation has ``on_error="report"``.
+
+        Raises
+        ------
+        TimeoutError
+            If the job is not over in time; it goes on.
+        Cancelled
+            If it was cancelled.
+        NbdataError
+            What went wrong; see `nbdata.errors`.
+        """
+
+    def exception(self, timeout: float | None = None) -> NbdataError | None:
+        """Wait for the end, and return the error that `result` would raise.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most; None (default) is without end.
+
+        Returns
+        -------
+        NbdataError or None
+            None if `result` returns a Report.
+
+        Raises
+        ------
+        TimeoutError
+            If the job is not over in time; it goes on.
+        Cancelled
+            If it was cancelled.
+        """
 
     def report(self) -> Report:
         """The Report of a finished job, whether it went well or not."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from nbdata.errors import TransferFailed
-from nbdata.report import Report
+from typing import Protocol
 
-__all__ = ["conclude"]
+from nbdata.errors import AgentUnavailable, Cancelled, NbdataError, TransferFailed
+from nbdata.report import Report, Snapshot
+
+__all__ = ["FutureMethods", "conclude"]
 
 
 def conclude(report: Report, error: BaseException | None, on_error: str) -> Report:
@@ -15,3 +17,35 @@ def conclude(report: Report, error: BaseException | None, on_error: str) -> Repo
     if isinstance(error, TransferFailed):
         error.report = report
     raise error
+
+
+class _Waitable(Protocol):
+    def snapshot(self) -> Snapshot: ...
+    def wait(self, timeout: float | None = None) -> Report: ...
+    def done(self) -> bool: ...
+
+
+class FutureMethods:
+    """What a job has of `concurrent.futures.Future`, made of its `snapshot` and `wait`."""
+
+    def done(self: _Waitable) -> bool:
+        """Whether the job is over, one way or another."""
+        return self.snapshot().finished
+
+    def result(self: _Waitable, timeout: float | None = None) -> Report:
+        """The Report, or raises the error."""
+        return self.wait(timeout)
+
+    def exception(self: _Waitable, timeout: float | None = None) -> NbdataError | None:
+        """The error that `result` would raise, or None."""
+        try:
+            self.wait(timeout)
+        except Cancelled:
+            raise
+        except AgentUnavailable as error:
+            if not self.done():  # it only could not be asked
+                raise
+            return error
+        except NbdataError as error:
+            return error
+        return None

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from nbdata.client.context import bindings_of, capture
-from nbdata.client.ending import conclude
+from nbdata.client.ending import FutureMethods, conclude
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.engine.spool import read_page
 from nbdata.operation import Operation
@@ -26,7 +26,7 @@ __all__ = ["InlineHost", "InlineJob", "inline_host"]
 _RELEASED = 10.0
 
 
-class InlineJob:
+class InlineJob(FutureMethods):
     """A job of this process; the Job protocol of nbdata.protocols."""
 
     def __init__(self, job: EngineJob) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nbdata.client.ending import conclude
+from nbdata.client.ending import FutureMethods, conclude
 from nbdata.errors import NotFound, error_from_dict
 from nbdata.history import Past
 from nbdata.protocols import Item, Waiting
@@ -14,7 +14,7 @@ from nbdata.report import Report, Snapshot
 __all__ = ["PastJob"]
 
 
-class PastJob:
+class PastJob(FutureMethods):
     """A job that is over; the Job protocol of nbdata.protocols."""
 
     attached = False

@@ -14,7 +14,7 @@ from typing import Any
 
 from nbdata.client.connection import Connection
 from nbdata.client.context import capture, writable_state_folder
-from nbdata.client.ending import conclude
+from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.interrupts import held_interrupt
 from nbdata.client.launch import connect
 from nbdata.client.past import PastJob
@@ -40,7 +40,7 @@ _ROWS = 30.0
 _INTERRUPTED = 5.0
 
 
-class AgentJob:
+class AgentJob(FutureMethods):
     """A job of an agent; the Job protocol of nbdata.protocols.
 
     A foreground job keeps one connection open, its *lifeline*: when that ends without a word the agent knows that the
@@ -92,6 +92,17 @@ class AgentJob:
             if (over := self._over()) is None:
                 raise
             return over.snapshot()
+
+    def done(self) -> bool:
+        self._raise_pressed()
+        try:
+            return self.snapshot().finished
+        except NotFound:  # over, and not kept any more
+            return True
+        except AgentUnavailable:
+            if held(self._where.alive):  # it lives, and only could not be asked
+                raise
+            return True
 
     def _raise_pressed(self) -> None:
         pressed, self.pressed = self.pressed, False

@@ -393,3 +393,45 @@ def test_a_plan_that_does_not_fit_or_selects_nothing_ends_with_1(
         assert told in done.stdout + done.stderr
     monkeypatch.delenv("NBDATA_QUOTA")
     assert nbdata("pull", f"{source}/", out, "-n").returncode == 0
+
+
+# Put before all else that Python imports: the import of one module says that it began, and then takes for ever.
+_HELD_IMPORT = """
+import os, sys, time
+
+class Held:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["HELD_MODULE"]:
+            open(os.environ["HELD_FILE"], "w").close()
+            time.sleep(600)
+
+sys.meta_path.insert(0, Held())
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", [[NBDATA], [sys.executable, "-m", "nbdata"]], ids=["script", "module"])
+@pytest.mark.parametrize("module", ["nbdata.errors", "nbdata.cli", "nbdata.client.agents"])
+def test_a_ctrl_c_while_python_imports_the_command_ends_it_without_a_word(
+    module: str, command: list[str], signum: int, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_HELD_IMPORT)
+    held = tmp_path / "held"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "HELD_MODULE": module, "HELD_FILE": str(held)}
+    with subprocess.Popen(
+        [*command, "agent", "status"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
+        while not held.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signum)
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 130)
+
+
+def test_a_program_that_imports_nbdata_keeps_its_own_ctrl_c(tmp_path: Path) -> None:
+    code = (
+        "import signal; import nbdata; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    )
+    (tmp_path / "program.py").write_text(code)
+    for command in ([sys.executable, "-c", code], [sys.executable, tmp_path / "program.py", "-m", "nbdata"]):
+        assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "True\n"
