@@ -33,7 +33,8 @@ class BegunUploads:
     ----------
     keep : bool
         Whether what is unfinished stays at the store when the run is stopped or the store is not reached, so that the
-        same line goes on with it; where the store can do that. Else it is given up.
+        same line goes on with it; where the store can do that. Else it is given up, and so is what a run that was
+        killed has left of the same key.
 
     Attributes
     ----------
@@ -56,6 +57,8 @@ class BegunUploads:
         left = self._taken_up(store, key, size)
         if left is not None:
             return left
+        if not self._keep:
+            self._give_up_left(key)
         begun: Future[Upload] = Future()
         self._aside(self._begin_now, begun, key, size, headers)
         while not wait([begun], _LOOK).done:
@@ -76,7 +79,7 @@ class BegunUploads:
             try:
                 remember(self._run.context.state_dir, self._known_as, key, upload.id)
             except NbdataError:
-                self._abandon_now(key, upload)
+                self._abandon_now(key, upload.id)
                 raise
         except Exception as error:
             if begun.set_running_or_notify_cancel():
@@ -85,7 +88,7 @@ class BegunUploads:
         if begun.set_running_or_notify_cancel():
             begun.set_result(upload)
         else:
-            self._abandon_now(key, upload)
+            self._abandon_now(key, upload.id)
 
     def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
         """An upload of this key that an earlier run has left."""
@@ -106,6 +109,14 @@ class BegunUploads:
                 return upload
         return None
 
+    def _give_up_left(self, key: str) -> None:
+        """End the uploads of this key that earlier runs have left, while the new one goes on."""
+        left: list[str] = []
+        while (found := claim(self._run.context.state_dir, self._known_as, key)) is not None:
+            left.append(found)
+        for upload_id in left:
+            self._aside(self._abandon_now, key, upload_id)
+
     @cached_property
     def _known_as(self) -> str:
         """The place, and which server has it: others may have a bucket of that name."""
@@ -124,18 +135,18 @@ class BegunUploads:
         if self._keep and upload.reopens and (error is None or isinstance(error, _PASSING)):
             leave(self._run.context.state_dir, upload.id)
             return True
-        self._aside(self._abandon_now, key, upload)
+        self._aside(self._abandon_now, key, upload.id)
         return False
 
-    def _abandon_now(self, key: str, upload: Upload) -> None:
+    def _abandon_now(self, key: str, upload_id: str) -> None:
         state = self._run.context.state_dir
         with contextlib.suppress(NbdataError):
             try:
-                self._store().abort(key, upload.id)
+                self._store().abort(key, upload_id)
             except NbdataError:
-                leave(state, upload.id)  # cleanup finds it
+                leave(state, upload_id)  # cleanup finds it
                 raise
-            forget(state, upload.id)
+            forget(state, upload_id)
 
     def _store(self) -> Store:
         """Another one than that of the job, which may be stopping, and with it every request of its own store."""
