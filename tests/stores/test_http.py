@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -142,18 +143,55 @@ def test_files_from_needs_no_index_page(tree: Path, tmp_path: Path) -> None:
         ),
         ("<a href=a&amp;b.txt>x</a><a name=top>y</a><a href='#top'>z</a>", {"a&b.txt"}),
         ("<a href='//other/pub/data/x'>x</a><a href='https://host/pub/data/x'>x</a>", set()),
-        ("<a href='%2e%2e/secret'>x</a><a href='a%2Fb'>y</a><a href='a%00b'>z</a>", set()),
+        ("<a href='%2e%2e/secret'>x</a><a href='a%2Fb'>y</a><a href='a%00b'>z</a>", {"a%2Fb", "a%00b"}),
         ("<a href='/pub/data'>x</a><a href='/pub/database/x'>x</a><a href='http://[bad/'>y</a>", set()),
         (
             "<a href='deep/er/x.txt'>x</a><a href='sub/'>s</a><a href='sub/y.txt'>y</a>",
             {"deep/er/x.txt", "sub/"},
         ),
         ("<a href='x.csv?version=2'>x</a><a href='y.csv#part'>y</a>", {"y.csv"}),
+        (  # what joining by urllib would change
+            "".join(
+                f"<a href='{link}'>x</a>"
+                for link in ("x", "x;", "x;a=b", ";", ".;", "x%3Bb", "y?", "z#", " w ")
+            ),
+            {"x", "x;", "x;a=b", ";", ".;", "x;b", "y", "z", "w"},
+        ),
+        ("<a href='a//b'>x</a><a href='/pub/data//c;'>y</a><a href='d;/e;'>z</a>", {"a//b", "/c;", "d;/e;"}),
+        (
+            "<a href='./f;'>x</a><a href='q/../g;'>y</a><a href='%2E/h;'>z</a><a href='q/.%2e/i'>z</a>",
+            {"f;", "g;", "h;", "i"},
+        ),
+        (
+            "<a href='../data;/x'>x</a><a href='../../../pub/data/y;'>y</a><a href='http:k;'>z</a>",
+            {"y;", "k;"},
+        ),
+        ("<a href='//host/pub/data/x;'>x</a><a href='http://HOST/pub/data/y;'>y</a>", {"x;", "y;"}),
+        (
+            "<a href='//host'>x</a><a href='////host/pub/data/x'>y</a><a href='./'>z</a><a href='%2e%2e'>z</a>",
+            set(),
+        ),
         ("<a href='mailto:a@b'>x</a><a href='javascript:x()'>y</a><a>z</a><a href>w</a>", set()),
     ],
 )
 def test_only_links_below_the_folder_count(page: str, found: set[str]) -> None:
     assert links_below(page, "http://host/pub/data/") == found
+
+
+def test_names_that_joining_would_change_are_pulled_as_they_are(tmp_path: Path) -> None:
+    names = ["x", "x;", "x;a=b", ";", ".;", "d;/x;"]
+
+    def answer(head: str) -> bytes:
+        path = unquote(head.split()[1])
+        if path == "/":
+            links = "".join(f"<a href='{name}'>x</a>" for name in [*names, "a//b", "no%2Fname"])
+            return ok(links.encode(), "Content-Type: text/html")
+        return ok(path.encode()) if path[1:] in names else status(404)
+
+    with serving(each(answer)) as port, pytest.raises(nbdata.TransferFailed) as caught:
+        nbdata.pull(f"http://127.0.0.1:{port}/", tmp_path / "out", quiet=True)
+    assert files(tmp_path / "out") == {name: f"/{name}".encode() for name in names}
+    assert caught.value.report.counts == {"fetched": len(names), "failed": 1, "unrepresentable": 1}
 
 
 def test_folders_without_end_are_an_error(tmp_path: Path) -> None:
