@@ -30,7 +30,7 @@ import inspect
 from types import TracebackType
 from typing import Any, ClassVar
 
-from nbdata.redaction import frames_leak, scrub, scrub_data
+from nbdata.redaction import frames_leak, printable, scrub, scrub_data
 
 __all__ = [
     "ROOM_THEN_AGAIN",
@@ -118,7 +118,8 @@ class NbdataError(Exception):
             text += f" (expected {self.expected})"
         elif self.got is not None:
             text += f" (got {self.got})"
-        return f"{text}. {self.remedy}" if self.remedy else text
+        # Names of keys are in it, which may come from anyone.
+        return printable(f"{text}. {self.remedy}" if self.remedy else text)
 
     def to_dict(self) -> dict[str, Any]:
         """The error as JSON-able data; `error_from_dict` is the way back."""

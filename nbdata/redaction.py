@@ -1,4 +1,4 @@
-"""What may be shown: the one place that takes secrets out of places, texts, data and errors.
+"""What may be shown: the one place that takes secrets out of places, texts, data and errors, and control characters.
 
 Secrets are kept out of what is written in the first place: options and environments have no repr, and places are shown
 by `redacted`. Below that are two nets, through which every error, log and report goes (`scrub`). Values that came in as
@@ -12,6 +12,7 @@ import base64
 import os
 import re
 import threading
+import unicodedata
 from collections.abc import Iterator, Mapping
 from io import TextIOBase
 from types import TracebackType
@@ -25,6 +26,7 @@ __all__ = [
     "ScrubbedStream",
     "frames_leak",
     "is_secret_name",
+    "printable",
     "redacted",
     "remember",
     "remember_options",
@@ -226,6 +228,21 @@ def scrub_data(data: Any, *, names: bool = False) -> Any:
     if isinstance(data, (list, tuple)):
         return [scrub_data(value, names=names) for value in data]
     return data
+
+
+_TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+def printable(text: str) -> str:
+    """Text that may come from anyone, on one line and without what a terminal would obey."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _obeyed(c) else c for c in text)
+
+
+def _obeyed(char: str) -> bool:
+    """Control characters, surrogates, and what turns the direction of text, so that it reads as other text."""
+    return unicodedata.category(char) in ("Cc", "Cs") or unicodedata.bidirectional(char) in _TURNS
 
 
 class Hidden(dict[str, Any]):

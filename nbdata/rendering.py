@@ -7,11 +7,11 @@ themes. Nothing is told by colour alone.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from nbdata.redaction import printable
 from nbdata.sizes import format_size
 
 __all__ = [
@@ -36,22 +36,9 @@ COLORS = {
     "bad": "#d9483b",
     "reserved": "#8fb8e8",
 }
-_TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 _TRACK = "rgba(128,128,128,0.28)"
 _LINE = "rgba(128,128,128,0.35)"
 _NO_WRAP, _WRAP, _SHORT = ";white-space:nowrap", ";overflow-wrap:anywhere", 24
-
-
-def printable(text: str) -> str:
-    """Text that may come from anyone, on one line and without what a terminal would obey."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c.encode("unicode_escape").decode() if _obeyed(c) else c for c in text)
-
-
-def _obeyed(char: str) -> bool:
-    """Control characters, surrogates, and what turns the direction of text, so that it reads as other text."""
-    return unicodedata.category(char) in ("Cc", "Cs") or unicodedata.bidirectional(char) in _TURNS
 
 
 def text_bar(share: float, width: int = 24) -> str:

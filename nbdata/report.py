@@ -162,7 +162,7 @@ class Snapshot(_Record):
         text += f"  {self.verb} {self.source}"
         if self.target:
             text += f" → {self.target}"
-        return f"{text}  {_share(self.bytes, self.bytes_total)}"
+        return printable(f"{text}  {_share(self.bytes, self.bytes_total)}")
 
 
 def _share(done: int, total: int | None) -> str:
@@ -251,11 +251,11 @@ class Plan(_Record):
             text += f"; needs {format_size(self.needed)}"
         if self.needed and self.free is not None:
             text += f", {format_size(self.free)} free ({self.limit_source})"
-        return text + ("" if self.fits else "; DOES NOT FIT")
+        return printable(text + ("" if self.fits else "; DOES NOT FIT"))
 
     def text(self) -> str:
         """The plan for people: the line, notes, and each file that would go or be replaced (the first twenty)."""
-        lines = [printable(self.line), *(f"  {printable(note)}" for note in self.notes)]
+        lines = [self.line, *(f"  {printable(note)}" for note in self.notes)]
         return "\n".join([*lines, *(f"  {line}" for line in self._named())])
 
     def _named(self) -> list[str]:
@@ -364,7 +364,7 @@ class Report(_Record):
             text += f", {format_size(self.present)} of them were there already"
         if self.retries:
             text += f", {self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
-        return text if self.state == "DONE" else f"{text}. {self.state}"
+        return printable(text if self.state == "DONE" else f"{text}. {self.state}")
 
     @property
     def table_lines(self) -> list[str]:
@@ -379,7 +379,7 @@ class Report(_Record):
 
     def text(self) -> str:
         """The report for people: the line, gauges, tables, notes, and the first failures."""
-        lines = [printable(self.line), *(f"  {line}" for line in self.body_lines)]
+        lines = [self.line, *(f"  {line}" for line in self.body_lines)]
         named = [f"{path}: {reason}" if path else reason for path, reason in self._named()]
         lines += [f"  {printable(line)}" for line in named]
         return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import nbdata
+from nbdata.engine.failure import failure_of
 from nbdata.rendering import printable
-from nbdata.report import Plan, Report
+from nbdata.report import Plan, Report, Snapshot
+from nbdata.transfer.names import unrepresentable
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,23 @@ def test_a_job_that_was_refused_does_not_say_that_there_was_nothing_to_do() -> N
 def test_one_folder_is_no_folders() -> None:
     assert ": 1 folder, 40 extracted" in Report("untar_volumes", counts={"folders": 1, "extracted": 40}).line
     assert ": 2 folders" in Report("untar_volumes", counts={"folders": 2}).line
+
+
+def test_the_text_of_an_error_and_the_line_of_a_report_have_nothing_that_a_terminal_obeys() -> None:
+    odd = "a\x1b]0;title\x07b\r\nc"
+    error = nbdata.NotFound(f"there is no {odd}", path=f"s3://b/{odd}", remedy=odd)
+    assert str(error) == repr(str(error))[1:-1].replace("\\\\", "\\")
+    assert error.path == f"s3://b/{odd}", "programs get the name as it is"
+    failed = failure_of(Report("pull", counts={"failed": 1}, failures=[[odd, f"no such object: {odd}"]]))
+    assert str(failed).count("title") == 1, "it is named once"
+    for line in (str(failed), Report("pull", odd).line, repr(Report("pull", odd)), Plan("pull", odd).line):
+        assert line.isprintable()
+    assert Snapshot("1", "pull", odd).line.isprintable()
+
+
+@pytest.mark.parametrize("key", [".", "..", ".nbdata"])
+def test_a_key_that_cannot_be_a_name_is_named(key: str) -> None:
+    why = unrepresentable(key)
+    assert why
+    failed = failure_of(Report("pull", counts={"unrepresentable": 1}, failures=[[key, why]]))
+    assert f"first {key}: {why}" in str(failed)

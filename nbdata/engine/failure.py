@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from nbdata.errors import TransferFailed
+from nbdata.redaction import printable
 from nbdata.report import Report
 
 __all__ = ["failure_of"]
@@ -23,7 +24,7 @@ _SAID = {
 
 def _names(reason: str, path: str) -> bool:
     """Whether a reason says which file it is about, and not only has these letters in a word."""
-    return re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w-]|\.\w)", reason) is not None
+    return re.search(rf"(?<![\w.-]){re.escape(printable(path))}(?![\w-]|\.\w)", printable(reason)) is not None
 
 
 def failure_of(report: Report) -> TransferFailed:
@@ -34,7 +35,8 @@ def failure_of(report: Report) -> TransferFailed:
     what = f"{count:,} of {sum(report.counts.values()):,} {_SAID[first][count != 1]}"
     what += "".join(f", {more:,} {_SAID[name][more != 1]}" for name, more in others)
     path, reason = report.failures[0] if report.failures else ["", ""]
-    named = reason if _names(reason, path) else f"{path}: {reason}"
+    # Why a key cannot be a name is said of a part of it, which may look like the key.
+    named = reason if first != "unrepresentable" and _names(reason, path) else f"{path}: {reason}"
     content = any(name in bad for name in ("mismatch", "missing"))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",

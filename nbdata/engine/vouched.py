@@ -126,6 +126,5 @@ def _asked_again(control: Control, store: Store, info: ObjectInfo) -> ObjectInfo
 def _why_not(info: ObjectInfo, algorithm: str) -> str:
     if algorithm != "auto":
         return f"the store keeps no {algorithm} of it"
-    if info.encrypted:
-        return "it is encrypted in the store, so its ETag tells no MD5, and the store keeps no other checksum"
-    return "the store keeps no checksum of it, and its ETag tells no MD5"
+    why = "the store keeps no checksum of it, and its ETag tells no MD5"
+    return f"{why} (servers make ETags as they like, and encrypt with keys of KMS)" if info.encrypted else why

@@ -21,7 +21,7 @@ def describe(what: dict[str, str] | None) -> dict[str, Any]:
         import azure.core.exceptions
         import azure.identity
     except ImportError:
-        return {"error": "the package azure-identity is needed for that: pip install 'nbdata[az]'"}
+        return {"error": "the package azure-identity is needed for that: pip install azure-identity"}
     try:
         credential = (
             azure.identity.ClientSecretCredential(**what) if what else azure.identity.DefaultAzureCredential()

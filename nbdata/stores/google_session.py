@@ -24,7 +24,7 @@ def describe(what: str | dict[str, Any] | None) -> dict[str, Any]:
         import google.auth.exceptions
         import google.auth.transport.requests
     except ImportError:
-        return {"error": "the package google-auth is needed for that: pip install 'nbdata[gs]'"}
+        return {"error": "the package google-auth is needed for that: pip install 'google-auth[requests]'"}
     try:
         if what is None:
             credentials, project = google.auth.default(scopes=_SCOPES)

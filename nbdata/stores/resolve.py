@@ -14,7 +14,7 @@ from nbdata.stores.base import Location, Stop, Store
 
 __all__ = ["children", "open_place"]
 
-_EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install 'nbdata[sftp]', or paramiko alone")
+_EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
 def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:

@@ -169,6 +169,7 @@ class S3Client:
             data,
             path=self.said(key),
             identity=identity.source if identity else "nobody (anonymous)",
+            copied_along=identity.copied_along if identity else "",
         )
 
     def _signed(

@@ -55,7 +55,9 @@ def new_region(response: Response, data: bytes) -> str:
     return response.headers.get("x-amz-bucket-region") or field(data, "Region")
 
 
-def error_of(response: Response, data: bytes, *, path: str, identity: str) -> NbdataError:
+def error_of(
+    response: Response, data: bytes, *, path: str, identity: str, copied_along: str = ""
+) -> NbdataError:
     """The error that an answer means.
 
     Parameters
@@ -66,6 +68,8 @@ def error_of(response: Response, data: bytes, *, path: str, identity: str) -> Nb
         What was asked for.
     identity : str
         Where the credentials came from, for people; never a key.
+    copied_along : str
+        What is wrong with their form (`Identity.copied_along`), or ''.
     """
     status, code = response.status, field(data, "Code")
     details: dict[str, Any] = {"status": status, "code": code}
@@ -87,6 +91,9 @@ def error_of(response: Response, data: bytes, *, path: str, identity: str) -> Nb
         )  # fmt: skip
     if code in _DENIED or status in (401, 403):
         what, remedy = _DENIED.get(code, _DENIED["AccessDenied"])
+        if copied_along and code not in ("ExpiredToken", "RequestTimeTooSkewed", "InvalidObjectState"):
+            # An answer to HEAD has no code, and most stores only deny access then.
+            what, remedy = f"the store denies access, and {copied_along}", "Take it away"
         return AccessDenied(what, path=path, remedy=f"{remedy} (identity from {identity})", details=details)
     if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
         return SourceChanged(

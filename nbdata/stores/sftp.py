@@ -102,15 +102,26 @@ def _told(error: Exception, place: str) -> NbdataError:
             "the server refuses the user, the password or the key", path=place,
             remedy="Name them: sftp://user@host/…, --option password=env:NAME or --option key_filename=FILE",
         )  # fmt: skip
+    if type(error) is paramiko.SSHException and "authentication methods" in str(error):
+        return AccessDenied(
+            "nbdata has neither a key nor a password for the server", path=place,
+            remedy="--option password=env:NAME or --option key_filename=FILE, or put a key into ~/.ssh",
+        )  # fmt: skip
     if isinstance(error, socket.gaierror):
         why = "its name cannot be resolved"
     elif isinstance(error, TimeoutError):
         why = "it was silent for too long"
     else:
-        why = "nobody listens there" if isinstance(error, OSError) else "what is there speaks no SSH"
+        why = "nobody listens there" if isinstance(error, OSError) else _what_is_there(error)
     return StoreUnavailable(
         f"no answer from the server: {why}", path=place, remedy="Check host, port and network"
     )
+
+
+def _what_is_there(error: Exception) -> str:
+    """Of who answered, and not as was expected."""
+    said = str(error)
+    return "what is there speaks no SSH" if "banner" in said or not said else f"SSH failed ({said})"
 
 
 class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]

@@ -39,6 +39,19 @@ class Identity:
     def __post_init__(self) -> None:
         remember(self.key, self.secret, self.token)
 
+    @property
+    def copied_along(self) -> str:
+        """What is wrong with a key as it came, in words that do not show it; '' if nothing is."""
+        named = {"access key": self.key, "secret key": self.secret, "session token": self.token}
+        for name, value in named.items():
+            if value != value.strip():
+                at = "start" if value != value.lstrip() else "end"
+                what = "blank" if value.strip(" ") == value.strip() else "line break or another blank"
+                return f"the {name} has a {what} at its {at}"
+            if any(char.isspace() for char in value):
+                return f"the {name} has a blank or a line break in it"
+        return ""
+
 
 def quote_path(key: str) -> str:
     """A key as part of a request target: everything but unreserved characters and slashes is escaped."""
