@@ -191,3 +191,20 @@ def test_two_pushes_of_parts_of_a_folder_at_a_time_remember_all_that_they_sent(
         jobs = [nbdata.Push(source, url, include=(f"{first}*",), concurrency=2).start() for first in "ab"]
         assert [job.wait().counts for job in jobs] == [{"sent": 20}] * 2
     assert nbdata.push(source, url, quiet=True).counts == {"unchanged": len(names)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("{} ", "the secret key has a blank at its end"),
+        ("\t{}", "the secret key has a line break or another blank at its start"),
+        ("{}\n", "the secret key has a line break or another blank at its end"),
+    ],
+)
+def test_a_secret_that_was_copied_with_a_blank_is_told_and_not_shown(
+    wrong: str, told: str, bucket: str, s3: EmbeddedServer, tree: Path
+) -> None:
+    options = {**s3.storage_options(), "secret": wrong.format(s3.secret_key)}
+    with pytest.raises(nbdata.NbdataError, match=f"the store denies access, and {told}") as refused:
+        nbdata.push(tree, f"s3://{bucket}/p/", storage_options=options, quiet=True)
+    assert s3.secret_key not in str(refused.value)

@@ -522,3 +522,12 @@ def test_writing_is_refused_in_a_sentence(served: FolderServer, tmp_path: Path) 
         nbdata.push(tmp_path / "x", served.url, quiet=True)
     with pytest.raises(BadOption, match="only be read"):
         at(served.url).store.delete(["a.txt"])
+
+
+def test_md5check_against_a_server_without_checksums_speaks_of_no_encryption(
+    served: FolderServer, tree: Path
+) -> None:
+    with pytest.raises(nbdata.NotFound) as caught:
+        nbdata.md5check(tree / "a.txt", against=f"{served.url}a.txt", quiet=True)
+    assert "its ETag tells no MD5 (servers make ETags as they like" in str(caught.value)
+    assert "encrypted" not in str(caught.value)
