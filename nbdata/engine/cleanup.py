@@ -13,7 +13,7 @@ import os
 import stat
 from typing import Any
 
-from nbdata.engine.leftovers import left_at_store, left_on_disk, really_inside
+from nbdata.engine.leftovers import Inside, left_at_store, left_on_disk
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
@@ -29,6 +29,9 @@ from nbdata.transfer.uploads import forget, remembered
 from nbdata.verbs.cleanup import Cleanup
 
 __all__ = ["perform", "plan"]
+
+# What is gone that an index has records of: by the index and the folder that it is of.
+_Gone = dict[tuple[str, str], set[str]]
 
 
 def plan(run: Run) -> Plan:
@@ -108,7 +111,8 @@ class _Cleaning:
         lock = TargetLock(target, "cleanup")
         held = lock.acquire()
         try:
-            gone: dict[tuple[str, str], list[str]] = {}
+            gone: _Gone = {}
+            inside = dict[str, Inside]()
             for row in rows:
                 self.run.control.checkpoint()
                 if row.action == "keep":
@@ -118,7 +122,7 @@ class _Cleaning:
                     self.outcome.add(row.path, "in use", row.size, reason=reason)
                     self.busy[target] = reason
                 else:
-                    self._remove(row, gone)
+                    self._remove(row, gone, inside)
             for (path, root), names in gone.items():
                 _sync(root, names)
                 _forget(path, root, names)
@@ -127,11 +131,11 @@ class _Cleaning:
         finally:
             lock.release()
 
-    def _remove(self, row: Row, gone: dict[tuple[str, str], list[str]]) -> None:
+    def _remove(self, row: Row, gone: _Gone, inside: dict[str, Inside]) -> None:
         path = os.path.join(self.root, row.path) if row.path != "." else self.root
         detail = row.detail
         try:
-            if row.action == "delete" and not _still(path, detail):
+            if row.action == "delete" and not _still(path, detail, inside):
                 self.outcome.add(row.path, "kept", row.size, reason="changed since nbdata wrote it")
                 return
             if os.path.isdir(path) and not os.path.islink(path):
@@ -167,30 +171,33 @@ class _Cleaning:
                 at = os.path.dirname(at)
 
 
-def _note(row: Row, gone: dict[tuple[str, str], list[str]]) -> None:
+def _note(row: Row, gone: _Gone) -> None:
     """Remember that what an index has a record of is gone."""
     detail = row.detail
     if "index" in detail:
-        gone.setdefault((detail["index"], detail["written"]), []).append(detail["name"])
+        gone.setdefault((detail["index"], detail["written"]), set()).add(detail["name"])
 
 
-def _still(path: str, detail: dict[str, Any]) -> bool:
+def _still(path: str, detail: dict[str, Any], inside: dict[str, Inside]) -> bool:
     """Whether a file is as it was recorded, now that nobody works on it."""
     found = os.lstat(path)
     if str(detail["name"]).endswith("/"):
         return stat.S_ISDIR(found.st_mode)
     same = [found.st_size, found.st_mtime_ns, found.st_ctime_ns] == detail["stat"]
-    return same and really_inside(path, str(detail["written"]))
+    written = str(detail["written"])
+    if written not in inside:
+        inside[written] = Inside(written)
+    return same and path in inside[written]
 
 
-def _sync(root: str, names: list[str]) -> None:
+def _sync(root: str, names: set[str]) -> None:
     """Make it durable that files are gone: what stood there again would be in no index."""
     for folder in {os.path.dirname(os.path.join(root, name.rstrip("/"))) for name in names}:
         with contextlib.suppress(OSError):  # gone itself, or it cannot be synced
             sync_folder(folder)
 
 
-def _forget(path: str, root: str, names: list[str]) -> None:
+def _forget(path: str, root: str, names: set[str]) -> None:
     """Take deleted files out of an index; the last ones take it along."""
     found = os.stat(root)
     index = Index.at(path, root, (found.st_dev, found.st_ino))

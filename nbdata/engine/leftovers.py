@@ -26,7 +26,7 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered
 from nbdata.verbs.cleanup import Cleanup
 
-__all__ = ["left_at_store", "left_on_disk", "really_inside"]
+__all__ = ["Inside", "left_at_store", "left_on_disk"]
 
 # A file that a store writes under a name of its own is taken for left behind after so many seconds.
 _STILL = 60.0
@@ -145,8 +145,16 @@ def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Row]:
     yield _row(root, path + LOCK, "remove", target, None)
 
 
-def _row(root: str, path: str, action: str, target: str, held: str | None, **detail: Any) -> Row:
-    found = os.lstat(path)
+def _row(
+    root: str,
+    path: str,
+    action: str,
+    target: str,
+    held: str | None,
+    found: os.stat_result | None = None,
+    **detail: Any,
+) -> Row:
+    found = found or os.lstat(path)
     size = 0 if found.st_nlink > 1 or stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
     reason = {"reason": f"job {held} works there"} if held else {}
     return Row(os.path.relpath(path, root), action, size, {"target": target, **reason, **detail})
@@ -167,6 +175,7 @@ def _written(index: Index, root: str) -> Iterator[Row]:
     target = os.path.realpath(index.target)
     where = target if is_inside(target, root) else root
     held = _holder(where)
+    inside = Inside(target)
     for path in sorted(index.paths(), reverse=True):  # what is in a folder before the folder
         full = os.path.join(target, path)
         if path.startswith(OWN_FOLDER + "/") or not is_inside(full, root):
@@ -188,12 +197,24 @@ def _written(index: Index, root: str) -> Iterator[Row]:
                     0,
                     {"target": where, **detail},
                 )
-        elif stat.S_ISDIR(found.st_mode) or not record.local_same(found) or not really_inside(full, target):
-            yield _row(root, full, "keep", where, None, reason="changed since nbdata wrote it")
+        elif stat.S_ISDIR(found.st_mode) or not record.local_same(found) or full not in inside:
+            yield _row(root, full, "keep", where, None, found, reason="changed since nbdata wrote it")
         else:
-            yield _row(root, full, "in use" if held else "delete", where, held, **detail)
+            yield _row(root, full, "in use" if held else "delete", where, held, found, **detail)
 
 
-def really_inside(path: str, target: str) -> bool:
-    """Whether no link leads a path out of the target."""
-    return is_inside(os.path.realpath(os.path.dirname(path.rstrip("/"))), os.path.realpath(target))
+class Inside:
+    """Paths that no link leads out of a target.
+
+    Links are looked up once for the paths of a folder that follow each other: that costs more than to delete a file.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._target = os.path.realpath(target)
+        self._folder, self._is_inside = "", False
+
+    def __contains__(self, path: str) -> bool:
+        folder = os.path.dirname(path.rstrip("/"))
+        if folder != self._folder:
+            self._folder, self._is_inside = folder, is_inside(os.path.realpath(folder), self._target)
+        return self._is_inside

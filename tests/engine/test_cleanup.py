@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -422,3 +423,24 @@ def test_what_was_cleaned_up_counts_no_more_against_a_limit(tmp_path: Path) -> N
     assert [room["used"] < 100_000 for room in rooms if room["limit"] == 4_000_000] == [True]
     with nbdata.cache_stream(str(source), by="file", cache_dir=str(data), quiet=True) as stream:
         assert [size for _, size in stream] == [3_000_000]
+
+
+def test_links_are_looked_up_for_each_folder_and_not_for_each_file(
+    inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number % 3}/{number}" for number in range(300)]
+    for name in names:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"x")
+    nbdata.pull(tmp_path / "in", tmp_path / "out", quiet=True)
+    looked: list[str] = []
+    plain = os.path.realpath
+
+    def counted(path: str, **options: Any) -> str:
+        looked.append(path)
+        return plain(path, **options)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    report = nbdata.cleanup(tmp_path / "out", all=True, quiet=True)
+    assert report.counts["deleted"] == 300
+    assert len(looked) < 100
