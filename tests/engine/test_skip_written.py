@@ -434,7 +434,7 @@ def test_of_a_pull_what_is_only_announced_or_was_not_written_by_it_does_not_coun
 
 def _kill_the_agent() -> None:
     with connect() as connection:
-        agent = int(connection.ask({"do": "hello"}, timeout=20)["pid"])
+        agent = int(connection.ask({"do": "hello"}, timeout=PATIENCE)["pid"])
     os.kill(agent, signal.SIGKILL)
     wait_until(lambda: not held(endpoint().alive))
 
