@@ -21,11 +21,11 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.report import Report
 from nbdata.runtime import endpoint, held
 from nbdata.transfer.index import Index, written_below
-from tests.agent.rig import wait_until
 from tests.conftest import client_of
 from tests.engine.checkpointing import COMPRESS, COUNT, Entry, cut, entries, interrupted, packed
 from tests.engine.unpacking import archive, look, pack, untar
 from tests.faults.gate import Gate
+from tests.waiting import PATIENCE, wait_until
 
 MB = 1 << 20
 

@@ -12,8 +12,9 @@ import pytest
 import nbdata
 from nbdata.cli import main
 from nbdata.demo.server import EmbeddedServer
-from tests.agent.rig import tmpfs, wait_until
+from tests.agent.rig import tmpfs
 from tests.engine.unpacking import pack, untar, upload, whole
+from tests.waiting import wait_until
 
 MB = 10**6
 
