@@ -31,7 +31,7 @@ MB = 1 << 20
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small(tmp_path: Path, mounts: None) -> Iterator[Path]:
     """A disk of 12 MB."""
     path = tmp_path / "disk"
     path.mkdir()

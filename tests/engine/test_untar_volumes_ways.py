@@ -64,6 +64,7 @@ def test_no_more_is_asked_for_than_may_be_written(
 
 
 @pytest.mark.usefixtures("inline")
+@pytest.mark.needs("mounts")
 def test_what_does_not_fit_beside_its_volumes_is_told_with_the_line_that_does(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +87,7 @@ def test_what_does_not_fit_beside_its_volumes_is_told_with_the_line_that_does(
         assert "delete-volumes" not in str(caught.value)
 
 
+@pytest.mark.needs("mounts")
 def test_the_store_that_volumes_were_pulled_from_is_named(
     files: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, state: str
 ) -> None:

@@ -42,7 +42,7 @@ def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Pa
         disks = SlowDisks(workers, str(tmp_path))
         browsers = [asyncio.ensure_future(disks.gauges()) for _ in range(8)]
         try:
-            assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), 10) == "meanwhile"
+            assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), PATIENCE) == "meanwhile"
             browsers.pop().cancel()  # who leaves takes nothing from the others
         finally:
             disks.freed.set()
@@ -60,9 +60,9 @@ def test_the_feed_goes_on_after_an_answer_that_it_cannot_read(monkeypatch: pytes
     async def follow() -> None:
         feed = Feed(Workers(), "/", {})
         feed.start()
-        await asyncio.wait_for(feed.fresh(), 10)
+        await asyncio.wait_for(feed.fresh(), PATIENCE)
         assert "internal error" in feed.problem
-        await asyncio.wait_for(feed.fresh(), 10)
+        await asyncio.wait_for(feed.fresh(), PATIENCE)
         assert feed.problem == ""
 
     asyncio.run(follow())
@@ -85,16 +85,16 @@ def test_the_jobs_of_an_agent_that_does_not_answer_are_not_called_interrupted() 
                 await feed.fresh()
 
         with feed.watching():
-            await asyncio.wait_for(feed.fresh(), 30)
+            await asyncio.wait_for(feed.fresh(), PATIENCE)
             os.kill(agent, signal.SIGSTOP)
             try:
-                await asyncio.wait_for(until(lambda: "does not answer" in feed.problem), 40)
+                await asyncio.wait_for(until(lambda: "does not answer" in feed.problem), PATIENCE)
                 assert state() in ("QUEUED", "PLANNING", "RUNNING")
             finally:
                 os.kill(agent, signal.SIGCONT)
-            await asyncio.wait_for(until(lambda: feed.problem == ""), 40)
+            await asyncio.wait_for(until(lambda: feed.problem == ""), PATIENCE)
             assert state() != "INTERRUPTED"
             await asyncio.to_thread(stop_all, now=True)
-            await asyncio.wait_for(until(lambda: state() == "INTERRUPTED"), 40)
+            await asyncio.wait_for(until(lambda: state() == "INTERRUPTED"), PATIENCE)
 
     asyncio.run(follow())

@@ -63,6 +63,7 @@ def test_a_disk_without_inodes_is_no_help(disks: list[Disk], tmp_path: Path) -> 
     assert [d.path for d in disks_instead(str(tmp_path), GB, 5)] == ["/small"]
 
 
+@pytest.mark.needs("mounts")
 def test_memory_is_known_from_disks_and_a_mount_below_another_has_its_own(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "outer", size="20m") as outer, tmpfs(outer / "inner", size="40m") as inner:
         found = {disk.path: disk for disk in writable_disks()}
@@ -87,6 +88,7 @@ def test_memory_is_known_from_disks_and_a_mount_below_another_has_its_own(tmp_pa
             subprocess.run(["umount", str(outer)], check=True)
 
 
+@pytest.mark.needs("mounts")
 def test_the_refusal_by_a_limit_names_no_place_inside_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
