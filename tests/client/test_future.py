@@ -16,7 +16,8 @@ from nbdata.client.remote import AgentHost, agent_host
 from nbdata.protocols import Host
 from nbdata.runtime import endpoint, held
 from nbdata.verbs.probe import Probe
-from tests.agent.rig import Rig, rigged, wait_until
+from tests.agent.rig import Rig, rigged
+from tests.waiting import wait_until
 
 BOTH = pytest.mark.parametrize("host", [agent_host, inline_host], ids=["agent", "inline"])
 
