@@ -14,6 +14,7 @@ from nbdata.display import share_of
 from nbdata.protocols import Job
 from tests.engine.checkpointing import COUNT, cut, entries, interrupted, packed, size_of
 from tests.faults.gate import Gate
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline")
 SIZE = 40_000
@@ -22,7 +23,7 @@ MIB = 1 << 20
 
 def ended(job: Job) -> tuple[int, int | None, int, int | None, int]:
     """What a job that is over has counted."""
-    job.wait(60)
+    job.wait(PATIENCE)
     now = job.snapshot()
     return now.files, now.files_total, now.bytes, now.bytes_total, now.present
 
@@ -62,7 +63,7 @@ def test_an_archive_that_goes_on_shows_the_whole(tmp_path: Path) -> None:
     plan = nbdata.untar_volumes(volumes, out, dry_run=True)
     assert (plan.bytes + plan.present, plan.present > size // 4) == (size, True)
     job = nbdata.UntarVolumes(str(volumes), str(out)).start()
-    assert job.wait(60).details["resumed_at"] == plan.present
+    assert job.wait(PATIENCE).details["resumed_at"] == plan.present
     now = job.snapshot()
     assert (now.bytes, now.bytes_total, now.present) == (size, size, plan.present)
 
@@ -80,7 +81,7 @@ def test_a_push_that_was_interrupted_counts_the_parts_that_the_store_keeps(
         assert job.snapshot().bytes >= part
         job.cancel()
         with pytest.raises(nbdata.Cancelled):
-            job.wait(30)
+            job.wait(PATIENCE)
         assert job.snapshot().bytes == job.report().bytes == part
         gate.open()
         report = nbdata.push(file, f"s3://{bucket}/big", part_size=part, quiet=True)

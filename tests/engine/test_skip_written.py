@@ -129,7 +129,7 @@ def test_rounds_converge_though_the_agent_is_killed_in_each(
                     _kill_the_agent()
                     killed += 1
             gate.open()
-            done = command.wait(120) == 0
+            done = command.wait(PATIENCE) == 0
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
         if out.exists():
             report = nbdata.push(out, f"s3://{bucket}/x/", delete_source=True, quiet=True)
