@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -30,6 +32,7 @@ from nbdata.transfer.retry import Patience, listing, retrying
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
 
 _HEAD = 512
+_LOOK = 0.1  # seconds after which a reader that waits looks whether it is to end
 _SKIPPED = 256 << 10
 
 
@@ -151,14 +154,30 @@ class StoredVolume:
         return self._read(0, count if self.size is None else min(count, self.size))
 
     def _read(self, start: int, end: int) -> bytes:
-        reading = _Reading(self._control, self._store, self.info, start, end)
-        data, view = b"", memoryview(bytearray(end - start))
+        """A few bytes; a store that hangs in a read holds no cancel."""
+        found: Future[bytes] = Future()
+
+        def read() -> None:
+            reading = _Reading(self._control, self._store, self.info, start, end)
+            data, view = b"", memoryview(bytearray(end - start))
+            try:
+                while len(data) < end - start and (
+                    count := reading.readinto(view[: end - start - len(data)])
+                ):
+                    data += bytes(view[:count])
+                found.set_result(data)
+            except BaseException as error:
+                found.set_exception(error)
+            finally:
+                reading.close()
+
         try:
-            while len(data) < end - start and (read := reading.readinto(view[: end - start - len(data)])):
-                data += bytes(view[:read])
-        finally:
-            reading.close()
-        return data
+            threading.Thread(target=read, name="first-bytes", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads
+            read()
+        while not wait([found], _LOOK).done:
+            self._control.checkpoint()
+        return found.result()
 
     def tail(self, count: int) -> bytes:
         """The last bytes, at most `count`; none if the store does not tell the size."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import time
 from typing import NamedTuple
 
@@ -79,6 +80,8 @@ def remembered(state_dir: str) -> dict[str, Begun]:
     found: dict[str, Begun] = {}
     try:
         with open(_path(state_dir), "rb") as lines:
+            if not stat.S_ISREG(os.fstat(lines.fileno()).st_mode):  # a device may never end
+                return found
             for line in lines:
                 begun, *values = parse_line(line) or [None]
                 if begun and len(values) == 6:
