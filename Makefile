@@ -29,8 +29,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp for each set of dependencies; a change of the sources alone only installs nbdata again.
+# Minutes the first time, so it shows what it does.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
-	$(INSTALL) '.[demo]'
+	@echo "nbdata, an S3 server and JupyterLab are installed into $(VENV): some minutes the first time"
+	$(subst --quiet,,$(INSTALL)) '.[demo,tutorials]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

@@ -13,7 +13,7 @@ Examples
 
 from __future__ import annotations
 
-from nbdata import early
+from nbdata import demo, early
 
 if early.is_command():
     early.take_interrupts()  # before the imports below, which take a while
@@ -85,6 +85,7 @@ __all__ = [
     "cache_stream",
     "cleanup",
     "copy",
+    "demo",
     "md5check",
     "pull",
     "push",

@@ -49,7 +49,7 @@ _CARRIED = (
 )
 _MORE = {
     "agent": "Look at or stop the process that does the work: status, stop, log.",
-    "demo": "Run the whole job once on an embedded S3 server.",
+    "demo": "Run the whole job once on an embedded S3 server; --serve: start one to play with.",
     "completion": 'Print what makes Tab complete options and paths: eval "$(nbdata completion bash)" (or zsh).',
 }
 

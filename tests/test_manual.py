@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import nbdata
@@ -39,3 +42,11 @@ def test_every_option_is_explained_and_every_verb_has_examples() -> None:
             assert f"\n{name} : " in documentation
             if not declared.positional and declared.kind != "object":
                 assert flag_of(name) in text
+
+
+def test_nothing_says_to_install_nbdata_by_a_name_that_only_a_registry_could_know() -> None:
+    """From a checkout it is ``pip install '.[gs]'``; what an installed one lacks are packages of others."""
+    root = Path(__file__).parents[1]
+    told = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("nbdata/**/*.py")]
+    told += root.glob("notebooks/*.ipynb")
+    assert [file for file in told if re.search(r"pip install \S*nbdata", file.read_text())] == []

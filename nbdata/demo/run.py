@@ -17,6 +17,7 @@ from pathlib import Path
 
 from nbdata.demo.dataset import Dataset, build_dataset
 from nbdata.demo.server import EmbeddedServer
+from nbdata.demo.serving import BUCKET, serve
 from nbdata.errors import BadOption
 from nbdata.report import Report
 from nbdata.sizes import format_duration, format_size, parse_size
@@ -28,7 +29,6 @@ from nbdata.verbs.untar_volumes import untar_volumes
 
 __all__ = ["main"]
 
-BUCKET = "nbdata-demo"
 _NOTEBOOK = "notebooks/01-stage-verify-extract.ipynb"
 
 
@@ -49,10 +49,19 @@ def main(words: Sequence[str]) -> int:
         description="Run the whole job once on an embedded S3 server, with the public verbs.",
     )
     parser.add_argument(
-        "--folder", default="demo-data", help="where server, data set and results go (default: %(default)s)"
+        "--serve",
+        action="store_true",
+        help="start a store to play with, with some data in a bucket, and show lines to paste; it stays until Ctrl-C",
     )
     parser.add_argument(
-        "--size", help="bytes of files to pack, such as 500MB (default: this Python once, at most 120 MB)"
+        "--folder",
+        help="where server, data set and results go (default: demo-data; with --serve a temporary one, which goes "
+        "with it)",
+    )
+    parser.add_argument(
+        "--size",
+        help="bytes of files to pack, such as 500MB (default: this Python once, at most 120 MB; 8 MB with "
+        "--serve)",
     )
     parser.add_argument(
         "--server", default="auto", choices=("auto", "seaweedfs", "moto"), help="which S3 server"
@@ -61,7 +70,9 @@ def main(words: Sequence[str]) -> int:
     size = None if options.size is None else parse_size(options.size, option="--size")
     if size is not None and size < 1_000_000:
         raise BadOption(f"--size: {options.size} is too small for 20 volumes", expected="1MB or more")
-    folder = Path(options.folder).resolve()
+    if options.serve:
+        return _serve(options.folder, size, options.server)
+    folder = Path(options.folder or "demo-data").resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with EmbeddedServer.start(folder / "server", kind=options.server) as server:
         _say(f"S3 server: {server.kind} at {server.url} ({server.why})")
@@ -75,6 +86,18 @@ def main(words: Sequence[str]) -> int:
         push(str(data.folder) + "/", f"s3://{BUCKET}/", include=("compressed/**", "md5/**"), quiet=True)
         _print_table(_job(data, folder / "work"))
     _say("\nThe same job as a notebook:\n  " + _notebook_line(Path()))
+    return 0
+
+
+def _serve(folder: str | None, size: int | None, kind: str) -> int:
+    """Keep a store until Ctrl-C, which is how it is meant to end."""
+    with serve(folder=folder, size=size, server=kind) as store:
+        try:
+            _say(f"S3 server: {store.server.kind} at {store.server.url} ({store.server.why})")
+            _say(f"{store.lines}\nCtrl-C ends it{'' if folder else ', and what is in it is gone then'}.")
+            store.wait()
+        except KeyboardInterrupt:
+            _say("ended")
     return 0
 
 
@@ -122,6 +145,8 @@ def _notebook_line(here: Path) -> str:
         return f"{_NOTEBOOK} in a checkout of nbdata"
     lab = Path(sys.executable).with_name("jupyter-lab")
     program = os.path.relpath(lab) if lab.exists() else "jupyter lab"
+    if os.geteuid() == 0:  # which Jupyter refuses else
+        program += " --allow-root"
     return f"{program} {_NOTEBOOK}"
 
 

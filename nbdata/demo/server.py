@@ -19,6 +19,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -185,10 +186,15 @@ class EmbeddedServer:
     def _run(self, command: list[str], leftovers: list[str], lock: IO[bytes]) -> None:
         data = self.folder / "data"
         data.mkdir(mode=0o700, exist_ok=True)
-        task = {"command": command, "leftovers": leftovers, "owner": os.getpid(), "lock": lock.fileno()}
+        scratch = self.folder / "tmp"  # SeaweedFS writes more logs there, at each start
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        task: dict[str, Any] = {"command": command, "leftovers": leftovers, "folder": str(self.folder)}
+        task |= {"owner": os.getpid(), "lock": lock.fileno()}
         script = Path(__file__).with_name("supervisor.py")
         foreign = ("AWS_", "S3_", "WEED_", "MOTO_")
         env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        env["TMPDIR"] = str(scratch)
         env.update(AWS_ACCESS_KEY_ID=self.access_key, AWS_SECRET_ACCESS_KEY=self.secret_key)
         with open(self.folder / "server.log", "wb", opener=serverstate.private) as log:
             self._supervisor = subprocess.Popen(
@@ -275,6 +281,29 @@ class EmbeddedServer:
             raise StoreUnavailable(f"bucket {name} was not made: {exc}", path=self.url) from exc
         finally:
             client.close()
+
+    def put(self, bucket: str, key: str, file: Path) -> None:
+        """Make an object of a file.
+
+        Raises
+        ------
+        StoreUnavailable
+            If it cannot be made.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self._client(attempts=4, patience=20.0)
+        try:
+            with open(file, "rb") as body:
+                client.put_object(Bucket=bucket, Key=key, Body=body)
+        except (BotoCoreError, ClientError) as exc:
+            raise StoreUnavailable(f"{bucket}/{key} was not made: {exc}", path=self.url) from exc
+        finally:
+            client.close()
+
+    def remove_at_end(self) -> None:
+        """Have the server's folder removed with it, however its owner ends."""
+        (self.folder / "temporary").touch(mode=0o600)
 
     def is_alive(self) -> bool:
         """Whether the server's process runs."""

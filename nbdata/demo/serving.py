@@ -1,0 +1,126 @@
+"""A store to play with: `serve` starts an S3 server with some data in a bucket, and takes all of it away at the end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nbdata.demo.dataset import build_dataset
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import StoreUnavailable
+
+__all__ = ["BUCKET", "PlayStore", "serve"]
+
+BUCKET = "nbdata-demo"
+# Bytes of files that are packed, and in how many volumes.
+_SIZE, _VOLUMES = 8_000_000, 4
+# Seconds between two looks whether the server still runs.
+_LOOK = 0.5
+
+
+class PlayStore:
+    """A running S3 server on 127.0.0.1, with a bucket that holds volumes of an archive; made by `nbdata.demo.serve`.
+
+    It ends with `stop`, when its ``with`` is left, or with the process that made it.
+
+    Attributes
+    ----------
+    url : str
+        The bucket as nbdata takes it: ``s3://nbdata-demo/``.
+    server : EmbeddedServer
+        The server.
+    """
+
+    def __init__(self, server: EmbeddedServer, temporary: bool) -> None:
+        self.server, self._temporary = server, temporary
+        self.url = f"s3://{BUCKET}/"
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which nbdata and other tools find the server; for ``os.environ.update``."""
+        return {k: v for k, v in self.server.environment().items() if k != "AWS_DEFAULT_REGION"}
+
+    def storage_options(self) -> dict[str, Any]:
+        """The same as ``storage_options`` of the verbs."""
+        return self.server.storage_options()
+
+    @property
+    def lines(self) -> str:
+        """Lines to paste: into a terminal, or into a notebook."""
+        values = [f"{name}={shlex.quote(value)}" for name, value in self.environment().items()]
+        lines = [
+            "In another terminal:",
+            *(f"  export {value}" for value in values),
+            f"  nbdata pull {self.url}compressed/ demo-volumes",
+            f"  nbdata md5check demo-volumes --against {self.url}md5/",
+            "  nbdata untar_volumes demo-volumes demo-files",
+            f"  nbdata push demo-files {self.url}files/",
+            "In a notebook:",
+            *(f"  %env {name}={value}" for name, value in self.environment().items()),
+            "  %load_ext nbdata",
+            f"  %pull {self.url}compressed/ demo-volumes",
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{self.url} at {self.server.url} ({self.server.kind})>"
+
+    def wait(self) -> None:
+        """Stay until somebody presses Ctrl-C.
+
+        Raises
+        ------
+        StoreUnavailable
+            If the server ends by itself.
+        """
+        while self.server.is_alive():
+            time.sleep(_LOOK)
+        raise StoreUnavailable("the embedded server ended", path=str(self.server.folder / "server.log"))
+
+    def stop(self) -> None:
+        """End the server, and remove what it kept; may be said twice."""
+        self.server.stop()
+        if self._temporary and self.server.owned:
+            shutil.rmtree(self.server.folder, ignore_errors=True)
+
+    def __enter__(self) -> PlayStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def serve(
+    *, folder: str | os.PathLike[str] | None = None, size: int | None = None, server: str = "auto"
+) -> PlayStore:
+    """See `nbdata.demo.serve`."""
+    temporary = folder is None
+    where = Path(tempfile.mkdtemp(prefix="nbdata-demo-") if folder is None else folder).absolute()
+    try:
+        running = EmbeddedServer.start(where, kind=server)
+    except BaseException:
+        if temporary:
+            shutil.rmtree(where, ignore_errors=True)
+        raise
+    store = PlayStore(running, temporary)
+    try:
+        if temporary:
+            running.remove_at_end()
+        data = build_dataset(where / "dataset", size=_SIZE if size is None else size, volumes=_VOLUMES)
+        running.create_bucket(BUCKET)
+        for kind, files in (("compressed", data.volumes), ("md5", data.sidecars)):
+            for file in files:
+                running.put(BUCKET, f"{kind}/{file.name}", file)
+        if temporary:
+            shutil.rmtree(where / "dataset", ignore_errors=True)
+    except BaseException:
+        store.stop()
+        raise
+    return store
