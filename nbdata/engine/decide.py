@@ -89,8 +89,13 @@ def decide_push(
     *,
     overwrite: str,
     size_only: bool,
+    prove: bool = False,
 ) -> Decision:
-    """What to do with one local file, given the object at its target (None: there is none)."""
+    """What to do with one local file, given the object at its target (None: there is none).
+
+    With `prove` what a record calls unchanged is compared all the same, where the store has a checksum: the file is
+    to be deleted.
+    """
     if remote is None:
         return Decision("send")
     if decided := _by_options(overwrite, size_only, same_size=local.st_size == remote.size):
@@ -99,9 +104,10 @@ def decide_push(
         return Decision(_compared(remote, local.st_size))
     same_target = bool(record.tag) and record.tag == validator(remote)
     if record.local_same(local):
-        if same_target:
-            return Decision("unchanged")
-        return Decision(_compared(remote, local.st_size), "the object in the store was changed")
+        if not same_target:
+            return Decision(_compared(remote, local.st_size), "the object in the store was changed")
+        proven = prove and _compared(remote, local.st_size) == "compare"
+        return Decision("compare", "it is to be deleted") if proven else Decision("unchanged")
     if same_target:
         return Decision("overwrite")
     return Decision(

@@ -92,6 +92,8 @@ class _Performing:
                     pushing.index.put({row.path: Record.of(validator(there), row.size, before)})
                     pushing.outcome.add(row.path, "unchanged", row.size)
                     pushing.run.control.advance(files=1, present=row.size)
+                    if pushing.op.delete_source:
+                        pushing.delete_source(row, before, verified=True)
                     return
                 if self._parted.has(row):
                     for unit in self._parted.units(row):

@@ -67,7 +67,12 @@ def plan(run: Run) -> Plan:
             left_out(entry.path, "unreadable", disk_error(error, path))
             continue
         decision = decide_push(
-            local, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
+            local,
+            there,
+            index.get(entry.path),
+            overwrite=op.overwrite,
+            size_only=op.size_only,
+            prove=op.delete_source,
         )
         if decision.action in MOVES:
             out.files += 1

@@ -50,9 +50,10 @@ class Pushing:
         if self.run.reservation is not None:
             self.run.reservation.landed(row.size, 1)
         if self.op.delete_source:
-            self._delete_source(row, before, verified)
+            self.delete_source(row, before, verified)
 
-    def _delete_source(self, row: Row, before: os.stat_result, verified: bool) -> None:
+    def delete_source(self, row: Row, before: os.stat_result, verified: bool) -> None:
+        """Delete a file, if the target is known to have it and nobody has changed it meanwhile."""
         path = row.detail["file"]
         if not verified:
             self._keep("the upload could not be verified")
@@ -77,8 +78,8 @@ class Pushing:
 
     def note(self) -> None:
         """Say of all what was kept, and what could not be verified or remembered."""
-        if self.op.delete_source and (same := self.outcome.counts.get("unchanged")):
-            self._kept["not sent, as the target has them unchanged"] = same
+        if self.op.delete_source and (same := self.plan.actions.get("unchanged", [0])[0]):
+            self._kept["the target has them unchanged, as far as can be told without a checksum"] = same
         self.outcome.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
         if self._unverified and self.op.verify != "none":
             self.outcome.notes.append(

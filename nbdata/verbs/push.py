@@ -57,7 +57,11 @@ class Push(Selecting, Storing):
         kind="size",
         metavar="SIZE",
     )
-    delete_source: bool = option(False, "Delete each file after its verified upload.", kind="flag")
+    delete_source: bool = option(
+        False,
+        "Delete each file after its verified upload, or once it is compared with what the target has already.",
+        kind="flag",
+    )
 
     def check(self) -> None:
         super().check()

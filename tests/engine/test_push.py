@@ -85,12 +85,28 @@ def test_sources_are_deleted_only_after_their_verified_upload(tree: Path, bucket
     assert sorted(p.name for p in tree.rglob("*") if p.is_file()) == ["c.bin", "empty"]
 
 
-def test_a_source_that_the_target_has_already_is_not_deleted_and_that_is_said(
-    tree: Path, bucket: str
+def test_a_source_that_the_target_has_already_is_compared_and_then_deleted(
+    tree: Path, bucket: str, put: Put
 ) -> None:
-    nbdata.push(tree, f"s3://{bucket}/", quiet=True)
-    report = nbdata.push(tree, f"s3://{bucket}/", delete_source=True, quiet=True)
-    assert report.notes == ["5 kept: not sent, as the target has them unchanged"]
+    url = f"s3://{bucket}/"
+    nbdata.push(tree, url, quiet=True)
+    before = objects(url)
+    other = b"other bytes of the same size"[: (tree / "a.txt").stat().st_size]
+    kept = (tree / "a.txt").read_bytes()
+    put({"a.txt": other.ljust(len(kept), b"!")})  # by somebody else
+    report = nbdata.push(tree, url, delete_source=True, quiet=True, on_error="report")
+    assert report.counts == {"unchanged": 4, "sent": 1}
+    assert report.notes == []
+    assert [p for p in tree.rglob("*") if p.is_file()] == []
+    assert objects(url) == before
+
+
+def test_a_source_whose_object_has_no_checksum_is_not_deleted_and_that_is_said(
+    tree: Path, tmp_path: Path
+) -> None:
+    nbdata.push(tree, tmp_path / "there", quiet=True)
+    report = nbdata.push(tree, tmp_path / "there", delete_source=True, quiet=True)
+    assert report.notes == ["5 kept: the target has them unchanged, as far as can be told without a checksum"]
     assert len([p for p in tree.rglob("*") if p.is_file()]) == 5
 
 
