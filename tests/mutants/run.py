@@ -1,8 +1,10 @@
 """Take away one guard after the other, and see that a named test notices: ``make mutants``.
 
-Each ``NAME.patch`` here begins with what the guard is for (``Guard:``), the test that must fail without it (``Test:``,
-a file or one test of it), and whether it belongs to the short run (``Short:``). A patch that no longer applies is a
-failure too: the guard has moved, or is gone.
+Each ``NAME.mutant`` here begins with what the guard is for (``Guard:``), the test that must fail without it (``Test:``,
+a file or one test of it), and whether it belongs to the short run (``Short:``). Then come the changes, each of whole
+lines between ``<<<<`` and ``====`` that are replaced by those up to ``>>>>``. They name no file, so that code may move;
+but they must stand in just one place of nbdata/. Where they do not, the mutant fails: the guard was rewritten, or is
+gone.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -21,34 +24,51 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+# Whole lines, and what stands in their place.
+_CHANGE = re.compile(r"^<<<<\n(.*?)^====\n(.*?)^>>>>$", re.MULTILINE | re.DOTALL)
 NEEDED = ("nbdata", "tests", "benchmarks", "docs", "pyproject.toml", "README.md")
 
 
 @dataclass
 class Mutant:
-    """One patch."""
+    """A guard and the changes that take it away."""
 
     name: str
     guard: str
     test: str
     short: bool
+    changes: list[tuple[str, str]]
 
     @classmethod
     def of(cls, path: Path) -> Mutant:
-        """What the head of a patch says."""
-        head = dict(line.split(": ", 1) for line in path.read_text().partition("\n\n")[0].splitlines())
-        return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes")
+        """Read a file of this folder."""
+        text = path.read_text()
+        head = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines())
+        changes = _CHANGE.findall(text)
+        if not changes:
+            raise ValueError(f"{path}: no change between <<<<, ==== and >>>>")
+        return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes", changes)
 
-    @property
-    def patch(self) -> Path:
-        """Its file."""
-        return HERE / f"{self.name}.patch"
+    def applied(self, tree: Path) -> dict[Path, str]:
+        """The new texts of the files that it changes; nothing is written.
 
-
-def applied(tree: Path, mutant: Mutant, *options: str) -> bool:
-    """Whether its patch could be applied."""
-    command = ["git", "apply", "--recount", *options, str(mutant.patch)]
-    return subprocess.run(command, cwd=tree, check=False).returncode == 0
+        Raises
+        ------
+        ValueError
+            If what it replaces does not stand in just one place.
+        """
+        found: dict[Path, str] = {}
+        texts = {path: path.read_text() for path in sorted((tree / "nbdata").rglob("*.py"))}
+        for old, new in self.changes:
+            places = [(path, text.count(old)) for path, text in texts.items() if old in text]
+            if sum(count for _, count in places) != 1:
+                shown = (
+                    ", ".join(f"{path.relative_to(tree)} ({count})" for path, count in places) or "no file"
+                )
+                raise ValueError(f"lines that must stand in one place of nbdata/ stand in {shown}:\n{old}")
+            path = places[0][0]
+            texts[path] = found[path] = texts[path].replace(old, new)
+        return found
 
 
 def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
@@ -84,14 +104,32 @@ def _copied(tree: Path) -> Path:
 
 def _falls(mutant: Mutant, tree: Path) -> bool:
     """Whether its test notices; says what came of it."""
-    assert applied(tree, mutant)
+    mutated = mutant.applied(tree)
+    before = {path: path.read_text() for path in mutated}
+    for path, text in mutated.items():
+        path.write_text(text)
     began = time.monotonic()
-    status, said = tested(tree, mutant)
-    assert applied(tree, mutant, "--reverse")
+    try:
+        status, said = tested(tree, mutant)
+    finally:
+        for path, text in before.items():
+            path.write_text(text)
     verdict = "falls" if status == 1 else f"SURVIVES (pytest's status {status})\n{said}"
     seconds = time.monotonic() - began
     print(f"{mutant.name}: {verdict}   [{mutant.guard}; {mutant.test}; {seconds:.0f} s]", flush=True)
     return status == 1
+
+
+def _why_not(mutant: Mutant, tree: Path) -> str:
+    """Why a mutant cannot be tried; '' if it can."""
+    try:
+        mutant.applied(tree)
+    except ValueError as error:
+        return str(error)
+    file, _, name = mutant.test.partition("::")
+    text = (tree / file).read_text() if (tree / file).is_file() else ""
+    there = f"def {name.partition('[')[0]}(" in text if name else (tree / file).exists()
+    return "" if there else f"there is no test {mutant.test}"
 
 
 def main() -> int:
@@ -101,17 +139,18 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="only the quick ones; all must apply")
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time, each in a tree of its own")
     options = parser.parse_args()
-    mutants = [Mutant.of(path) for path in sorted(HERE.glob("*.patch"))]
+    mutants = [Mutant.of(path) for path in sorted(HERE.glob("*.mutant"))]
     wanted = [
         m
         for m in mutants
         if (not options.names or m.name in options.names) and (m.short or not options.short)
     ]
-    with tempfile.TemporaryDirectory(prefix="nbdata-mutants-") as name:
-        trees = [_copied(Path(name, str(number))) for number in range(options.jobs)]
-        bad = {m.name for m in mutants if not applied(trees[0], m, "--check")}
-        for each in sorted(bad):
-            print(f"{each}: the patch does not apply: the guard has moved, or is gone")
+    with tempfile.TemporaryDirectory(prefix="nbdata-mutants-") as folder:
+        trees = [_copied(Path(folder, str(number))) for number in range(options.jobs)]
+        reasons = {m.name: why for m in mutants if (why := _why_not(m, trees[0]))}
+        for name, why in reasons.items():
+            print(f"{name}: {why}")
+        bad = set(reasons)
         free = queue.SimpleQueue[Path]()
         for tree in trees:
             free.put(tree)
