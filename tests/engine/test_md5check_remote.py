@@ -366,7 +366,7 @@ def test_an_etag_of_an_encrypted_object_refutes_nothing(aws: Any, tree: Path) ->
     report = _kms(aws, tree, "kms")
     assert found(report) == {"a.txt": "ok", "secret": "unverifiable"}
     (row,) = [row for row in report.rows if row.path == "secret"]
-    assert "encrypted" in row.detail["reason"]
+    assert "encrypt with keys of KMS" in row.detail["reason"]
 
 
 def test_a_stored_sha256_refutes_where_the_etag_cannot(aws: Any, tree: Path) -> None:
