@@ -89,13 +89,13 @@ class Kernel:
         """Run a cell; its id, for `collect`."""
         return self.client.execute(code)
 
-    def run(self, code: str) -> Output:
-        """Run a cell and wait for its end."""
-        return self.collect(self.start(code))
+    def run(self, code: str, bound: float = PATIENCE) -> Output:
+        """Run a cell and wait for its end, so many seconds at most."""
+        return self.collect(self.start(code), bound)
 
-    def collect(self, cell: str) -> Output:
+    def collect(self, cell: str, bound: float = PATIENCE) -> Output:
         """What a cell put out, when it has ended."""
-        out, end = Output(), time.monotonic() + PATIENCE
+        out, end = Output(), time.monotonic() + bound
         while True:
             message: dict[str, Any] = self.client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))
             self.page.see(message)

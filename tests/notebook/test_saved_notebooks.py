@@ -106,7 +106,11 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
 ) -> None:
     def interrupt(kernel: int) -> None:
         os.kill(kernel, signal.SIGINT)
-        wait_until(lambda: AgentHost().jobs()[-1].state == "CANCELLED")
+        wait_until(
+            lambda: (
+                [job.state for job in AgentHost().jobs() if job.target.endswith("stopped")] == ["CANCELLED"]
+            )
+        )
         gate.open()
 
     gate.close(after=8_000_000)
