@@ -112,6 +112,7 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
             )
         )
         gate.open()
+        (tmp_path / "over").touch()
 
     gate.close(after=8_000_000)
     good = put({"good/a": b"1", "good/b": b"22"}) + "good/"
@@ -124,13 +125,15 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
         f"%pull {good} good",
         "%md5check bad",
         f"%pull {url} stopped --concurrency 4",
+        # A kernel that ends just after an interrupt is one that is restarted: its job goes on.
+        "import os, time\nwhile not os.path.exists('over'): time.sleep(0.02)",
         f"j = %pull {good} again -b",
         "_ = j.wait()",
         "j",
         when=moved(3),
         then=interrupt,
     )
-    _, finished, failed, interrupted, _, _, background = notebook.pages()
+    _, finished, failed, interrupted, _, _, _, background = notebook.pages()
     assert "2 fetched; 3 B in" in finished
     assert "FAILED" in failed
     assert re.search(r"what is not ok path expected got why mismatch x 0{16}… c4ca4238a0b92382…", failed)
@@ -139,7 +142,7 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
     assert "running" not in interrupted
     assert " left" not in interrupted
     assert "2 fetched; 3 B in" in background
-    for cell in (1, 2, 3, 6):
+    for cell in (1, 2, 3, 7):
         for bundle in notebook.bundles(cell):
             assert set(bundle) == {"text/plain", "text/html"}
 
