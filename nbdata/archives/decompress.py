@@ -3,8 +3,8 @@
 All of them may consist of several members, streams or frames, as ``cat a.gz b.gz``, pigz, pbzip2
 and pzstd make them, and may be padded with zero bytes, as tapes and block devices do. An end in the
 middle is an error, and so is anything else behind the end of xz and Zstandard. Behind the end of gzip
-and bzip2 it is passed over and counted, as their own programs do with a warning: whether something
-is missing, the tar archive inside tells.
+and bzip2 up to 64 KiB are passed over and counted, as their own programs do with a warning: whether
+something is missing, the tar archive inside tells.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nbdata.archives.decoders import CODECS, Codec, Decoder
 from nbdata.archives.looks import looks_like
 from nbdata.archives.place import EVERYTHING, Restart, Restarts
 from nbdata.archives.stream import told_place, volume_at
+from nbdata.archives.tar_headers import is_header
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
 
@@ -34,6 +35,8 @@ __all__ = ["Decompressed", "ExpansionLimit", "begins_archive", "detect", "open_d
 
 _INPUT = 256 << 10
 _OUTPUT = 1 << 20
+# Bytes behind the end that are passed over. More may be another archive whose beginning is damaged.
+_MOST_TRAILING = 64 << 10
 _TAR_BLOCK = 512
 
 _FORMATS = {"tar": "tar", "tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst", "zip": "zip"}
@@ -352,10 +355,15 @@ class _Decoded(Decompressed):
             return self._codec.within(self._began.state)
         if not self._codec.begins(data):
             if self._begun and self._codec.may_trail:
-                while data:
+                offset = self._source.taken - len(data)
+                while data and self.trailing <= _MOST_TRAILING:
                     self.trailing += len(data)
                     data = self._take()
-                return None
+                if not data:
+                    return None
+                raise self._bad(
+                    "is followed by something else", offset, "Check that all volumes belong to it"
+                )
             what = "is followed by something else" if self._begun else "does not begin as such"
             raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
         if self._begun:
@@ -385,11 +393,7 @@ def _is_tar(head: bytes) -> bool:
         return False
     if not any(block):
         return True
-    try:
-        stored = int(block[148:156].strip(b" \0") or b"0", 8)
-    except ValueError:
-        return False
-    return stored == sum(block[:148]) + sum(b" " * 8) + sum(block[156:])
+    return is_header(block)
 
 
 def _read_head(raw: io.RawIOBase) -> bytes:

@@ -7,6 +7,11 @@ import re
 __all__ = ["looks_like"]
 
 _SHOWN = 60  # characters of a text
+_LONG = 24  # characters of a word that may be a key
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)|secret|token|credential|api.?key|access.?key|private|signature|login",
+    re.IGNORECASE,
+)
 _BINARY = (
     (b"Rar!", "a RAR archive"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
@@ -30,7 +35,11 @@ _BINARY = (
     (b"version https://git-lfs", "a pointer of Git LFS, not the file itself"),
 )
 _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
-_CODE = re.compile(r"<Code>([^<]{1,60})</Code>(?:\s*<Message>([^<]+))?")
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>(?:\s*<Message>([^<]+))?")
+_JSON = re.compile(r"\s*(\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
+_MESSAGE = re.compile(
+    r"\"(?:message|error|error_description|detail|title|code|reason)\"\s*:\s*\"([^\"]*)\"", re.IGNORECASE
+)
 _TAGS = re.compile(r"<[^>]*>?")
 _PAGE = re.compile(r"\s*<(!doctype html|html|head|body|title)", re.IGNORECASE)
 
@@ -53,15 +62,16 @@ def looks_like(head: bytes) -> str:
     text = _text(head)
     if text is None:
         return f"bytes {head[:8].hex(' ')}"
-    begins = text.lstrip()
     if _PAGE.match(text):
         return f"a web page (HTML){_quoted(_title(text))}"
-    if begins.startswith("<"):
-        found = _CODE.search(text)
-        said = ": ".join(filter(None, found.groups())) if found is not None else _TAGS.sub(" ", text)
-        return f"XML, perhaps an error message of the server{_quoted(said)}"
-    if begins.startswith(("{", "[")):
-        return f"JSON, perhaps an error message of the server{_quoted(text)}"
+    if text.lstrip().startswith("<"):
+        said = _CODE.search(text)
+        quoted = _quoted(_TAGS.sub(" ", text))
+        if said is not None:
+            quoted = _quoted(": ".join(filter(None, said.groups()))) or f' that begins "{said[1]}"'
+        return f"XML, perhaps an error message of the server{quoted}"
+    if _JSON.match(text):
+        return f"JSON, perhaps an error message of the server{_quoted(', '.join(_MESSAGE.findall(text)))}"
     return f"text{_quoted(text)}"
 
 
@@ -80,9 +90,10 @@ def _text(head: bytes) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """The first words of a text, on one line."""
-    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    if not words:
+    """The first words of a text, on one line; nothing of one that may hold a secret."""
+    words = "".join(c if c.isprintable() else " " for c in text).split()
+    if _SECRET.search(text) or any(len(word) > _LONG for word in words):
         return ""
-    shown = words[:_SHOWN] + ("…" if len(words) > _SHOWN else "")
-    return f' that begins "{shown}"'
+    line = " ".join(words)
+    shown = line[:_SHOWN] + ("…" if len(line) > _SHOWN else "")
+    return f' that begins "{shown}"' if line else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nbdata.archives.safety import components, shortened
+
 __all__ = ["Remarks"]
 
 _NAMED = 3
@@ -15,10 +17,9 @@ class Remarks:
 
     Attributes
     ----------
-    stripped : list of str
-        Files and links that `strip_components` left nothing of: the first names, and one more if there are more.
-    nameless : int
-        Files and links whose name is empty or means the target itself, such as ``.``.
+    left_out : list of str
+        Files and links that nothing was written of, because `strip_components` left nothing of their names, or because
+        these are empty or mean the target itself, such as ``.``: the first ones, and one more if there are more.
     absolute : int
         Members whose name, or hard link whose target, began with ``/``, which was taken off.
     unknown : set of str
@@ -29,28 +30,31 @@ class Remarks:
         Bytes behind the end of the compressed data.
     """
 
-    stripped: list[str] = field(default_factory=list)
-    nameless: int = 0
+    left_out: list[str] = field(default_factory=list)
     absolute: int = 0
     unknown: set[str] = field(default_factory=set)
     lone_blocks: int = 0
     trailing: int = 0
 
-    def note_stripped(self, name: str) -> None:
+    def leave_out(self, name: str) -> None:
         """Remember a name, of the first ones."""
-        if len(self.stripped) <= _NAMED:
-            self.stripped.append(name)
+        if len(self.left_out) <= _NAMED:
+            self.left_out.append(name)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the archive holds was handed over."""
+        return not self.left_out and not self.trailing
 
     def notes(self) -> list[str]:
         """All of it as sentences."""
         found = []
-        if self.stripped:
-            shown = ", ".join(self.stripped[:_NAMED]) + (" …" if len(self.stripped) > _NAMED else "")
+        nameless = [name for name in self.left_out if not components(name)]
+        if stripped := [shortened(name) for name in self.left_out if components(name)]:
+            shown = ", ".join(stripped[:_NAMED]) + (" …" if len(self.left_out) > _NAMED else "")
             found.append(f"files with no more components than were stripped are left out: {shown}")
-        if self.nameless:
-            found.append(
-                f"members that have no name for a file ('', '.' or './'): {self.nameless:,}, left out"
-            )
+        if nameless:
+            found.append(f"members that have no name for a file ({nameless[0]!r}) are left out")
         if self.absolute:
             found.append(
                 f"members with an absolute name: {self.absolute:,}; the leading / was taken off, "

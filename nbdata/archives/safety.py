@@ -24,15 +24,22 @@ from collections.abc import Iterable
 
 from nbdata.errors import BadArchive, UnsafeMember
 
-__all__ = ["PathGuard", "components"]
+__all__ = ["PathGuard", "components", "shortened"]
 
 _NAME_MAX = 255  # bytes in one component, on every file system that matters
+_PATH_MAX = 4096  # bytes in a path that a system call takes; it also bounds what each member costs here
+_SHOWN = 200  # characters of a name in a message
 _REMEDY = "Do not trust this archive; or name the members you want with --members"
 
 
 def components(name: str) -> list[str]:
     """The parts of a member's name, without ``.`` and empty ones."""
     return [part for part in name.split("/") if part not in ("", ".")]
+
+
+def shortened(name: str) -> str:
+    """A name as messages show it: archives may hold some of megabytes."""
+    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
 
 
 class PathGuard:
@@ -70,7 +77,7 @@ class PathGuard:
         Raises
         ------
         UnsafeMember
-            If the name holds ``..``, NUL, ``.nbdata`` or a component over 255 bytes,
+            If the name holds ``..``, NUL, ``.nbdata`` or a component over 255 bytes, or is longer than 4,096,
             or if the path leads through a symbolic link of this archive.
         """
         folder, slash, base = name.rpartition("/")
@@ -79,6 +86,8 @@ class PathGuard:
             judged = self._judged.get(folder)
             if judged is not None and "\0" not in base:
                 return judged + base
+        if len(name) > _PATH_MAX:
+            raise _unsafe(name, f"has a name of more than {_PATH_MAX:,} bytes")
         parts = components(name)
         if ".." in parts:
             raise _unsafe(name, "has a name with '..'")
@@ -128,10 +137,10 @@ class PathGuard:
         if not target or "\0" in target:
             raise _unsafe(path, "is a symbolic link to no valid name")
         if target.startswith("/"):
-            raise _unsafe(path, f"is a symbolic link to an absolute path, {target}")
+            raise _unsafe(path, f"is a symbolic link to an absolute path, {shortened(target)}")
         reached = components(posixpath.normpath(posixpath.join(posixpath.dirname(path), target)))
         if ".." in reached:
-            raise _unsafe(path, f"is a symbolic link that leaves the target, to {target}")
+            raise _unsafe(path, f"is a symbolic link that leaves the target, to {shortened(target)}")
         if any(part.casefold() == ".nbdata" for part in reached):
             raise _unsafe(path, "is a symbolic link to nbdata's own records")
         self._add_parents(path)
@@ -154,13 +163,13 @@ class PathGuard:
         try:
             target = self.path(linkname)
         except UnsafeMember as error:
-            raise _unsafe(path, f"is a hard link to an unsafe name, {linkname}") from error
+            raise _unsafe(path, f"is a hard link to an unsafe name, {shortened(linkname)}") from error
         if target is not None and _fold(target) in self._links:
             return "symlink", self._links[_fold(target)]
         if target is None or target not in self._files:
             raise BadArchive(
-                f"member {path} is a hard link to {linkname}, which did not come before it",
-                path=path,
+                f"member {shortened(path)} is a hard link to {shortened(linkname)}, which did not come before it",
+                path=shortened(path),
                 remedy="If it was left out by members or strip_components, take it in as well",
             )
         return "hardlink", target
@@ -178,4 +187,5 @@ def _fold(path: str) -> str:
 
 
 def _unsafe(name: str, what: str) -> UnsafeMember:
+    name = shortened(name)
     return UnsafeMember(f"member {name!r} {what}", path=name, remedy=_REMEDY)

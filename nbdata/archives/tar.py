@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.place import Place
 from nbdata.archives.remarks import Remarks
-from nbdata.archives.safety import PathGuard, components
+from nbdata.archives.safety import PathGuard, components, shortened
 from nbdata.archives.selection import Selection
 from nbdata.archives.tape import Tape
 from nbdata.archives.tar_headers import Header, Headers
@@ -238,7 +238,7 @@ def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> M
         remarks.absolute += 1
     if kind == "file":
         if path is None:
-            _note_left_out(found, remarks)
+            remarks.leave_out(name)
             return None
         guard.add_file(path)
         return Member(
@@ -246,20 +246,20 @@ def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> M
         )
     if kind == "continuation":
         raise BadArchive(
-            f"member {name} begins in another volume of GNU tar",
-            path=name,
+            f"member {shortened(name)} begins in another volume of GNU tar",
+            path=shortened(name),
             remedy="Unpack such a set with tar --multi-volume",
         )
     if kind in ("device", "fifo"):
         raise UnsafeMember(
-            f"member {name!r} is a {kind}",
-            path=name,
+            f"member {shortened(name)!r} is a {kind}",
+            path=shortened(name),
             expected="files, folders and links",
             remedy="Name the members you want to leave this one out",
         )
     if path is None:
         if kind != "folder":
-            _note_left_out(found, remarks)
+            remarks.leave_out(name)
         return None
     if kind == "hardlink":
         if linkname.startswith("/"):
@@ -276,13 +276,6 @@ def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> M
         guard.add_file(path)
     bits = _file_mode(mode) if kind == "hardlink" else None
     return Member(path, kind, 0, bits, mtime_ns, linkname, MemberReader(tape, 0), offset)
-
-
-def _note_left_out(found: Header, remarks: Remarks) -> None:
-    if components(found.name):
-        remarks.note_stripped(found.name)
-    else:
-        remarks.nameless += 1
 
 
 def _file_mode(mode: int) -> int:

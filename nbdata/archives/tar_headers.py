@@ -21,12 +21,15 @@ from typing import NamedTuple
 from zlib import adler32
 
 from nbdata.archives.looks import looks_like
+from nbdata.archives.safety import shortened
 from nbdata.archives.tape import Tape
 from nbdata.errors import BadArchive
 
-__all__ = ["Header", "Headers"]
+__all__ = ["Header", "Headers", "is_header"]
 
 _MAX_HEADER = 4 << 20
+# Characters of global pax records, which hold for all members and are looked at with each.
+_MAX_GLOBAL = 64 << 10
 _BLOCK = 512
 _SECOND = 10**9
 _MAX_SECONDS = 1 << 40
@@ -42,6 +45,7 @@ _TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
 _TIME_BEGINS = re.compile(r"(-?)(\d{1,20})(?:\.(\d+))?")
 # Global records that change no member; git archive writes one.
 _IDLE = {"comment"}
+_DIGITS = b"01234567 \0"
 _OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 
 _KINDS = {
@@ -154,7 +158,7 @@ class Headers:
                 mtime_ns = int(mtime, 8) * _SECOND
         except ValueError:
             return None
-        if path is None:
+        if not path:
             path = _joined(name, prefix)
         if path.endswith("/"):
             return None
@@ -196,7 +200,11 @@ class Headers:
             elif fields.kind == b"g":
                 added = _Records()
                 added.add(self._content(fields.size))
+                if added.offsets or any(name.startswith("GNU.sparse.") for name in added.values):
+                    raise ValueError("a sparse file's map that is to hold for all members")
                 self.pax_headers = _without_empty({**self.pax_headers, **added.values})
+                if sum(map(len, (*self.pax_headers, *self.pax_headers.values()))) > _MAX_GLOBAL:
+                    raise ValueError("global records of more than 64 KiB")
             elif fields.kind in (b"L", b"K"):
                 names[fields.kind] = _text(self._content(fields.size))
             else:
@@ -253,7 +261,7 @@ class Headers:
         if kind in _EMPTY or fields.kind == b"5":
             stored = 0
         if stored < 0:
-            raise self._tape.bad(f"has a header with an impossible size, of {name}")
+            raise self._tape.bad(f"has a header with an impossible size, of {shortened(name)}")
         size, data = stored if kind == "file" else 0, None
         at = self._tape.tell()
         if kind == "file":
@@ -263,7 +271,7 @@ class Headers:
         left = stored if fields.kind == b"S" else stored - (self._tape.tell() - at)
         self.offset = self._tape.tell() + _padded(max(left, 0))
         if left < 0 or (data is not None and not _is_possible(data, size, left)):
-            raise self._tape.bad(f"has a sparse file with an impossible map, {name}")
+            raise self._tape.bad(f"has a sparse file with an impossible map, {shortened(name)}")
         mtime_ns = _time(told.get("mtime", ""))
         if mtime_ns is None:
             mtime_ns = fields.mtime * _SECOND if abs(fields.mtime) <= _MAX_SECONDS else 0
@@ -334,12 +342,29 @@ class _Fields:
             raise ValueError("bad checksum")
         self.block = block
         self.kind = block[156:157]
-        self.mode, self.size, self.mtime = (
-            _number(block[a:b]) for a, b in ((100, 108), (124, 136), (136, 148))
-        )
+        self.size = _number(block[124:136])
         # GNU tar keeps other things where POSIX has the first part of the name.
         self.name = _joined(block[:100], block[345:500] if block[257:263] == _POSIX else b"\0")
         self.linkname = _text(block[157:257])
+
+    @property
+    def mode(self) -> int:
+        """Permissions; headers that speak of another one may have nonsense there."""
+        return _number(self.block[100:108])
+
+    @property
+    def mtime(self) -> int:
+        """Seconds since 1970; the same."""
+        return _number(self.block[136:148])
+
+
+def is_header(block: bytes) -> bool:
+    """Whether a block is a header: its checksum is right."""
+    try:
+        _Fields(block)
+    except ValueError:
+        return False
+    return True
 
 
 class _Records:
@@ -382,14 +407,14 @@ def _without_empty(records: dict[str, str]) -> dict[str, str]:
 
 
 def _is_possible(data: _Map, size: int, stored: int) -> bool:
-    """Whether a map has pieces in order, within the file, and no longer than what is stored; maps may be forged."""
+    """Whether a map has pieces in order, within the file, which are all that is stored; maps may be forged."""
     end = total = 0
     for offset, length in data:
         if offset < end or offset + length > size:
             return False
         end = offset + length
         total += length
-    return total <= stored
+    return total == stored
 
 
 def _padded(size: int) -> int:
@@ -441,6 +466,8 @@ def _fields(buf: memoryview) -> _Quick | None:
     # The low half of Adler-32 is a sum and one more, and that of so few bytes never passes its modulus; the checksum
     # is made with spaces in its own place.
     total = (adler32(buf[:148]) & 0xFFFF) + (adler32(buf[156:384]) & 0xFFFF) + (adler32(buf[384:]) & 0xFFFF)
+    if (size + mode + mtime + checksum).translate(None, _DIGITS):
+        return None  # `int` would take signs, underscores and more
     try:
         if int(checksum, 8) != total - 3 + 8 * ord(" "):
             return None

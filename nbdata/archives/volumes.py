@@ -28,7 +28,7 @@ from itertools import islice
 
 from nbdata.errors import BadOption, MissingVolume, NotFound
 
-__all__ = ["VolumeSet", "choose_set", "guess_format", "set_prefix", "volume_sets"]
+__all__ = ["VolumeSet", "choose_set", "guess_format", "is_later_part", "set_prefix", "volume_sets"]
 
 _ARCHIVES = {
     ".tar": "tar",
@@ -166,6 +166,12 @@ def set_prefix(name: str) -> str:
     """What the names of all volumes of a set begin with that this name may belong to."""
     part = _PART.fullmatch(name)
     return part[1] + part[2] if part is not None else _AT_END.sub("", name)
+
+
+def is_later_part(name: str) -> bool:
+    """Whether a name is both that of an archive and of a part that is not the first, such as ``a.part7.tar``."""
+    part = _PART.fullmatch(name)
+    return part is not None and bool(part[6]) and int(part[3]) > 1
 
 
 def _set_of(first: str, names: list[str]) -> VolumeSet:

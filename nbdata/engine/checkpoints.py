@@ -58,8 +58,8 @@ class Checkpoint:
         Of the volumes that were read until then.
     overwrite : str
         The option of the line, which decides what its members before the place are.
-    stripped : list of str
-        Some of the names that were left out so far, because of them nothing was left.
+    left_out : list of str
+        Some of the names that were left out so far.
     digest : tuple
         `sum_of` the members before the place.
     """
@@ -69,7 +69,7 @@ class Checkpoint:
     format: str
     fingerprint: str
     overwrite: str
-    stripped: list[str]
+    left_out: list[str]
     digest: tuple[int, int]
 
     @classmethod
@@ -253,17 +253,17 @@ class Checkpoints:
         None: no volume is deleted before the end.
     overwrite : str
         The option.
-    stripped : list of str
+    left_out : list of str
         Names that were left out so far; a volume that may hold one of them is not deleted.
     """
 
     def __init__(
         self, written: Written, extraction: Extraction, stream: ArchiveStream, outcome: Outcome, *,
-        deletion: Deletion | None, overwrite: str, stripped: list[str],
+        deletion: Deletion | None, overwrite: str, left_out: list[str],
     ) -> None:  # fmt: skip
         self._written, self._extraction, self._stream = written, extraction, stream
         self._outcome, self._deletion = outcome, deletion
-        self._overwrite, self._stripped = overwrite, stripped
+        self._overwrite, self._left_out = overwrite, left_out
         if deletion is not None:
             extraction.room_from(self._make_room)
         self._last, self._at = stream.began, stream.place.offset
@@ -316,10 +316,10 @@ class Checkpoints:
         digest = sum_of((path, record.tag) for path, record, _ in _before(written, place.offset))
         fingerprint = written.fingerprints[self._stream.volume()]
         Checkpoint(
-            place, restart, self._stream.format, fingerprint, self._overwrite, list(self._stripped), digest
+            place, restart, self._stream.format, fingerprint, self._overwrite, list(self._left_out), digest
         ).record(written)
         self._extraction.behind = place.offset
-        if self._deletion is not None and not self._stripped:
+        if self._deletion is not None and not self._left_out:
             self._deletion.up_to(restart.compressed)
         now = time.monotonic()
         self._not_before = now + (now - began) * (_SHARE - 1)

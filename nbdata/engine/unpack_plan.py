@@ -10,7 +10,7 @@ from nbdata.engine.run import Run
 from nbdata.engine.volume_deletion import may_delete_amid
 from nbdata.engine.volumes import VolumeList
 from nbdata.history import Past, past_jobs
-from nbdata.paths import is_url
+from nbdata.paths import has_glob, is_url
 from nbdata.redaction import redacted
 from nbdata.report import Plan
 from nbdata.sizes import format_size
@@ -105,7 +105,13 @@ def _from_store(op: UntarVolumes, jobs: list[Past]) -> str:
         options = words[3:]
         simple = len(words) >= 3 and set(options[::2]) <= {"--option"} and is_url(pull.source)
         below = os.path.relpath(op.source, pull.target) if pull.target else ".."
-        if pull.verb != "pull" or pull.state != "DONE" or not simple or below.startswith(".."):
+        if (
+            pull.verb != "pull"
+            or has_glob(pull.source)
+            or pull.state != "DONE"
+            or not simple
+            or below.startswith("..")
+        ):
             continue
         folder = pull.source.rstrip("/")
         same = below == "." or folder.endswith(f"/{below}")

@@ -74,9 +74,7 @@ def plan(run: Run) -> Plan:
 
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
     """By the option or the first bytes; BadArchive if these are of no archive, whatever the name says."""
-    found = volumes.detect()
-    if op.format != "auto":
-        found = op.format.rpartition(".")[2]
+    found = volumes.detect() if op.format == "auto" else op.format.rpartition(".")[2]
     if found == "zip":
         raise BadOption(
             "zip archives are not supported yet", path=volumes.title,
@@ -107,7 +105,7 @@ def perform(run: Run, planned: Plan) -> Report:
         for told, records in (("unchanged", sound.there), ("moved away", sound.gone)):
             for path, record in records.items():
                 outcome.add(path, told, record.size)
-        whole = True
+        whole = not found.written.has_left_out()
         _tidy(run, op)
     else:
         amid = deletion if may_delete_amid(run, volumes) else None
@@ -134,7 +132,7 @@ def _extract(
     again_to = 0
     with contextlib.closing(written.index):
         stream = _stream(run, op, found)
-        stripped = stream.remarks.stripped
+        left_out = stream.remarks.left_out
         extraction = Extraction(
             run, root_of(op.target), written, outcome, overwrite=op.overwrite, reserved=planned.needed,
             volume=stream.volume,
@@ -144,14 +142,14 @@ def _extract(
             if checkpoint is not None:
                 again_to = checkpoint.place.offset
                 _go_on(run, found, extraction, outcome)
-                if deletion is not None and not stripped:
+                if deletion is not None and not left_out:
                     deletion.up_to(checkpoint.restart.compressed)
             else:
                 written.start_again()
             with stream:
                 checkpoints = Checkpoints(
                     written, extraction, stream, outcome,
-                    deletion=deletion, overwrite=op.overwrite, stripped=stripped,
+                    deletion=deletion, overwrite=op.overwrite, left_out=left_out,
                 )  # fmt: skip
                 for member in stream.members:
                     run.control.checkpoint()
@@ -162,12 +160,12 @@ def _extract(
             extraction.finish()
         done = not any(outcome.counts.get(name) for name in (*BAD, "skipped"))
         if done:  # and nothing of ours is left in the target, where no later run would look
-            written.complete()
+            written.complete(left_out=not stream.remarks.complete)
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(outcome, details, stream, again_to)
     _note_unproven(outcome, found.volumes, stream)
     outcome.notes += stream.remarks.notes()
-    return done and not stripped
+    return done and stream.remarks.complete
 
 
 @contextlib.contextmanager
@@ -201,7 +199,7 @@ def _stream(run: Run, op: UntarVolumes, found: ArchiveSet) -> ArchiveStream:
     stream = ArchiveStream(
         run, op, found.volumes, place=place, restart=found.checkpoint.restart, format=found.checkpoint.format
     )
-    stream.remarks.stripped.extend(found.checkpoint.stripped)
+    stream.remarks.left_out.extend(found.checkpoint.left_out)
     return stream
 
 

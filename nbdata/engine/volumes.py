@@ -15,11 +15,18 @@ from itertools import accumulate
 
 from nbdata.archives.decompress import begins_archive, detect
 from nbdata.archives.stream import Readable
-from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, set_prefix
+from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find, head_of
 from nbdata.engine.verify import stream_check
-from nbdata.errors import AccessDenied, BadOption, ChecksumMismatch, NotFound, StoreUnavailable
+from nbdata.errors import (
+    AccessDenied,
+    BadOption,
+    ChecksumMismatch,
+    MissingVolume,
+    NotFound,
+    StoreUnavailable,
+)
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Body, ObjectInfo, Store
@@ -314,7 +321,12 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
         entries = {e.path: e.info for e in found.entries}
         if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
             entries = {name: info for name, info in entries.items() if "/" not in name} or entries
-    chosen = choose_set(entries, first=first)
+    try:
+        chosen = choose_set(entries, first=first)
+    except MissingVolume:
+        if first is None or not _is_whole(StoredVolume(run.control, location.store, first, entries[first])):
+            raise
+        chosen = VolumeSet(first, "single", (first,), guess_format(first))
     if chosen.scheme == "gnu":
         raise BadOption(
             f"{chosen.stem} is a multi-volume archive of GNU tar, whose volumes cannot be joined",
@@ -332,6 +344,13 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
         single_one = next(volume for volume in volumes if volume.name == first)
         return VolumeList(first, guess_format(first), (single_one,))
     return VolumeList(chosen.stem, chosen.format, volumes)
+
+
+def _is_whole(volume: StoredVolume) -> bool:
+    """Whether a volume of a set with a hole is rather an archive of its own, though called a later part of one."""
+    if not is_later_part(volume.name) or not begins_archive(volume.head(_HEAD)):
+        return False
+    return guess_format(volume.name) != "tar" or not any(volume.tail(2 * _HEAD))
 
 
 def _are_whole(chosen: VolumeSet, volumes: tuple[StoredVolume, ...]) -> bool:

@@ -157,16 +157,26 @@ class Written:
 
     # -- the whole ----------------------------------------------------------------------------
 
-    def complete(self) -> None:
-        """Record that all members of the archive are there; what is needed to go on is forgotten."""
+    def complete(self, *, left_out: bool) -> None:
+        """Record that the archive was read to its end, and all that it hands over is there.
+
+        What is needed to go on is forgotten. `left_out`: it holds something that is not handed over.
+        """
         needless = (self.own("checkpoint"), self.own("replaced"))
         forgotten = {name: None for name, _ in self.index.records() if name.startswith(needless)}
-        self.index.put({self._complete: Record(self.fingerprints[-1], *self._digest(), 0, 0), **forgotten})
+        self.index.put(
+            {self._complete: Record(self.fingerprints[-1], *self._digest(), int(left_out), 0), **forgotten}
+        )
 
     def is_complete(self) -> bool:
         """Whether `complete` was said, and the records are the same as then."""
         record = self.index.get(self._complete)
         return record is not None and (*record[:3],) == (self.fingerprints[-1], *self._digest())
+
+    def has_left_out(self) -> bool:
+        """Whether `complete` was said of an archive of which something was left out."""
+        record = self.index.get(self._complete)
+        return record is not None and record.mtime_ns != 0
 
     def _digest(self) -> tuple[int, int]:
         return sum_of((path, record.tag) for path, record in self.records())

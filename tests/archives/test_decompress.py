@@ -99,10 +99,13 @@ def test_a_wrong_gzip_trailer_is_found(position: int) -> None:
 @pytest.mark.parametrize("name", ["gz", "bz2"])
 def test_something_else_behind_the_end_is_counted_where_their_own_programs_only_warn(name: str) -> None:
     blob = COMPRESS[name](DATA)
-    for junk in (b"x", b"garbage" * 100_000, COMPRESS[name](b"cut off")[:2]):
+    for junk in (b"x", b"garbage" * 1000, COMPRESS[name](b"cut off")[:2]):
         stream, _ = open_decompressed(io.BytesIO(blob + bytes(700) + junk))
         assert stream.read() == DATA
         assert stream.trailing == len(junk)
+    with pytest.raises(BadArchive, match="followed by something else") as caught:  # it may be another archive
+        decompressed(blob + b"garbage" * 100_000)
+    assert caught.value.details["offset"] == len(blob)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("gz", "bz2")])
@@ -211,12 +214,38 @@ def test_a_tar_is_told_by_its_checksum_and_passes_unchanged(format_: int) -> Non
         (b"version https://git-lfs.github.com/spec/v1", "Git LFS"),
         (b"\x93NUMPY\x01\0v\0\x80\xff", "93 4e 55"),
         (bytes(100), "only zeros"),
-        (b"\x1b[31mred" + b"a" * 100, 'begins ".31mred'),
+        (b"\x1b[31mred " + b"word " * 30, 'begins ".31mred'),
+        (b"<Error><Code>InvalidAccessKeyId</Code><Message>The key AKIA", 'begins "InvalidAccessKeyId"'),
     ],
 )
 def test_what_is_no_archive_is_called_by_its_name(head: bytes, found: str) -> None:
     with pytest.raises(BadArchive, match=found):
         detect(head, "a.tar.gz")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"machine h login bob password S3cr3tPw99",
+        b'{"access_token":"ya29.A0ARrdaM-secret", "message": "token ya29.A0ARrdaM-secret"}',
+        b"[default]\naws_secret_access_key = S3cr3tPw99",
+        b"note S3cr3tPw99S3cr3tPw99S3cr3tPw99",
+        b"<html><body>your password is S3cr3tPw99",
+        b"<Error><Code>Denied</Code><Message>key S3cr3tPw99S3cr3tPw99S3cr3tPw99</Message>",
+    ],
+)
+def test_what_may_be_a_secret_is_not_quoted(head: bytes) -> None:
+    with pytest.raises(BadArchive) as caught:
+        detect(head, "x.tar")
+    assert not any(secret in str(caught.value) for secret in ("S3cr3t", "ya29", "AKIA"))
+
+
+def test_a_checksum_of_signed_bytes_is_one() -> None:
+    info = tarfile.TarInfo("\xfc\xfc")
+    header = bytearray(info.tobuf(tarfile.USTAR_FORMAT, "latin-1"))
+    total = sum(byte - 256 * (byte > 127) for byte in header[:148] + b" " * 8 + header[156:])
+    header[148:156] = b"%06o\0 " % total
+    assert detect(bytes(header)) == "tar"
 
 
 def test_a_zip_is_known_and_refused_with_the_remedy() -> None:

@@ -189,7 +189,8 @@ def test_a_file_without_a_name_is_left_out_and_said_so(name: str) -> None:
     blob[:100] = name.encode().ljust(100, b"\0")
     checked(blob)
     assert members_of(bytes(blob), remarks=remarks) == []
-    assert (remarks.nameless, remarks.stripped) == ((1, []) if not name.endswith("/") else (0, []))
+    assert remarks.left_out == ([] if name.endswith("/") else [name])
+    assert remarks.complete == name.endswith("/")
 
 
 def checked(blob: bytearray, start: int = 0) -> bytes:
@@ -590,3 +591,41 @@ def test_an_unknown_kind_of_member_is_a_file_as_the_standard_wants() -> None:
 def test_names_and_records_that_no_member_follows_are_damage() -> None:
     with pytest.raises(BadArchive, match="no member"):
         members_of(long_name("n" * 120) + bytes(1024))
+
+
+def test_a_sparse_file_holds_all_that_is_stored_of_it() -> None:
+    headers = {"GNU.sparse.size": "600", "GNU.sparse.numblocks": "0"}
+    for records in (headers, {**headers, "GNU.sparse.map": "0,60"}):
+        with pytest.raises(BadArchive, match="impossible map"):
+            members_of(tar_of(("a", "file", b"Q" * 600), pax_headers=records))
+
+
+@pytest.mark.parametrize("field", [b"000000001_2", b"      +0012", b"     -00012", b"     0o0012"])
+def test_only_octal_digits_are_a_number(field: bytes) -> None:
+    blob = bytearray(tar_of(("a", "file", b"x" * 10)))
+    blob[124:136] = field + b"\0"
+    with pytest.raises(BadArchive):
+        members_of(checked(blob))
+
+
+def test_a_header_that_speaks_of_another_may_have_nonsense_for_its_mode_and_time() -> None:
+    blob = bytearray(long_name("n" * 120) + tar_of(("short", "file", b"x")))
+    blob[100:108] = blob[136:144] = b"nonsense"
+    for offset in (0, 512 * 3):  # the fast way and the other one
+        assert contents(
+            bytes(tar_of(("f", "file", b"x" * 600))[: offset and 1536]) + checked(blob)
+        ).keys() >= {"n" * 120}
+
+
+def test_global_records_are_bounded_and_no_map_of_a_sparse_file() -> None:
+    for records in ({"comment": "x" * 70_000}, {"GNU.sparse.map": "0,1"}):
+        header = tarfile.TarInfo.create_pax_global_header(records)
+        with pytest.raises(BadArchive, match="damaged header"):
+            members_of(header + tar_of(("a", "file", b"1")))
+
+
+def test_names_of_megabytes_are_refused_in_a_short_message() -> None:
+    for name in ("a/" * 20_000 + "b", "c" * 3_000_000):
+        with pytest.raises(UnsafeMember) as caught:
+            members_of(tar_of((name, "file", b""), format=tarfile.GNU_FORMAT))
+        assert len(str(caught.value)) < 1000

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -292,3 +295,24 @@ def test_killed_at_any_moment_it_completes_and_nothing_is_lost(
     assert look(out) == expected
     assert list(volumes.iterdir()) == []
     assert not (out / ".nbdata").exists()
+
+
+@pytest.mark.parametrize("what", ["a member without a name", "bytes behind the end"])
+def test_volumes_of_which_something_is_left_out_are_kept(what: str, tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "a.tar.gz").write_bytes(_odd(what))
+    for _ in range(2):  # the second time all is there already
+        report = untar(tmp_path / "v", tmp_path / "out", delete_volumes=True)
+        assert "not all volumes were deleted" in " ".join(report.notes)
+        assert (tmp_path / "v" / "a.tar.gz").exists()
+    assert (tmp_path / "out" / "ok").read_bytes() == b"content"
+
+
+def _odd(what: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name in (".", "ok") if "name" in what else ("ok",):
+            info = tarfile.TarInfo(name)
+            info.size = 7
+            tar.addfile(info, io.BytesIO(b"content"))
+    return gzip.compress(file.getvalue()) + (b"" if "name" in what else b"other bytes")

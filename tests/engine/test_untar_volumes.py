@@ -252,3 +252,10 @@ def test_a_plain_tar_that_is_cut_where_a_header_begins_is_one_set(tmp_path: Path
         (tmp_path / "v" / f"a.part{n}.tar").write_bytes(piece)
     untar(tmp_path / "v", tmp_path / "out")
     assert len(list((tmp_path / "out").iterdir())) == 4
+
+
+def test_a_later_part_that_is_alone_and_whole_is_an_archive(tmp_path: Path) -> None:
+    for name in ("spare.part7.tar", "spare.part7.tar.gz"):
+        alone = archive(tmp_path / name[-2:], ("file", "file", b"x"), name=name)
+        untar(alone, tmp_path / f"out {name}")
+        assert (tmp_path / f"out {name}" / "file").read_bytes() == b"x"

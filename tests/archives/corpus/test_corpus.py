@@ -108,8 +108,8 @@ links, sparse files, names that are not ASCII or not UTF-8, and times before 197
 tests its own parser with are unpacked, too.
 
 What is put right is said in a note of the report: a slash at the start of a name is taken off, one zero block amid the
-archive is passed over, something else behind the end of gzip or bzip2 is left out, and members of a kind that the
-standard does not know are taken for files.
+archive is passed over, up to 64 KiB of something else behind the end of gzip or bzip2 are left out, and members of a
+kind that the standard does not know are taken for files. Where something is left out, `--delete-volumes` keeps the volumes.
 
 ## What is refused
 
