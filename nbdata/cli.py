@@ -57,6 +57,7 @@ _MORE = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    shown_before = slots.display
     try:
         # A hang-up ends only this process: the agent's job goes on.
         leave_interrupts()
@@ -71,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = str(error)
         print(printable(text if text.startswith("nbdata ") else f"nbdata: {text}"), file=sys.stderr)
         return 2 if isinstance(error, BadOption) else 1
+    finally:
+        slots.display = shown_before  # whoever calls this function goes on with their own
 
 
 def _run(words: list[str]) -> int:
