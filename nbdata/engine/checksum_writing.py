@@ -6,7 +6,6 @@ import io
 import posixpath
 
 from nbdata.engine.datasets import info_of
-from nbdata.engine.hashing import Hashed, hash_object
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import new_digest
@@ -14,6 +13,7 @@ from nbdata.paths import glob_base
 from nbdata.report import Plan, Row
 from nbdata.transfer.retry import retrying
 from nbdata.verbs.md5check import Md5check
+from nbdata.verification.hashing import Hashed, hash_object
 
 __all__ = ["ChecksumWriting", "writing_algorithm"]
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.engine.begun_uploads import BegunUploads
-from nbdata.engine.verify import plain_md5
 from nbdata.errors import (
     Cancelled,
     ChecksumMismatch,
@@ -22,6 +21,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import PartedSend, SentPart, withdrawn
 from nbdata.verbs.copy import Copy
+from nbdata.verification.verify import plain_md5
 
 __all__ = ["WHOLE", "Copied", "Ends", "Job"]
 

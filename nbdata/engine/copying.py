@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.engine.copy_ends import WHOLE, Copied, Ends, Job
-from nbdata.engine.sent import MultipartJudge, SentHasher
-from nbdata.engine.verify import check_for, plain_md5, vouched
 from nbdata.errors import (
     BadOption,
     ChecksumMismatch,
@@ -29,6 +27,8 @@ from nbdata.transfer.send import (
     upload_part_size,
     withdrawn,
 )
+from nbdata.verification.sent import MultipartJudge, SentHasher
+from nbdata.verification.verify import check_for, plain_md5, vouched
 
 __all__ = ["Copier"]
 

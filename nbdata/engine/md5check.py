@@ -11,12 +11,10 @@ from typing import Any
 from nbdata.engine import manifest, sidecars
 from nbdata.engine.datasets import DataSet, detail_of, info_of, list_data
 from nbdata.engine.expected import Vouching, vouching
-from nbdata.engine.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.repair import Repair, promised_by
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.small_files import batches, right_files
 from nbdata.engine.verdict_table import in_order, wrong_table
-from nbdata.engine.vouched import Answer, compare
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.digests import new_digest
@@ -29,6 +27,8 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.md5check import Md5check
+from nbdata.verification.hashing import biggest_first, hash_object, hashing_workers, note_size
+from nbdata.verification.vouched import Answer, compare
 
 __all__ = ["perform", "plan"]
 

@@ -14,7 +14,6 @@ from nbdata.engine.pull_plan import MOVES, plan, plan_of
 from nbdata.engine.pull_small import Small, SmallObjects
 from nbdata.engine.pulling import Pulling
 from nbdata.engine.run import Run
-from nbdata.engine.same_bytes import same_bytes
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo
@@ -26,6 +25,7 @@ from nbdata.transfer.landing import Landed
 from nbdata.transfer.part_records import Begun, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.selection import Selection
+from nbdata.verification.same_bytes import same_bytes
 
 __all__ = ["perform", "plan", "plan_of"]
 

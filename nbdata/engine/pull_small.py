@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nbdata.engine.pulling import Pulling
-from nbdata.engine.verify import decided, right
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.gathering import Gathering
 from nbdata.transfer.landing import Landed
 from nbdata.transfer.part_records import validator
+from nbdata.verification.verify import decided, right
 
 __all__ = ["Small", "SmallObjects"]
 

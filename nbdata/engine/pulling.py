@@ -9,7 +9,6 @@ from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.pull_plan import identity_of
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.sources import folder_part
-from nbdata.engine.verify import Judge
 from nbdata.report import Plan
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
@@ -20,6 +19,7 @@ from nbdata.transfer.part_records import NOTED, PART, Begun
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
 from nbdata.verbs.pull import Pull
+from nbdata.verification.verify import Judge
 
 __all__ = ["FETCHED", "Pulling"]
 

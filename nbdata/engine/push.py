@@ -13,8 +13,6 @@ from nbdata.engine.push_small import SmallFiles
 from nbdata.engine.pushing import Pushing
 from nbdata.engine.remote_target import delete_planned
 from nbdata.engine.run import Run
-from nbdata.engine.same_bytes import same_bytes
-from nbdata.engine.sent import SentHasher
 from nbdata.errors import Cancelled, NbdataError
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo
@@ -23,6 +21,8 @@ from nbdata.transfer.gathering import BATCH
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.send import BIG, send_whole, withdrawn
+from nbdata.verification.same_bytes import same_bytes
+from nbdata.verification.sent import SentHasher
 
 __all__ = ["perform", "plan"]
 

@@ -9,13 +9,13 @@ from functools import partial
 from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.listed_file import open_listed, still_same
 from nbdata.engine.pushing import Pushing
-from nbdata.engine.sent import MultipartJudge, SentHasher
 from nbdata.errors import ChecksumMismatch
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.part_records import PART
 from nbdata.transfer.send import PartedSend, SentPart, hashed_parts, upload_part_size, withdrawn
+from nbdata.verification.sent import MultipartJudge, SentHasher
 
 __all__ = ["PartedFiles"]
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from nbdata.engine.listed_file import open_listed, still_same
 from nbdata.engine.pushing import Pushing
-from nbdata.engine.sent import SentHasher
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
@@ -17,6 +16,7 @@ from nbdata.stores.local import disk_error
 from nbdata.transfer.gathering import Gathering
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import answer_of
+from nbdata.verification.sent import SentHasher
 
 __all__ = ["SmallFiles"]
 

@@ -17,7 +17,6 @@ from nbdata.engine.datasets import info_of
 from nbdata.engine.pulling import FETCHED
 from nbdata.engine.run import Run
 from nbdata.engine.sources import Found
-from nbdata.engine.verify import check_for, digest_check, of_parts, vouched
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
@@ -28,6 +27,7 @@ from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull
+from nbdata.verification.verify import check_for, digest_check, of_parts, vouched
 
 __all__ = ["Repair", "promised_by"]
 

@@ -15,7 +15,6 @@ from functools import partial
 
 from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
 from nbdata.engine.datasets import DataSet, detail_of
-from nbdata.engine.hashing import biggest_first, hashing_workers, note_size
 from nbdata.engine.run import Run
 from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
@@ -27,6 +26,7 @@ from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.verbs.md5check import Md5check
+from nbdata.verification.hashing import biggest_first, hashing_workers, note_size
 
 __all__ = ["perform", "plan"]
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from nbdata.engine.repair import promised_by
-from nbdata.engine.verify import plain_md5
 from nbdata.errors import NbdataError
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Row
 from nbdata.stores.base import Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
+from nbdata.verification.verify import plain_md5
 
 __all__ = ["batches", "right_files"]
 

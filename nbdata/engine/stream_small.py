@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
-from nbdata.engine.verify import decided, right
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.pool import Crew, Unit
+from nbdata.verification.verify import decided, right
 
 __all__ = ["SmallFiles", "WantedFile", "new_file"]
 

@@ -24,7 +24,6 @@ from nbdata.engine.run import Outcome, Run
 from nbdata.engine.shortage import numbered
 from nbdata.engine.sources import folder_part
 from nbdata.engine.stream_small import SmallFiles, WantedFile, new_file
-from nbdata.engine.verify import Judge
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
@@ -39,6 +38,7 @@ from nbdata.transfer.pool import Crew
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.cache_stream import CacheStream
+from nbdata.verification.verify import Judge
 
 __all__ = ["Streaming"]
 

@@ -18,7 +18,6 @@ from nbdata.archives.stream import Readable
 from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find, head_of
-from nbdata.engine.verify import stream_check
 from nbdata.errors import (
     AccessDenied,
     BadOption,
@@ -35,6 +34,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.fetch import Check
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import Patience, listing, retrying
+from nbdata.verification.verify import stream_check
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
 

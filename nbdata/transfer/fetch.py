@@ -27,7 +27,7 @@ _local = threading.local()
 
 
 class Check(Protocol):
-    """Hashes one object while its bytes arrive, possibly out of order (see engine.verify)."""
+    """Hashes one object while its bytes arrive, possibly out of order (see verification.verify)."""
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
         """Hash `buffer` if it is what comes next; False if it has to be caught up with later."""

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.engine.hashing import Hashed, biggest_first, hash_object, hashing_workers, note_size
 from nbdata.engine.runner import Planning
 from nbdata.errors import SourceChanged, StoreUnavailable
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Plan, Row, Rows
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.verification.hashing import Hashed, biggest_first, hash_object, hashing_workers, note_size
 from tests.waiting import PATIENCE
 
 MIB = 1 << 20

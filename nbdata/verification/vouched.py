@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from nbdata.engine.hashing import hash_object
-from nbdata.engine.verify import of_parts, plain_md5, vouched
 from nbdata.errors import SourceChanged
 from nbdata.integrity.digests import Digest, new_digest
 from nbdata.integrity.verdicts import Verdict
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying, told_part_size
+from nbdata.verification.hashing import hash_object
+from nbdata.verification.verify import of_parts, plain_md5, vouched
 
 __all__ = ["Answer", "compare"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from nbdata.engine.verify import plain_md5, stream_check
 from nbdata.errors import AccessDenied, ChecksumMismatch, NotFound
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.file_source import blocks
 from nbdata.transfer.retry import retrying
+from nbdata.verification.verify import plain_md5, stream_check
 
 __all__ = ["same_bytes"]
 

@@ -1,0 +1,1 @@
+"""What proves bytes: the checksums that stores keep, digests of what is read, and the two compared."""
