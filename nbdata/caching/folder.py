@@ -14,10 +14,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 
+from nbdata.disk import disk_error
 from nbdata.paths import OWN_FOLDER
 from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
-from nbdata.stores.local import disk_error
 
 __all__ = ["LOCK", "CacheFolder", "cache_folders", "room_of"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from nbdata.archives.tar import Member
+from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.run import Outcome
 from nbdata.errors import UnsafeMember
-from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Record
 from nbdata.transfer.target_folder import TargetFolder
 

@@ -13,6 +13,7 @@ import os
 import stat
 from typing import Any
 
+from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.leftovers import Inside, left_at_store, left_on_disk
 from nbdata.engine.run import Outcome, Run
 from nbdata.errors import AccessDenied, NbdataError
@@ -21,7 +22,6 @@ from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
-from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.index import Index
 from nbdata.transfer.locks import TargetLock, dead_locks
 from nbdata.transfer.retry import retrying

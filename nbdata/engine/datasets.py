@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from nbdata.disk import disk_error
 from nbdata.engine.left_out import LeftOut
 from nbdata.engine.run import Run
 from nbdata.engine.sources import find
@@ -23,7 +24,7 @@ from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, 
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo, Store
-from nbdata.stores.local import LocalStore, disk_error
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying

@@ -6,9 +6,9 @@ import os
 import stat
 from typing import NamedTuple
 
+from nbdata.disk import special_kind
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import special_kind
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from nbdata.archives.tar import Member
+from nbdata.disk import disk_error
 from nbdata.engine.archive_folders import ArchiveFolders
 from nbdata.engine.growing_space import GrowingSpace
 from nbdata.engine.hard_links import HardLinks
@@ -34,7 +35,6 @@ from nbdata.engine.written import Written, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
 from nbdata.space.limits import disk_of
-from nbdata.stores.local import disk_error
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 

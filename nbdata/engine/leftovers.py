@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbdata.caching.folder import LOCK, cache_folders
+from nbdata.disk import disk_error
 from nbdata.engine.run import Run
 from nbdata.errors import NotFound
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
-from nbdata.stores.local import PARTIAL, disk_error
+from nbdata.stores.local import PARTIAL
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
 from nbdata.transfer.marks import worker_elsewhere

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
+from nbdata.disk import disk_error
 from nbdata.errors import SourceChanged
 from nbdata.report import Row
-from nbdata.stores.local import disk_error
 
 __all__ = ["differs", "open_listed", "still_same"]
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from nbdata.disk import disk_error
 from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
 from nbdata.engine.datasets import DataSet, detail_of
 from nbdata.engine.run import Run
@@ -22,7 +23,7 @@ from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, p
 from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
-from nbdata.stores.local import LocalStore, disk_error
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 
+from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.spool import RowFile
 from nbdata.errors import BadOption
 from nbdata.report import Plan, Row
-from nbdata.stores.local import LocalStore, disk_error, sync_folder
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index
 from nbdata.transfer.selection import glob_filter
 from nbdata.verbs.pull import Pull

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from nbdata.disk import disk_error
 from nbdata.engine.datasets import info_of
 from nbdata.engine.mirror import delete_planned
 from nbdata.engine.pull_parts import PartedObjects
@@ -17,7 +18,6 @@ from nbdata.engine.run import Run
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import Check, fetch_whole
 from nbdata.transfer.gathering import BATCH
 from nbdata.transfer.index import Record

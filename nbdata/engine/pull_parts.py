@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+from nbdata.disk import disk_error
 from nbdata.engine.pulling import Pulling
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored
 from nbdata.transfer.landing import Landed
 from nbdata.transfer.part_records import part_size_for, validator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
+from nbdata.disk import disk_error
 from nbdata.engine.datasets import detail_of
 from nbdata.engine.decide import decide_pull
 from nbdata.engine.mirror import plan_local_deletions
@@ -15,7 +16,6 @@ from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
-from nbdata.stores.local import disk_error
 from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable

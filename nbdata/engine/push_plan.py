@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from nbdata.disk import disk_error
 from nbdata.engine.decide import decide_push
 from nbdata.engine.left_out import LeftOut
 from nbdata.engine.overlap import refuse_overlap
@@ -13,7 +14,6 @@ from nbdata.engine.sources import find
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
-from nbdata.stores.local import disk_error
 from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.verbs.push import Push

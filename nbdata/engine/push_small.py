@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from nbdata.disk import disk_error
 from nbdata.engine.listed_file import open_listed, still_same
 from nbdata.engine.pushing import Pushing
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error
 from nbdata.transfer.gathering import Gathering
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import answer_of

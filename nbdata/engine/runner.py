@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from nbdata.disk import full_disk_told
 from nbdata.engine.leases import Leases
 from nbdata.engine.run import Run
 from nbdata.engine.shortage import Shortage
@@ -29,7 +30,6 @@ from nbdata.runtime import runtime_folder
 from nbdata.space.holders import is_alive, this_process
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
-from nbdata.stores.local import full_disk_told
 from nbdata.transfer.index import index_file
 from nbdata.transfer.locks import TargetLock
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from nbdata.disk import NO_INODES, QUOTA
 from nbdata.engine.run import Run
 from nbdata.engine.task import Task
 from nbdata.errors import ROOM_THEN_AGAIN, NbdataError, NotEnoughSpace
@@ -18,7 +19,6 @@ from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, Room, not_enough
 from nbdata.space.limits import limited_folders
-from nbdata.stores.local import NO_INODES, QUOTA
 
 __all__ = ["Shortage", "numbered"]
 

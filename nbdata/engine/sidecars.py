@@ -13,6 +13,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from nbdata.disk import disk_error
 from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
 from nbdata.engine.datasets import DataSet, detail_of
 from nbdata.engine.run import Run
@@ -20,7 +21,7 @@ from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
-from nbdata.stores.local import LocalStore, disk_error
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.pool import run_units

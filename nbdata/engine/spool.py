@@ -8,8 +8,8 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 
+from nbdata.disk import disk_error
 from nbdata.report import Row, Rows
-from nbdata.stores.local import disk_error
 
 __all__ = ["RowFile"]
 

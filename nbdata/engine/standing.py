@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from nbdata.disk import disk_error
 from nbdata.errors import NbdataError
 from nbdata.sealed_lines import format_line, parse_line
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 __all__ = ["Standing"]

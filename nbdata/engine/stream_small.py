@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
+from nbdata.disk import disk_error
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.gathering import BATCH, Gathering
 from nbdata.transfer.pool import Crew, Unit

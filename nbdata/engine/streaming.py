@@ -19,6 +19,7 @@ from functools import partial
 from nbdata.caching.folder import CacheFolder
 from nbdata.caching.order import NEVER, Turn, turns
 from nbdata.caching.room import CacheRoom, Slot
+from nbdata.disk import disk_error, full_disk_told
 from nbdata.engine.items import Group, ItemFile
 from nbdata.engine.run import Outcome, Run
 from nbdata.engine.shortage import numbered
@@ -30,7 +31,6 @@ from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import disk_error, full_disk_told
 from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts

@@ -19,12 +19,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from nbdata.disk import disk_error, is_full
 from nbdata.engine.failure import failure_of
 from nbdata.engine.progress import Progress
 from nbdata.errors import Cancelled, NbdataError, cleaned, without_calls
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import FINISHED, Report, Snapshot
-from nbdata.stores.local import disk_error, is_full
 
 __all__ = ["ALLOWED", "Task"]
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nbdata.disk import disk_error
 from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
 from nbdata.paths import is_inside
 from nbdata.runtime import file_lock, runtime_folder
@@ -27,7 +28,6 @@ from nbdata.sizes import format_size
 from nbdata.space.elsewhere import disks_instead, named
 from nbdata.space.holders import holder_of, lives
 from nbdata.space.limits import Domain, disk_of, domains, used_below
-from nbdata.stores.local import disk_error
 
 __all__ = ["Ledger", "Reservation", "Room", "not_enough"]
 

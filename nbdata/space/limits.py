@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nbdata.disk import disk_error
 from nbdata.errors import BadOption
 from nbdata.paths import canonical, is_inside
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sizes import parse_size
-from nbdata.stores.local import disk_error
 
 __all__ = [
     "Disk",

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from nbdata.disk import disk_error
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.base import Body, ObjectInfo, Store
-from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import NOTED, PART
 from nbdata.transfer.partials import Parts

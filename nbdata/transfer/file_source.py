@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isal.isal_zlib import crc32
 
+from nbdata.disk import disk_error
 from nbdata.errors import SourceChanged
-from nbdata.stores.local import disk_error
 from nbdata.transfer.control import Control
 from nbdata.transfer.send import Hasher
 

@@ -26,10 +26,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from json.encoder import encode_basestring_ascii as _text
 from typing import NamedTuple
 
+from nbdata.disk import disk_error, is_full, make_folders, sync_folder
 from nbdata.errors import NbdataError
 from nbdata.paths import is_inside, is_url
 from nbdata.sealed_lines import format_line, parse_line, seal
-from nbdata.stores.local import disk_error, is_full, make_folders, sync_folder
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
 __all__ = ["Index", "Record", "index_file", "written_below"]

@@ -19,10 +19,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from nbdata.disk import disk_error, make_durable, sync_disks, sync_folder, syncfs
 from nbdata.errors import Cancelled, NbdataError
-from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.control import Control
-from nbdata.transfer.durable import make_durable, sync_disks, syncfs
 from nbdata.transfer.target_folder import TargetFolder, target_error
 
 __all__ = ["Landed", "Landing"]

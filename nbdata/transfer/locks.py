@@ -11,9 +11,9 @@ import json
 import os
 import secrets
 
+from nbdata.disk import disk_error
 from nbdata.paths import is_inside
 from nbdata.runtime import LockFile, file_lock, held, runtime_folder
-from nbdata.stores.local import disk_error
 
 __all__ = ["TargetLock", "dead_locks"]
 

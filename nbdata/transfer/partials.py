@@ -8,9 +8,9 @@ import os
 import threading
 from collections.abc import Callable
 
+from nbdata.disk import begin_writing, disk_error, sync_folder
 from nbdata.errors import NbdataError
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.local import begin_writing, disk_error, sync_folder
 from nbdata.transfer.part_records import PartRecord, boot, header_of, line, names, part_size_for, validator
 
 __all__ = ["Partial", "Parts", "UnrecordedParts"]

@@ -15,9 +15,9 @@ import stat
 import threading
 from collections.abc import Callable
 
+from nbdata.disk import disk_error, sync_folder
 from nbdata.errors import AccessDenied, NbdataError, UnsafeMember
 from nbdata.paths import OWN_FOLDER
-from nbdata.stores.local import disk_error, sync_folder
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
 

@@ -16,10 +16,10 @@ import stat
 import time
 from typing import NamedTuple
 
+from nbdata.disk import disk_error, make_folders, sync_folder
 from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sealed_lines import append, format_line, parse_line
 from nbdata.space.holders import is_alive, this_process
-from nbdata.stores.local import disk_error, make_folders, sync_folder
 
 __all__ = ["Begun", "claim", "forget", "leave", "remember", "remembered"]
 

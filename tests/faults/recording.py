@@ -236,15 +236,16 @@ def main() -> int:
     log, root, said = sys.argv[1:]
     asked = json.loads(said)
     import nbdata
+    from nbdata import disk
     from nbdata.stores.local import LocalStore
     from nbdata.stores.s3 import S3Store, _S3Upload
-    from nbdata.transfer import durable, marks, part_records, partials
+    from nbdata.transfer import marks, part_records, partials
 
     recorder = Recorder(log, root)
     for module in (part_records, partials, marks):
         module.boot = lambda: BOOT  # type: ignore[attr-defined]
-    assert durable.syncfs is not None
-    durable.syncfs = functools.partial(recorder.syncfs, durable.syncfs)
+    assert disk.syncfs is not None
+    disk.syncfs = functools.partial(recorder.syncfs, disk.syncfs)
     recorder.moment("sent", _S3Upload, "part", lambda upload, *_: [upload.id])
     recorder.moment("making", _S3Upload, "finish", lambda upload, *_: [upload._key])
     recorder.moment("making", S3Store, "write", lambda _, key, *__: [key])

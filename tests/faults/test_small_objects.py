@@ -13,9 +13,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.disk import disk_error
 from nbdata.engine import stream_small
 from nbdata.errors import NotEnoughSpace, TransferFailed
-from nbdata.stores.local import disk_error
 from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan
 from tests.faults.scene import objects_of

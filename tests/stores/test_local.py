@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nbdata.disk import QUOTA, disk_error, full_disk_told
 from nbdata.errors import NotEnoughSpace, NotFound
-from nbdata.stores.local import QUOTA, LocalStore, disk_error, full_disk_told
+from nbdata.stores.local import LocalStore
 from tests.agent.rig import fill, tmpfs
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nbdata import disk
 from nbdata.engine.runner import Planning
-from nbdata.transfer import durable
 from nbdata.transfer.landing import Landed, Landing
 
 FOLDERS = 40
@@ -33,21 +33,21 @@ def test_their_names_are_synced_together_before_they_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
-    real = durable.syncfs
+    real = disk.syncfs
     assert real is not None
 
     def synced(fd: int) -> int:
         seen.append(len([*tmp_path.glob("*/file")]))
         return real(fd)
 
-    monkeypatch.setattr(durable, "syncfs", synced)
+    monkeypatch.setattr(disk, "syncfs", synced)
     land(tmp_path, lambda batch: seen.append([file.error for file in batch]))
     assert seen == [0, FOLDERS, [None] * FOLDERS]  # their bytes, their names, and then it is told
 
 
 def test_none_of_them_is_done_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results, batches = [0, -1], list[list[Landed]]()
-    monkeypatch.setattr(durable, "syncfs", lambda _: results.pop(0))
-    monkeypatch.setattr(durable.ctypes, "get_errno", lambda: errno.EIO)
+    monkeypatch.setattr(disk, "syncfs", lambda _: results.pop(0))
+    monkeypatch.setattr(disk.ctypes, "get_errno", lambda: errno.EIO)
     land(tmp_path, batches.append)
     assert [file.error is not None for batch in batches for file in batch] == [True] * FOLDERS
