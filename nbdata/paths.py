@@ -23,6 +23,7 @@ __all__ = [
     "glob_pattern",
     "has_glob",
     "is_inside",
+    "is_ours",
     "is_url",
     "join",
     "last_component",
@@ -166,3 +167,9 @@ def is_inside(path: str, folder: str) -> bool:
     """Whether canonical `path` is `folder` or lies below it."""
     bare = folder.rstrip("/")
     return path.rstrip("/") == bare or path.startswith(bare + "/")
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path lies in ``.nbdata``, which is nobody's data."""
+    path = path.lower()
+    return OWN_FOLDER in path and OWN_FOLDER in path.split("/")

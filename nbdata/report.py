@@ -17,7 +17,7 @@ from nbdata.sizes import format_duration, format_size
 
 __all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
 
-# The states of a job; engine.task documents which may follow which.
+# The states of a job; engine.job.task documents which may follow which.
 ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
 FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nbdata
-from nbdata.engine.failure import failure_of
+from nbdata.engine.job.failure import failure_of
 from nbdata.rendering import printable
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.transfer.names import unrepresentable

@@ -13,7 +13,7 @@ import pytest
 
 import nbdata
 from nbdata import redaction
-from nbdata.engine.task import Task
+from nbdata.engine.job.task import Task
 from nbdata.errors import NbdataError, WithheldError, cleaned, error_from_dict
 from nbdata.redaction import (
     Hidden,

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from nbdata import wire
 from nbdata.agent.messages import context_of, number_of, operation_of
 from nbdata.disk import disk_error, is_full
+from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob
-from nbdata.engine.spool import read_page
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
 from nbdata.report import Snapshot
 from nbdata.runtime import build_id, runtime_folder

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from nbdata.client.context import bindings_of, capture
 from nbdata.client.ending import FutureMethods, conclude
+from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
-from nbdata.engine.spool import read_page
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot

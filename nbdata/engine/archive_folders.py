@@ -6,7 +6,7 @@ import os
 
 from nbdata.archives.tar import Member
 from nbdata.disk import disk_error, sync_folder
-from nbdata.engine.run import Outcome
+from nbdata.engine.job.run import Outcome
 from nbdata.errors import UnsafeMember
 from nbdata.transfer.index import Record
 from nbdata.transfer.target_folder import TargetFolder

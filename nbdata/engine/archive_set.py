@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from nbdata.engine.checkpoints import Checkpoint, Earlier
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.engine.volume_deletion import RecordedSet
 from nbdata.engine.volumes import VolumeList, find_volumes
 from nbdata.engine.written import Written

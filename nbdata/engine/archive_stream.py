@@ -16,7 +16,7 @@ from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.tar import Member, read_members
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.engine.volumes import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.verbs.untar_volumes import UntarVolumes

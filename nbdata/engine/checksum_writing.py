@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import posixpath
 
-from nbdata.engine.datasets import info_of
-from nbdata.engine.run import Outcome, Run
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.rows import info_of
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import glob_base

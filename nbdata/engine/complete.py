@@ -8,7 +8,7 @@ import os
 import threading
 import time
 
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.report import Plan, Report
 from nbdata.stores.resolve import children
 from nbdata.verbs.complete import Complete

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.copy_ends import Copied, Ends
 from nbdata.engine.copying import Copier
-from nbdata.engine.datasets import detail_of, info_of, is_ours
-from nbdata.engine.decide import copied, decide_copy
-from nbdata.engine.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
-from nbdata.engine.run import Outcome, Run
-from nbdata.engine.sources import Found, find
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.planning.decide import copied, decide_copy
+from nbdata.engine.planning.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
+from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
-from nbdata.paths import glob_base
+from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location
 from nbdata.transfer.names import unrepresentable

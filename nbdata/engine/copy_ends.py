@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from nbdata.engine.begun_uploads import BegunUploads
+from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.errors import (
     Cancelled,
     ChecksumMismatch,

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.left_out import LeftOut
-from nbdata.engine.run import Run
-from nbdata.engine.sources import find
-from nbdata.engine.spool import RowFile
+from nbdata.engine.job.run import Run
+from nbdata.engine.job.spool import RowFile
+from nbdata.engine.planning.left_out import LeftOut
+from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.engine.planning.sources import find
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_names import SIDECAR_SUFFIXES, is_checksum_file, owner_of
-from nbdata.paths import glob_base, glob_pattern, has_glob
+from nbdata.paths import glob_base, glob_pattern, has_glob, is_ours
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
@@ -30,7 +31,7 @@ from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry, Selection, glob_regex
 
-__all__ = ["ChecksumReader", "DataSet", "beside", "detail_of", "info_of", "is_ours", "list_data", "parent"]
+__all__ = ["ChecksumReader", "DataSet", "beside", "list_data", "parent"]
 
 # Manifests that are looked for beside a single remote object, whose folder may be too large to list.
 _MANIFESTS = (
@@ -161,12 +162,6 @@ def parent(location: Location) -> Location:
     return Location(location.store, folder + "/" if folder else "", place)
 
 
-def is_ours(path: str) -> bool:
-    """Whether a path lies in ``.nbdata``, which is nobody's data."""
-    path = path.lower()
-    return ".nbdata" in path and ".nbdata" in path.split("/")
-
-
 def beside(control: Control, folder: Location, name: str) -> list[Entry]:
     """The checksum files in the folder of a single file that may be about it.
 
@@ -231,23 +226,3 @@ class ChecksumReader:
 
     def _one(self, name: str) -> None:
         self._read[name] = retrying(self._control, lambda: self._store.read_bytes(self._keys[name]))
-
-
-def detail_of(info: ObjectInfo) -> dict[str, object]:
-    """What a row remembers of an object, beside its path and size."""
-    detail: dict[str, object] = {"key": info.key}
-    if info.etag:
-        detail["etag"] = info.etag
-    if info.modified is not None:
-        detail["modified"] = info.modified
-    if info.version:
-        detail["version"] = info.version
-    return detail
-
-
-def info_of(row: Row) -> ObjectInfo:
-    """The way back from `detail_of`."""
-    detail = row.detail
-    return ObjectInfo(
-        detail["key"], row.size, detail.get("etag", ""), detail.get("modified"), detail.get("version", "")
-    )

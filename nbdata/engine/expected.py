@@ -13,14 +13,15 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nbdata.engine.datasets import ChecksumReader, DataSet, beside, detail_of, info_of, is_ours, parent
-from nbdata.engine.run import Run
-from nbdata.engine.sources import Found, find
+from nbdata.engine.datasets import ChecksumReader, DataSet, beside, parent
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.expectations import Expectations, Expected, collect_expectations
-from nbdata.paths import has_glob
+from nbdata.paths import has_glob, is_ours
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from nbdata.engine import runner
+from nbdata.engine.job.leases import Leases
+from nbdata.engine.job.spool import read_page
+from nbdata.engine.job.task import Task
+from nbdata.engine.job.turns import Turns
 from nbdata.engine.journal import Journal
-from nbdata.engine.leases import Leases
-from nbdata.engine.spool import read_page
-from nbdata.engine.task import Task
-from nbdata.engine.turns import Turns
 from nbdata.errors import NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot

@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from nbdata.engine.task import Task
+from nbdata.engine.job.task import Task
 from nbdata.history import record_of, remember
 from nbdata.rendering import printable
 from nbdata.report import Snapshot

@@ -15,7 +15,7 @@ from typing import Any
 
 from nbdata.caching.folder import LOCK, cache_folders
 from nbdata.disk import disk_error
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.errors import NotFound
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row

@@ -16,8 +16,9 @@ from functools import partial
 
 from nbdata.disk import disk_error
 from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
-from nbdata.engine.datasets import DataSet, detail_of
-from nbdata.engine.run import Run
+from nbdata.engine.datasets import DataSet
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.rows import detail_of
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
 from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from nbdata.engine import manifest, sidecars
-from nbdata.engine.datasets import DataSet, detail_of, info_of, list_data
+from nbdata.engine.datasets import DataSet, list_data
 from nbdata.engine.expected import Vouching, vouching
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.repair import Repair, promised_by
-from nbdata.engine.run import Outcome, Run
 from nbdata.engine.small_files import batches, right_files
 from nbdata.engine.verdict_table import in_order, wrong_table
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbdata.engine.run import Outcome, Run
+from nbdata.engine.job.run import Outcome, Run
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
 from nbdata.verbs.probe import Probe

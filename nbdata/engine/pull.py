@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.datasets import info_of
-from nbdata.engine.mirror import delete_planned
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.mirror import delete_planned
+from nbdata.engine.planning.rows import info_of
 from nbdata.engine.pull_parts import PartedObjects
 from nbdata.engine.pull_plan import MOVES, plan, plan_of
 from nbdata.engine.pull_small import Small, SmallObjects
 from nbdata.engine.pulling import Pulling
-from nbdata.engine.run import Run
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo

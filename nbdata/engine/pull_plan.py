@@ -6,12 +6,12 @@ import errno
 import os
 
 from nbdata.disk import disk_error
-from nbdata.engine.datasets import detail_of
-from nbdata.engine.decide import decide_pull
-from nbdata.engine.mirror import plan_local_deletions
-from nbdata.engine.overlap import refuse_overlap
-from nbdata.engine.run import Run
-from nbdata.engine.sources import Found, find
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.decide import decide_pull
+from nbdata.engine.planning.mirror import plan_local_deletions
+from nbdata.engine.planning.overlap import refuse_overlap
+from nbdata.engine.planning.rows import detail_of
+from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.report import Plan, Row

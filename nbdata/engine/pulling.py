@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from nbdata.engine.growing_space import GrowingSpace
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.growing_space import GrowingSpace
+from nbdata.engine.planning.sources import folder_part
 from nbdata.engine.pull_plan import identity_of
-from nbdata.engine.run import Outcome, Run
-from nbdata.engine.sources import folder_part
 from nbdata.report import Plan
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo

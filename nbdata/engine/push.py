@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from nbdata.engine.job.run import Run
 from nbdata.engine.listed_file import open_listed, still_same
+from nbdata.engine.planning.remote_target import delete_planned
 from nbdata.engine.push_parts import PartedFiles
 from nbdata.engine.push_plan import MOVES, plan
 from nbdata.engine.push_small import SmallFiles
 from nbdata.engine.pushing import Pushing
-from nbdata.engine.remote_target import delete_planned
-from nbdata.engine.run import Run
 from nbdata.errors import Cancelled, NbdataError
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.engine.begun_uploads import BegunUploads
 from nbdata.engine.listed_file import open_listed, still_same
+from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.pushing import Pushing
 from nbdata.errors import ChecksumMismatch
 from nbdata.report import Row

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from nbdata.disk import disk_error
-from nbdata.engine.decide import decide_push
-from nbdata.engine.left_out import LeftOut
-from nbdata.engine.overlap import refuse_overlap
-from nbdata.engine.remote_target import key_at, name_at, plan_deletions, standing
-from nbdata.engine.run import Run
-from nbdata.engine.sources import find
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.decide import decide_push
+from nbdata.engine.planning.left_out import LeftOut
+from nbdata.engine.planning.overlap import refuse_overlap
+from nbdata.engine.planning.remote_target import key_at, name_at, plan_deletions, standing
+from nbdata.engine.planning.sources import find
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up

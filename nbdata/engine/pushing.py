@@ -6,9 +6,9 @@ import os
 import stat
 import threading
 
+from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.listed_file import differs
 from nbdata.engine.push_plan import identity_of
-from nbdata.engine.run import Outcome, Run
 from nbdata.report import Plan, Row
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Record

@@ -7,7 +7,7 @@ import os
 import shlex
 from typing import Any
 
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Report
 from nbdata.runtime import runtime_folder

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from nbdata.engine import pull
-from nbdata.engine.datasets import info_of
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.rows import info_of
+from nbdata.engine.planning.sources import Found
 from nbdata.engine.pulling import FETCHED
-from nbdata.engine.run import Run
-from nbdata.engine.sources import Found
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from nbdata.disk import full_disk_told
-from nbdata.engine.leases import Leases
-from nbdata.engine.run import Run
-from nbdata.engine.shortage import Shortage
-from nbdata.engine.task import Task
+from nbdata.engine.job.leases import Leases
+from nbdata.engine.job.run import Run
+from nbdata.engine.job.shortage import Shortage
+from nbdata.engine.job.task import Task
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
 from nbdata.paths import is_url

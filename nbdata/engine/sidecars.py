@@ -15,8 +15,9 @@ from functools import partial
 
 from nbdata.disk import disk_error
 from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
-from nbdata.engine.datasets import DataSet, detail_of
-from nbdata.engine.run import Run
+from nbdata.engine.datasets import DataSet
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.rows import detail_of
 from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
 from nbdata.redaction import redacted

@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import replace
 
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.engine.volume_deletion import may_delete_amid
 from nbdata.engine.volumes import VolumeList
 from nbdata.history import Past, past_jobs

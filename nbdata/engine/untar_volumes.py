@@ -11,7 +11,7 @@ from nbdata.engine.archive_set import ArchiveSet, find_archive, look_at, recorde
 from nbdata.engine.archive_stream import ArchiveStream
 from nbdata.engine.checkpoints import Checkpoints
 from nbdata.engine.extract import Extraction
-from nbdata.engine.run import BAD, Outcome, Run
+from nbdata.engine.job.run import BAD, Outcome, Run
 from nbdata.engine.unpack_plan import plan_deletion, plan_space
 from nbdata.engine.volume_deletion import Deletion, may_delete_amid
 from nbdata.engine.volumes import VolumeList, rows_of, volumes_of

@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.engine.run import Outcome, Run
-from nbdata.engine.sources import find, head_of
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.sources import find, head_of
 from nbdata.engine.volumes import StoredVolume, VolumeList, siblings
 from nbdata.engine.written import Written, own_data, own_record
 from nbdata.errors import Cancelled, NbdataError, NotFound

@@ -16,8 +16,8 @@ from itertools import accumulate
 from nbdata.archives.decompress import begins_archive, detect
 from nbdata.archives.stream import Readable
 from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
-from nbdata.engine.run import Run
-from nbdata.engine.sources import find, head_of
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.sources import find, head_of
 from nbdata.errors import (
     AccessDenied,
     BadOption,

@@ -1,4 +1,4 @@
-"""What moving code needs of the job it works for; `nbdata.engine.task.Task` is one."""
+"""What moving code needs of the job it works for; `nbdata.engine.job.task.Task` is one."""
 
 from __future__ import annotations
 

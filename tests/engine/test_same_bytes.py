@@ -14,7 +14,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine import pull
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.slow import SlowProxy

@@ -15,9 +15,9 @@ import pytest
 
 import nbdata
 from benchmarks.listing import Bucket, write_files
-from nbdata.engine.run import Outcome, Run
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.existing_objects import Standing
 from nbdata.engine.runner import Planning
-from nbdata.engine.standing import Standing
 from nbdata.errors import AccessDenied
 from nbdata.operation import Context
 from nbdata.report import Plan, Row, Rows

@@ -233,7 +233,7 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
     assert plan.fits
     assert any("step by step" in note for note in plan.notes)
     # All of it lasts less long than the ledger lets figures stand.
-    monkeypatch.setattr("nbdata.engine.growing_space._SEEN_LATE", 0.1)
+    monkeypatch.setattr("nbdata.engine.planning.growing_space._SEEN_LATE", 0.1)
     monkeypatch.setattr("nbdata.space.ledger._REFUSED_AGE", 0.05)
     monkeypatch.setattr("nbdata.space.ledger._NOTE_EVERY", 0.0)
     if late:  # a checkpoint is made when there is no room, and only then

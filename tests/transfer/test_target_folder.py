@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.engine.task import Task
+from nbdata.engine.job.task import Task
 from nbdata.report import Snapshot
 from nbdata.transfer.target_folder import TargetFolder
 

@@ -21,7 +21,7 @@ _TOLD = 200
 
 
 class Progress:
-    """The counts of a job, which `nbdata.engine.task.Task` leads through its states; safe to use from many threads."""
+    """The counts of a job, which a `Task` leads through its states; safe to use from many threads."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._now = snapshot

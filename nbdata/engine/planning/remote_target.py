@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from nbdata.engine.datasets import is_ours
-from nbdata.engine.run import Outcome, Run
-from nbdata.engine.standing import Standing
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.existing_objects import Standing
 from nbdata.errors import AccessDenied, BadOption, NotFound
+from nbdata.paths import is_ours
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
 from nbdata.space.ledger import Reservation
 from nbdata.space.limits import round_up

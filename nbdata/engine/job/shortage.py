@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 
 from nbdata.disk import NO_INODES, QUOTA
-from nbdata.engine.run import Run
-from nbdata.engine.task import Task
+from nbdata.engine.job.run import Run
+from nbdata.engine.job.task import Task
 from nbdata.errors import ROOM_THEN_AGAIN, NbdataError, NotEnoughSpace
 from nbdata.paths import is_inside
 from nbdata.report import Plan

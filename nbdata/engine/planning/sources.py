@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted

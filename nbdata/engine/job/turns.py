@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from nbdata.engine.task import Task
+from nbdata.engine.job.task import Task
 from nbdata.report import Report
 
 __all__ = ["Turns"]

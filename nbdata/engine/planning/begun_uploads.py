@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from functools import cached_property
 
-from nbdata.engine.run import Run
+from nbdata.engine.job.run import Run
 from nbdata.errors import AccessDenied, Cancelled, NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.base import Store, Upload
 from nbdata.stores.resolve import open_place

@@ -10,7 +10,7 @@
 A Task runs a callable in a thread of its own; it knows no verb, socket or widget. Work calls
 `checkpoint` between steps: it waits there while the task is paused and raises Cancelled when it is to stop.
 Blocking calls of stores are woken by what they register with the task (`Stop` of stores.objects). How far it is
-counts `nbdata.engine.progress`.
+counts `nbdata.engine.job.progress`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 
 from nbdata.disk import disk_error, is_full
-from nbdata.engine.failure import failure_of
-from nbdata.engine.progress import Progress
+from nbdata.engine.job.failure import failure_of
+from nbdata.engine.job.progress import Progress
 from nbdata.errors import Cancelled, NbdataError, cleaned, without_calls
 from nbdata.redaction import scrub, scrub_data
 from nbdata.report import FINISHED, Report, Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nbdata.engine.sources import Found
+from nbdata.engine.planning.sources import Found
 from nbdata.errors import BadOption
 from nbdata.paths import is_inside
 from nbdata.stores.local import LocalStore

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nbdata.engine.task import Task
-from nbdata.engine.turns import Turns
+from nbdata.engine.job.task import Task
+from nbdata.engine.job.turns import Turns
 from nbdata.report import Report, Snapshot
 from tests.waiting import PATIENCE
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nbdata.engine.failure import failure_of
-from nbdata.engine.task import Task
+from nbdata.engine.job.failure import failure_of
+from nbdata.engine.job.task import Task
 from nbdata.errors import NotFound
 from nbdata.report import Report, Snapshot
 from tests.waiting import PATIENCE

@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbdata.engine.leases import Leases
-from nbdata.engine.spool import RowFile
+from nbdata.engine.job.leases import Leases
+from nbdata.engine.job.spool import RowFile
 from nbdata.errors import NbdataError, NotEnoughSpace, StoreUnavailable
 from nbdata.operation import Context, Operation
 from nbdata.redaction import redacted

@@ -6,8 +6,8 @@ import contextlib
 import os
 
 from nbdata.disk import disk_error, sync_folder
-from nbdata.engine.run import Outcome, Run
-from nbdata.engine.spool import RowFile
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.spool import RowFile
 from nbdata.errors import BadOption
 from nbdata.report import Plan, Row
 from nbdata.stores.local import LocalStore

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from nbdata.engine.task import Task
+from nbdata.engine.job.task import Task
 from nbdata.errors import NbdataError
 from nbdata.protocols import Item
 
