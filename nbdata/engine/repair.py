@@ -12,11 +12,12 @@ import posixpath
 from collections.abc import Iterable
 from functools import partial
 
-from nbdata.engine import pull
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import info_of
 from nbdata.engine.planning.sources import Found
-from nbdata.engine.pulling import FETCHED
+from nbdata.engine.pull.perform import perform
+from nbdata.engine.pull.plan import plan_of
+from nbdata.engine.pull.pulling import FETCHED
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
@@ -85,7 +86,7 @@ class Repair:
             only_plan=run.only_plan,
         )
         try:
-            self.plan: Plan = pull.plan_of(self._run, found)
+            self.plan: Plan = plan_of(self._run, found)
         finally:
             self._run.close()
         for row in self.plan.rows:
@@ -148,7 +149,7 @@ class Repair:
         self._check.control.expect_more(files=self.plan.files, bytes=2 * self.plan.bytes)
         self._check.control.phase(f"pulls {self.plan.files:,} again")
         try:
-            report = pull.perform(self._run, self.plan, promised=self._promised)
+            report = perform(self._run, self.plan, promised=self._promised)
         finally:
             self._run.close()
         for row in report.rows:

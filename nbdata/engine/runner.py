@@ -42,19 +42,19 @@ _TOLD = (
 )
 # How the ledger's names of processes begin.
 _HOLDER = "holder-"
-# Verb to module; the modules have `plan(run) -> Plan` and `perform(run, plan) -> Report`.
-_VERBS = (
-    "pull",
-    "push",
-    "copy",
-    "md5check",
-    "untar_volumes",
-    "cache_stream",
-    "quota",
-    "cleanup",
-    "probe",
-    "complete",
-)
+# The module of each verb, below this package, with `plan(run) -> Plan` and `perform(run, plan) -> Report`.
+_VERBS = {
+    "pull": "pull.perform",
+    "push": "push.perform",
+    "copy": "copy.perform",
+    "md5check": "md5check",
+    "untar_volumes": "untar_volumes",
+    "cache_stream": "cache_stream",
+    "quota": "quota",
+    "cleanup": "cleanup",
+    "probe": "probe",
+    "complete": "complete",
+}
 
 
 class _Verb(Protocol):
@@ -64,8 +64,7 @@ class _Verb(Protocol):
 
 
 def _module(verb: str) -> _Verb:
-    assert verb in _VERBS
-    return importlib.import_module(f"nbdata.engine.{verb}")
+    return importlib.import_module(f"nbdata.engine.{_VERBS[verb]}")
 
 
 def load_all() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from nbdata.engine import checkpoints
 from tests.engine.checkpointing import STEP, cut, entries, packed
-from tests.engine.sides import Side, Sides
+from tests.engine.copy.sides import Side, Sides
 from tests.engine.unpacking import look, untar
 
 # Nanoseconds since 1970, with digits that a float has not.

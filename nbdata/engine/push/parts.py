@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.engine.listed_file import open_listed, still_same
 from nbdata.engine.planning.begun_uploads import BegunUploads
-from nbdata.engine.pushing import Pushing
+from nbdata.engine.push.listed_file import open_listed, still_same
+from nbdata.engine.push.pushing import Pushing
 from nbdata.errors import ChecksumMismatch
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo, Upload

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.disk import disk_error
-from nbdata.engine.listed_file import open_listed, still_same
-from nbdata.engine.pushing import Pushing
+from nbdata.engine.push.listed_file import open_listed, still_same
+from nbdata.engine.push.pushing import Pushing
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.pulling import Pulling
+from nbdata.engine.pull.pulling import Pulling
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.engine.copy_ends import WHOLE, Copied, Ends, Job
+from nbdata.engine.copy.ends import WHOLE, Copied, Ends, Job
 from nbdata.errors import (
     BadOption,
     ChecksumMismatch,

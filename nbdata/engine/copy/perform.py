@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from nbdata.engine.copy_ends import Copied, Ends
-from nbdata.engine.copying import Copier
+from nbdata.engine.copy.copying import Copier
+from nbdata.engine.copy.ends import Copied, Ends
 from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.decide import copied, decide_copy

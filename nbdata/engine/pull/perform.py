@@ -1,4 +1,4 @@
-"""pull: performed as `nbdata.engine.pull_plan` has planned it; here objects in one piece, and the end."""
+"""pull: performed as `nbdata.engine.pull.plan` has planned it; here objects in one piece, and the end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.mirror import delete_planned
 from nbdata.engine.planning.rows import info_of
-from nbdata.engine.pull_parts import PartedObjects
-from nbdata.engine.pull_plan import MOVES, plan, plan_of
-from nbdata.engine.pull_small import Small, SmallObjects
-from nbdata.engine.pulling import Pulling
+from nbdata.engine.pull.parts import PartedObjects
+from nbdata.engine.pull.plan import MOVES, plan, plan_of
+from nbdata.engine.pull.pulling import Pulling
+from nbdata.engine.pull.small import Small, SmallObjects
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo

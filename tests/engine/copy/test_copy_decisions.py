@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nbdata
-from tests.engine.sides import MIB, Sides, copy
+from tests.engine.copy.sides import MIB, Sides, copy
 from tests.stores.servers import ok, read_body, read_head, serving
 
 pytestmark = pytest.mark.usefixtures("inline")

@@ -7,8 +7,8 @@ import stat
 import threading
 
 from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.listed_file import differs
-from nbdata.engine.push_plan import identity_of
+from nbdata.engine.push.listed_file import differs
+from nbdata.engine.push.plan import identity_of
 from nbdata.report import Plan, Row
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Record

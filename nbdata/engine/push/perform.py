@@ -1,4 +1,4 @@
-"""push: performed as `nbdata.engine.push_plan` has planned it; here files in one piece."""
+"""push: performed as `nbdata.engine.push.plan` has planned it; here files in one piece."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.engine.job.run import Run
-from nbdata.engine.listed_file import open_listed, still_same
 from nbdata.engine.planning.remote_target import delete_planned
-from nbdata.engine.push_parts import PartedFiles
-from nbdata.engine.push_plan import MOVES, plan
-from nbdata.engine.push_small import SmallFiles
-from nbdata.engine.pushing import Pushing
+from nbdata.engine.push.listed_file import open_listed, still_same
+from nbdata.engine.push.parts import PartedFiles
+from nbdata.engine.push.plan import MOVES, plan
+from nbdata.engine.push.pushing import Pushing
+from nbdata.engine.push.small import SmallFiles
 from nbdata.errors import Cancelled, NbdataError
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-import nbdata.engine.pull as pull_module
+import nbdata.engine.pull.perform as pull_module
 from nbdata.errors import BadOption
 
 pytestmark = pytest.mark.usefixtures("inline")

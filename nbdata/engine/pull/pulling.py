@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.sources import folder_part
-from nbdata.engine.pull_plan import identity_of
+from nbdata.engine.pull.plan import identity_of
 from nbdata.report import Plan
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
@@ -35,7 +35,7 @@ class Pulling:
     run : Run
     planned : Plan
     promised : callable, optional
-        See `nbdata.engine.pull.perform`.
+        See `nbdata.engine.pull.perform.perform`.
 
     Attributes
     ----------

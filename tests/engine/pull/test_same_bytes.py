@@ -13,8 +13,8 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine import pull
 from nbdata.engine.job.run import Run
+from nbdata.engine.pull import perform
 from nbdata.report import Plan
 from tests.conftest import client_of
 from tests.slow import SlowProxy
@@ -142,7 +142,7 @@ def test_a_pipe_that_stands_there_by_then_is_not_waited_for(
 ) -> None:
     client_of(s3).put_object(Bucket=bucket, Key="small", Body=b"small")
     (tmp_path / "small").write_bytes(b"small")
-    plan = pull.plan
+    plan = perform.plan
 
     def plan_and_replace(run: Run) -> Plan:
         planned = plan(run)
@@ -151,6 +151,6 @@ def test_a_pipe_that_stands_there_by_then_is_not_waited_for(
         os.mkfifo(tmp_path / "small")
         return planned
 
-    monkeypatch.setattr(pull, "plan", plan_and_replace)
+    monkeypatch.setattr(perform, "plan", plan_and_replace)
     assert nbdata.pull(f"s3://{bucket}/", tmp_path, quiet=True).counts == {"fetched": 1}
     assert (tmp_path / "small").read_bytes() == b"small"

@@ -11,7 +11,7 @@ import pytest
 
 import nbdata
 from nbdata.transfer.uploads import remembered
-from tests.engine.sides import MIB, Sides, copy
+from tests.engine.copy.sides import MIB, Sides, copy
 from tests.faults.gate import Gate
 from tests.stores.servers import ok, read_body, read_head, serving
 from tests.waiting import PATIENCE, wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nbdata.engine.pulling import Pulling
+from nbdata.engine.pull.pulling import Pulling
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo

@@ -17,7 +17,7 @@ from nbdata.operation import Context
 from nbdata.stores.credentials import s3_config
 from nbdata.stores.s3 import S3Store
 from nbdata.transfer.uploads import remembered
-from tests.engine.sides import MIB, Side, Sides, copy
+from tests.engine.copy.sides import MIB, Side, Sides, copy
 from tests.stores.servers import ok, read_body, read_head, serving
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -108,7 +108,7 @@ def test_bytes_that_are_not_what_the_source_vouches_for_never_become_an_object(
     side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one lie that is told here is told by the hash: real bytes come from a real store."""
-    from nbdata.engine import copying
+    from nbdata.engine.copy import copying
     from nbdata.integrity import digests
 
     class Wrong:

@@ -1,0 +1,1 @@
+"""copy: what is in a store goes to another place, without the disk."""

@@ -1,0 +1,1 @@
+"""pull: what is in a store comes to the disk."""

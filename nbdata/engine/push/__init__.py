@@ -1,0 +1,1 @@
+"""push: what is on the disk goes to a store."""
