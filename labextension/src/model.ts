@@ -107,7 +107,7 @@ export function sections(model: Model): { running: Job[]; finished: Job[] } {
   };
 }
 
-/** With so many bytes free nothing is filling up, however large it is; as `engine/quota.py` has it. */
+/** With so many bytes free nothing is filling up, however large it is; as `engine/upkeep/quota.py` has it. */
 const AMPLE = 20e9;
 
 /** How full a disk is, with what is reserved, and what that means in words. */

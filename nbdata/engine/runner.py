@@ -47,13 +47,13 @@ _VERBS = {
     "pull": "pull.perform",
     "push": "push.perform",
     "copy": "copy.perform",
-    "md5check": "md5check",
+    "md5check": "check.md5check",
     "untar_volumes": "untar_volumes",
-    "cache_stream": "cache_stream",
-    "quota": "quota",
-    "cleanup": "cleanup",
-    "probe": "probe",
-    "complete": "complete",
+    "cache_stream": "stream.cache_stream",
+    "quota": "upkeep.quota",
+    "cleanup": "upkeep.cleanup",
+    "probe": "queries.probe",
+    "complete": "queries.complete",
 }
 
 

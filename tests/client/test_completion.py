@@ -18,7 +18,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.verbs import VERBS
 from nbdata.verbs.completion import completions, split_line
 from tests.conftest import client_of
-from tests.engine.test_cache_stream import Put
+from tests.engine.stream.test_cache_stream import Put
 from tests.kernel import Kernel
 from tests.waiting import AT_ONCE, PATIENCE
 

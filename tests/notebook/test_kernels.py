@@ -15,7 +15,7 @@ import pytest
 
 import nbdata
 from nbdata.client.remote import AgentHost
-from nbdata.engine import complete
+from nbdata.engine.queries import complete
 from nbdata.notebook import background
 from nbdata.stores import asked, pools
 from tests.faults.gate import Gate

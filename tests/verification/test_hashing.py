@@ -157,5 +157,5 @@ def test_several_files_are_hashed_at_once(tree: Path, monkeypatch: pytest.Monkey
         meeting.wait(timeout=PATIENCE)  # breaks if the other never comes
         return hash_object(*args)
 
-    monkeypatch.setattr("nbdata.engine.md5check.hash_object", meet)
+    monkeypatch.setattr("nbdata.engine.check.md5check.hash_object", meet)
     assert nbdata.md5check(tree, on_error="report", quiet=True).counts["mismatch"] == 2

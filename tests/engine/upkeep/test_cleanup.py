@@ -115,7 +115,7 @@ def test_what_lies_beside_a_running_job_goes(data: Path) -> None:
 def test_a_job_that_begins_after_the_plan_keeps_its_files(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nbdata.engine import cleanup as module
+    from nbdata.engine.upkeep import cleanup as module
 
     lock = TargetLock(str(data), "4a2f")
     plan = module.plan
@@ -235,7 +235,7 @@ def test_all_keeps_a_file_that_changed_since(pulled: Path, change: str) -> None:
 
 
 def test_all_keeps_a_file_that_changes_after_the_plan(pulled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nbdata.engine import cleanup as module
+    from nbdata.engine.upkeep import cleanup as module
 
     plan = module.plan
 

@@ -1,4 +1,4 @@
-"""``md5check --write``: a manifest of the files as they are; for sidecars see `nbdata.engine.sidecars`.
+"""``md5check --write``: a manifest of the files as they are; for sidecars see `nbdata.engine.check.sidecars`.
 
 What an existing manifest promises is not dropped or contradicted, for it may be the only witness of damage:
 its files are checked, and it is extended only if none of them differs or is missing, unless ``--overwrite always``
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
-from nbdata.engine.datasets import DataSet
+from nbdata.engine.check.checksum_writing import ChecksumWriting, writing_algorithm
+from nbdata.engine.check.datasets import DataSet
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound

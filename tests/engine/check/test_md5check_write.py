@@ -101,7 +101,7 @@ def test_an_existing_manifest_with_lines_that_could_not_be_kept_is_left_alone(tr
 
 
 def test_nothing_is_written_while_a_file_cannot_be_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nbdata.engine import manifest as writing
+    from nbdata.engine.check import manifest as writing
 
     before = writing._before
 

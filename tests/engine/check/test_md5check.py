@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.engine.datasets import ChecksumReader
+from nbdata.engine.check.datasets import ChecksumReader
 from nbdata.report import Report
 from tests.waiting import PATIENCE
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.leftovers import Inside, left_at_store, left_on_disk
+from nbdata.engine.upkeep.leftovers import Inside, left_at_store, left_on_disk
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report, Row

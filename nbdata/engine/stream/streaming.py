@@ -20,11 +20,11 @@ from nbdata.caching.folder import CacheFolder
 from nbdata.caching.order import NEVER, Turn, turns
 from nbdata.caching.room import CacheRoom, Slot
 from nbdata.disk import disk_error, full_disk_told
-from nbdata.engine.items import Group, ItemFile
 from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.job.shortage import numbered
 from nbdata.engine.planning.sources import folder_part
-from nbdata.engine.stream_small import SmallFiles, WantedFile, new_file
+from nbdata.engine.stream.items import Group, ItemFile
+from nbdata.engine.stream.small import SmallFiles, WantedFile, new_file
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report

@@ -10,9 +10,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.streaming import Streaming
+from nbdata.engine.stream.streaming import Streaming
 from tests.conftest import client_of
-from tests.engine.test_cache_stream import Put, content, empties
+from tests.engine.stream.test_cache_stream import Put, content, empties
 
 FILES = {f"f{n:02}/a": bytes([n]) * 100_000 for n in range(40)}
 
@@ -89,7 +89,7 @@ def test_what_no_verb_foresaw_ends_the_loop_too(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("not foreseen")
 
-    monkeypatch.setattr("nbdata.engine.streaming.Judge", broken)
+    monkeypatch.setattr("nbdata.engine.stream.streaming.Judge", broken)
     with pytest.raises(nbdata.NbdataError, match="not foreseen"):
         for _ in nbdata.cache_stream(str(source), max_size="2MB", quiet=True):
             pass

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from nbdata.caching.folder import CacheFolder
-from nbdata.engine.items import ItemFile, grouped
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.sources import find
-from nbdata.engine.streaming import Streaming
+from nbdata.engine.stream.items import ItemFile, grouped
+from nbdata.engine.stream.streaming import Streaming
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.report import Plan, Report, Row
 from nbdata.sizes import format_size

@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nbdata.engine.datasets import ChecksumReader, DataSet, beside, parent
+from nbdata.engine.check.datasets import ChecksumReader, DataSet, beside, parent
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.sources import Found, find

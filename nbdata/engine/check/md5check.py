@@ -1,4 +1,4 @@
-"""md5check: plan and perform. With ``--write`` see `nbdata.engine.manifest` and `sidecars`."""
+"""md5check: plan and perform. With ``--write`` see `nbdata.engine.check.manifest` and `sidecars`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from nbdata.engine import manifest, sidecars
-from nbdata.engine.datasets import DataSet, list_data
-from nbdata.engine.expected import Vouching, vouching
+from nbdata.engine.check import manifest, sidecars
+from nbdata.engine.check.datasets import DataSet, list_data
+from nbdata.engine.check.expected import Vouching, vouching
+from nbdata.engine.check.repair import Repair, promised_by
+from nbdata.engine.check.small_files import batches, right_files
+from nbdata.engine.check.verdict_table import in_order, wrong_table
 from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.repair import Repair, promised_by
-from nbdata.engine.small_files import batches, right_files
-from nbdata.engine.verdict_table import in_order, wrong_table
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.digests import new_digest

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.checksum_writing import ChecksumWriting, writing_algorithm
-from nbdata.engine.datasets import DataSet
+from nbdata.engine.check.checksum_writing import ChecksumWriting, writing_algorithm
+from nbdata.engine.check.datasets import DataSet
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of
 from nbdata.errors import NbdataError, NotFound

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nbdata.engine.repair import promised_by
+from nbdata.engine.check.repair import promised_by
 from nbdata.errors import NbdataError
 from nbdata.integrity.digests import new_digest
 from nbdata.report import Row

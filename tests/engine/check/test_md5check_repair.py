@@ -13,7 +13,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.repair import Repair
+from nbdata.engine.check.repair import Repair
 from tests.conftest import client_of
 from tests.waiting import PATIENCE
 

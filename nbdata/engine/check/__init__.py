@@ -1,0 +1,1 @@
+"""md5check: files compared with what vouches for them, and checksum files written."""

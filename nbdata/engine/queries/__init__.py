@@ -1,0 +1,1 @@
+"""Small verbs for nbdata itself: what a place holds, and items to try the rest with."""

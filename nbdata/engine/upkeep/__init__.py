@@ -1,0 +1,1 @@
+"""What keeps disks and stores in order: limits, and what nbdata left behind."""
