@@ -48,7 +48,7 @@ _VERBS = {
     "push": "push.perform",
     "copy": "copy.perform",
     "md5check": "check.md5check",
-    "untar_volumes": "untar_volumes",
+    "untar_volumes": "unpack.untar_volumes",
     "cache_stream": "stream.cache_stream",
     "quota": "upkeep.quota",
     "cleanup": "upkeep.cleanup",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.engine import checkpoints
-from tests.engine.checkpointing import STEP, cut, entries, packed
+from nbdata.engine.unpack import checkpoints
 from tests.engine.copy.sides import Side, Sides
-from tests.engine.unpacking import look, untar
+from tests.engine.unpack.checkpointing import STEP, cut, entries, packed
+from tests.engine.unpack.unpacking import look, untar
 
 # Nanoseconds since 1970, with digits that a float has not.
 _LONG_AGO = 1_500_000_000_123_456_789

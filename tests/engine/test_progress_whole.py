@@ -12,7 +12,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.display import share_of
 from nbdata.protocols import Job
-from tests.engine.checkpointing import COUNT, cut, entries, interrupted, packed, size_of
+from tests.engine.unpack.checkpointing import COUNT, cut, entries, interrupted, packed, size_of
 from tests.faults.gate import Gate
 from tests.waiting import PATIENCE
 

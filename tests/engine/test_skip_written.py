@@ -22,8 +22,8 @@ from nbdata.report import Report
 from nbdata.runtime import endpoint, held
 from nbdata.transfer.index import Index, written_below
 from tests.conftest import client_of
-from tests.engine.checkpointing import COMPRESS, COUNT, Entry, cut, entries, interrupted, packed
-from tests.engine.unpacking import archive, look, pack, untar
+from tests.engine.unpack.checkpointing import COMPRESS, COUNT, Entry, cut, entries, interrupted, packed
+from tests.engine.unpack.unpacking import archive, look, pack, untar
 from tests.faults.gate import Gate
 from tests.waiting import PATIENCE, wait_until
 

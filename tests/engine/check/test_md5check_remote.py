@@ -17,9 +17,9 @@ from nbdata.errors import StoreUnavailable
 from nbdata.report import Report
 from nbdata.stores.answers import ResponseBody
 from nbdata.stores.s3 import S3Store
+from tests.verification.test_verify import BARE
 
 from .test_md5check import check, flip, found, manifest, sidecars
-from .test_verify import BARE
 
 pytestmark = pytest.mark.usefixtures("inline")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from nbdata.engine.checkpoints import Checkpoint, Earlier
 from nbdata.engine.job.run import Run
-from nbdata.engine.volume_deletion import RecordedSet
-from nbdata.engine.volumes import VolumeList, find_volumes
-from nbdata.engine.written import Written
+from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier
+from nbdata.engine.unpack.volume_deletion import RecordedSet
+from nbdata.engine.unpack.volumes import VolumeList, find_volumes
+from nbdata.engine.unpack.written import Written
 from nbdata.errors import MissingVolume
 from nbdata.transfer.index import Index
 from nbdata.verbs.untar_volumes import UntarVolumes

@@ -10,7 +10,7 @@ import os
 import stat
 
 from nbdata.archives.tar import Member
-from nbdata.engine.written import Written
+from nbdata.engine.unpack.written import Written
 from nbdata.errors import NbdataError
 from nbdata.transfer.index import Record
 

@@ -13,7 +13,7 @@ import nbdata
 from nbdata.cli import main
 from nbdata.demo.server import EmbeddedServer
 from tests.agent.rig import tmpfs
-from tests.engine.unpacking import pack, untar, upload, whole
+from tests.engine.unpack.unpacking import pack, untar, upload, whole
 from tests.waiting import wait_until
 
 MB = 10**6

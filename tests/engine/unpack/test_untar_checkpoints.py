@@ -15,7 +15,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.report import Plan
 from tests.conftest import client_of
-from tests.engine.checkpointing import (
+from tests.engine.unpack.checkpointing import (
     COMPRESS,
     COUNT,
     SIZE,
@@ -27,7 +27,7 @@ from tests.engine.checkpointing import (
     packed,
     size_of,
 )
-from tests.engine.unpacking import look, untar
+from tests.engine.unpack.unpacking import look, untar
 from tests.slow import SlowProxy
 
 pytestmark = pytest.mark.usefixtures("inline", "small_steps")

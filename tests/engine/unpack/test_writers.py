@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nbdata.engine import writers
-from nbdata.engine.writers import Writers
+from nbdata.engine.unpack import writers
+from nbdata.engine.unpack.writers import Writers
 
 
 def test_all_items_are_written_in_order_by_one_writer() -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.engine import checkpoints
-from nbdata.engine.volumes import StoredVolume
-from tests.engine.checkpointing import (
+from nbdata.engine.unpack import checkpoints
+from nbdata.engine.unpack.volumes import StoredVolume
+from tests.engine.unpack.checkpointing import (
     COMPRESS,
     COUNT,
     SIZE,
@@ -31,7 +31,7 @@ from tests.engine.checkpointing import (
     packed,
     size_of,
 )
-from tests.engine.unpacking import look, untar
+from tests.engine.unpack.unpacking import look, untar
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline", "small_steps")
@@ -249,7 +249,7 @@ def test_an_archive_that_does_not_fit_beside_its_volumes_is_unpacked_in_their_pl
 _KILLED = """
 import os, signal, sys
 import nbdata
-from nbdata.engine import checkpoints
+from nbdata.engine.unpack import checkpoints
 checkpoints.EVERY, checkpoints._SHARE = {step}, 1
 left = [int(sys.argv[3])]
 def count(event, args):

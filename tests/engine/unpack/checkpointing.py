@@ -16,9 +16,9 @@ import pytest
 import zstandard
 
 import nbdata
-from nbdata.engine.extract import Extraction
+from nbdata.engine.unpack.extract import Extraction
 from nbdata.errors import Cancelled
-from tests.engine.unpacking import untar
+from tests.engine.unpack.unpacking import untar
 
 # Bytes between two checkpoints in these tests, and of a volume; files in an archive, and bytes of each.
 STEP = 100_000

@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from nbdata.engine.archive_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
-from nbdata.engine.archive_stream import ArchiveStream
-from nbdata.engine.checkpoints import Checkpoints
-from nbdata.engine.extract import Extraction
 from nbdata.engine.job.run import BAD, Outcome, Run
-from nbdata.engine.unpack_plan import plan_deletion, plan_space
-from nbdata.engine.volume_deletion import Deletion, may_delete_amid
-from nbdata.engine.volumes import VolumeList, rows_of, volumes_of
-from nbdata.engine.written import Sound, Written
+from nbdata.engine.unpack.archive_stream import ArchiveStream
+from nbdata.engine.unpack.checkpoints import Checkpoints
+from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.space import plan_deletion, plan_space
+from nbdata.engine.unpack.volume_deletion import Deletion, may_delete_amid
+from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
+from nbdata.engine.unpack.volumes import VolumeList, rows_of, volumes_of
+from nbdata.engine.unpack.written import Sound, Written
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report

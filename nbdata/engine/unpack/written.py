@@ -7,7 +7,7 @@ folder is recorded under its name and a slash, with the time that it gets at the
 
 When an archive was read to its end and all is there, that is recorded too, with a digest of all its records:
 if they are the same later and all files look as recorded, the archive need not be read again. Until then there
-may be a checkpoint (`nbdata.engine.checkpoints`). Before volumes are deleted, the whole set is recorded, so that
+may be a checkpoint (`nbdata.engine.unpack.checkpoints`). Before volumes are deleted, the whole set is recorded, so that
 a line that finds only some of them or none knows why.
 """
 

@@ -29,11 +29,11 @@ from typing import Any
 from isal.isal_zlib import crc32
 
 from nbdata.archives.place import Place, Restart
-from nbdata.engine.archive_stream import ArchiveStream
-from nbdata.engine.extract import Extraction
 from nbdata.engine.job.run import BAD, Outcome
-from nbdata.engine.volume_deletion import Deletion
-from nbdata.engine.written import Written, is_gone, offset_of, own_data, own_record, sum_of
+from nbdata.engine.unpack.archive_stream import ArchiveStream
+from nbdata.engine.unpack.extract import Extraction
+from nbdata.engine.unpack.volume_deletion import Deletion
+from nbdata.engine.unpack.written import Written, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 
 __all__ = ["Checkpoint", "Checkpoints", "Earlier"]

@@ -14,7 +14,7 @@ import pytest
 
 import nbdata
 from nbdata.archives.stream import Readahead
-from tests.engine.unpacking import archive, inodes, no_leftovers, pack, untar, upload
+from tests.engine.unpack.unpacking import archive, inodes, no_leftovers, pack, untar, upload
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("inline")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from tests.engine.unpacking import no_leftovers, pack, untar, whole
+from tests.engine.unpack.unpacking import no_leftovers, pack, untar, whole
 
 pytestmark = pytest.mark.usefixtures("inline")
 

@@ -8,9 +8,9 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.engine.volumes import StoredVolume
+from nbdata.engine.unpack.volumes import StoredVolume
 from tests.conftest import client_of
-from tests.engine.unpacking import archive, by_tar, inodes, look, no_leftovers, pack, untar, upload
+from tests.engine.unpack.unpacking import archive, by_tar, inodes, look, no_leftovers, pack, untar, upload
 
 pytestmark = pytest.mark.usefixtures("inline")
 

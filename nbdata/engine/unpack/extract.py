@@ -26,12 +26,12 @@ from isal.isal_zlib import crc32
 
 from nbdata.archives.tar import Member
 from nbdata.disk import disk_error
-from nbdata.engine.archive_folders import ArchiveFolders
-from nbdata.engine.hard_links import HardLinks
 from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.engine.writers import Writers
-from nbdata.engine.written import Written, is_gone, offset_of
+from nbdata.engine.unpack.folders import ArchiveFolders
+from nbdata.engine.unpack.hard_links import HardLinks
+from nbdata.engine.unpack.writers import Writers
+from nbdata.engine.unpack.written import Written, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
 from nbdata.space.limits import disk_of

@@ -17,7 +17,7 @@ from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.tar import Member, read_members
 from nbdata.engine.job.run import Run
-from nbdata.engine.volumes import VolumeList
+from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.verbs.untar_volumes import UntarVolumes
 

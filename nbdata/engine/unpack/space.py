@@ -7,8 +7,8 @@ import shlex
 from dataclasses import replace
 
 from nbdata.engine.job.run import Run
-from nbdata.engine.volume_deletion import may_delete_amid
-from nbdata.engine.volumes import VolumeList
+from nbdata.engine.unpack.volume_deletion import may_delete_amid
+from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.history import Past, past_jobs
 from nbdata.paths import has_glob, is_url
 from nbdata.redaction import redacted

@@ -14,8 +14,8 @@ from typing import Any
 
 from nbdata.engine.job.run import Outcome, Run
 from nbdata.engine.planning.sources import find, head_of
-from nbdata.engine.volumes import StoredVolume, VolumeList, siblings
-from nbdata.engine.written import Written, own_data, own_record
+from nbdata.engine.unpack.volumes import StoredVolume, VolumeList, siblings
+from nbdata.engine.unpack.written import Written, own_data, own_record
 from nbdata.errors import Cancelled, NbdataError, NotFound
 from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder

@@ -17,7 +17,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
-from tests.engine.unpacking import archive, inodes, look, no_leftovers, pack, untar, upload, whole
+from tests.engine.unpack.unpacking import archive, inodes, look, no_leftovers, pack, untar, upload, whole
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("inline")
