@@ -39,8 +39,8 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
     if fs is None and context.filesystem is not None:
         fs = _rebuilt(context.filesystem)
     if fs is None and scheme in S3_SCHEMES:
-        from nbdata.stores.credentials import s3_config
-        from nbdata.stores.s3 import S3Store
+        from nbdata.stores.s3.config import s3_config
+        from nbdata.stores.s3.store import S3Store
 
         bucket, slash, key = _bucket(place, f"{scheme}://bucket/key")
         if "@" in bucket:
@@ -57,22 +57,22 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
         )
         return Location(store, key, place if slash else place + "/")
     if fs is None and scheme in ("gs", "gcs"):
-        from nbdata.stores.gs import GsStore
-        from nbdata.stores.gs_config import gs_config
+        from nbdata.stores.gs.config import gs_config
+        from nbdata.stores.gs.store import GsStore
 
         bucket, slash, key = _bucket(place, "gs://bucket/key")
         return Location(GsStore(bucket, gs_config(context), stop=stop), key, place if slash else place + "/")
     if fs is None and scheme in AZURE_SCHEMES:
-        from nbdata.stores.az import AzStore
-        from nbdata.stores.az_config import az_config
+        from nbdata.stores.az.config import az_config
+        from nbdata.stores.az.store import AzStore
 
         container, slash, key = _bucket(place, f"{scheme}://container/key")
         container, _, host = container.partition("@")
         az = AzStore(container, az_config(host, context), stop=stop)
         return Location(az, key, place if slash else place + "/")
     if fs is None and scheme in ("http", "https"):
-        from nbdata.stores.http import HttpStore, key_of
-        from nbdata.stores.http_config import http_config
+        from nbdata.stores.http.config import http_config
+        from nbdata.stores.http.store import HttpStore, key_of
 
         url = place.partition("#")[0]
         store = HttpStore(url, http_config(url, context), stop=stop)
@@ -94,8 +94,8 @@ def children(place: str, context: Context, limit: int, *, stop: Stop | None = No
     """Some places that begin with this URL, no deeper than the next slash; those that go on end in a slash."""
     scheme, _, rest = place.partition("://")
     if "/" not in rest and scheme in S3_SCHEMES:
-        from nbdata.stores.credentials import s3_config
-        from nbdata.stores.s3 import S3Store
+        from nbdata.stores.s3.config import s3_config
+        from nbdata.stores.s3.store import S3Store
 
         service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
         return [f"{scheme}://{name}" for name in service.children(rest, limit)]

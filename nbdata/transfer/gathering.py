@@ -1,6 +1,6 @@
 """Small objects for a crew of workers: they hand them over in batches, and one of them moves all.
 
-A thread an object is what big ones want, and wastes the processor on small ones (see `nbdata.stores.lanes`). So the
+A thread an object is what big ones want, and wastes the processor on small ones (see `stores.http.lanes`). So the
 worker that comes first with small ones becomes the gatherer until there are none left; the others bring more. What did
 not go at the first try is moved in the usual way, as a unit of its own, by whoever is free.
 """

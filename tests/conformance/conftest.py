@@ -16,14 +16,14 @@ import pytest
 
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
-from nbdata.stores.az import AzStore
-from nbdata.stores.az_config import az_config
+from nbdata.stores.az.config import az_config
+from nbdata.stores.az.store import AzStore
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.credentials import s3_config
 from nbdata.stores.fsspec_store import FsspecStore
 from nbdata.stores.local import LocalStore
 from nbdata.stores.resolve import open_place
-from nbdata.stores.s3 import S3Store
+from nbdata.stores.s3.config import s3_config
+from nbdata.stores.s3.store import S3Store
 from tests.stores.emulators import azure, google
 from tests.stores.folder_server import folder_server
 from tests.stores.ssh_server import PASSWORD, SshServer

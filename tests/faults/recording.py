@@ -238,7 +238,7 @@ def main() -> int:
     import nbdata
     from nbdata import disk
     from nbdata.stores.local import LocalStore
-    from nbdata.stores.s3 import S3Store, _S3Upload
+    from nbdata.stores.s3.store import S3Store, _S3Upload
     from nbdata.transfer import marks, part_records, partials
 
     recorder = Recorder(log, root)

@@ -17,7 +17,8 @@ import nbdata
 from nbdata.client.remote import AgentHost
 from nbdata.engine.queries import complete
 from nbdata.notebook import background
-from nbdata.stores import asked, pools
+from nbdata.stores.credentials import asked
+from nbdata.stores.http import pools
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.waiting import PATIENCE, wait_until

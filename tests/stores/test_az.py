@@ -25,7 +25,7 @@ from nbdata.errors import (
     StoreUnavailable,
 )
 from nbdata.operation import Context
-from nbdata.stores.az_config import _EMULATED, AzConfig, az_config
+from nbdata.stores.az.config import _EMULATED, AzConfig, az_config
 from nbdata.stores.base import Location
 from nbdata.stores.resolve import open_place
 from tests.stores.emulators import azure

@@ -11,7 +11,7 @@ import pytest
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context
-from nbdata.stores.credentials import S3Config, s3_config
+from nbdata.stores.s3.config import S3Config, s3_config
 
 SECRETS = (
     "AKIAOPTION",

@@ -30,7 +30,7 @@ from nbdata.errors import (
 )
 from nbdata.operation import Context
 from nbdata.stores.base import Location, ObjectInfo
-from nbdata.stores.object_store import _UNUSUAL
+from nbdata.stores.http.object_store import _UNUSUAL
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.pool import FIRST
 from tests.stores.emulators import google
@@ -307,7 +307,7 @@ def test_a_listing_that_repeats_itself_ends() -> None:
 
 
 def test_a_stop_ends_an_upload_that_is_not_answered_at_once() -> None:
-    from tests.stores.test_http1 import Stop
+    from tests.stores.test_http_client import Stop
 
     ended = threading.Event()
 

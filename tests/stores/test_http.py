@@ -20,7 +20,7 @@ import nbdata
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.operation import Context
 from nbdata.stores.base import Location
-from nbdata.stores.index_page import links_below
+from nbdata.stores.http.index_page import links_below
 from nbdata.stores.resolve import open_place
 from tests.stores import folder_server as folder_server_module
 from tests.stores.folder_server import FolderServer, folder_server
@@ -453,7 +453,7 @@ def test_a_plain_proxy_is_asked_unless_it_is_excluded() -> None:
 
 
 def test_a_stop_ends_a_read_at_once() -> None:
-    from tests.stores.test_http1 import Stop
+    from tests.stores.test_http_client import Stop
 
     ended = threading.Event()
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from nbdata.errors import NbdataError, StoreUnavailable
-from nbdata.stores.http1 import Origin, Pool
-from nbdata.stores.http_heads import Head, request_head
-from nbdata.stores.lanes import Lanes
+from nbdata.stores.http.client import Origin, Pool
+from nbdata.stores.http.heads import Head, request_head
+from nbdata.stores.http.lanes import Lanes
 from tests.stores.servers import Handler, answering, ok, read_head, serving
-from tests.stores.test_http1 import Stop
+from tests.stores.test_http_client import Stop
 from tests.waiting import AT_ONCE, PATIENCE
 
 MOST = 256 << 10

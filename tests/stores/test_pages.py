@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from nbdata.errors import StoreUnavailable
-from nbdata.stores.pages import Page, ahead
+from nbdata.stores.http.pages import Page, ahead
 from tests.stores.servers import ok, serving
 from tests.stores.test_s3_odd_servers import each, store
 from tests.waiting import PATIENCE

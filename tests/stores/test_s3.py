@@ -11,8 +11,8 @@ import pytest
 from nbdata.errors import SourceChanged, StoreUnavailable
 from nbdata.operation import Context
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.credentials import s3_config
-from nbdata.stores.s3 import S3Store
+from nbdata.stores.s3.config import s3_config
+from nbdata.stores.s3.store import S3Store
 from tests.stores.servers import answering, ok, read_body, read_head, serving
 
 

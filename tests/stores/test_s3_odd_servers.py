@@ -15,9 +15,9 @@ import pytest
 
 import nbdata
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.credentials import S3Config
-from nbdata.stores.s3 import S3Store
-from nbdata.stores.sigv4 import Identity
+from nbdata.stores.s3.config import S3Config
+from nbdata.stores.s3.sigv4 import Identity
+from nbdata.stores.s3.store import S3Store
 from tests.stores.servers import Handler, ok, read_body, read_head, serving
 from tests.waiting import PATIENCE
 

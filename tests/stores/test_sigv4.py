@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
+from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
 HOST = "bucket.example.com:9000"
 NOW = dt.datetime(2026, 11, 20, 12, 34, 56, tzinfo=dt.timezone.utc)

@@ -9,10 +9,10 @@ import pytest
 
 from nbdata.errors import BadOption
 from nbdata.operation import Context
-from nbdata.stores.az_config import az_config
-from nbdata.stores.credentials import s3_config
-from nbdata.stores.gs_config import gs_config
-from nbdata.stores.http_config import http_config
+from nbdata.stores.az.config import az_config
+from nbdata.stores.gs.config import gs_config
+from nbdata.stores.http.config import http_config
+from nbdata.stores.s3.config import s3_config
 
 Configure = Callable[[Context], Any]
 STORES: dict[str, Configure] = {

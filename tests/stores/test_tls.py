@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from nbdata.errors import AccessDenied, BadOption, StoreUnavailable
-from nbdata.stores import records
-from nbdata.stores.dial import stall_limit
-from nbdata.stores.http1 import Origin, Pool
+from nbdata.stores.http import records
+from nbdata.stores.http.client import Origin, Pool
+from nbdata.stores.http.dial import stall_limit
 from tests.stores.certificates import self_signed
 from tests.stores.servers import answering, ok, read_head, serving
-from tests.stores.test_http1 import Stop, get, in_child
+from tests.stores.test_http_client import Stop, get, in_child
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 

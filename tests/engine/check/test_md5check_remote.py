@@ -15,8 +15,8 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import StoreUnavailable
 from nbdata.report import Report
-from nbdata.stores.answers import ResponseBody
-from nbdata.stores.s3 import S3Store
+from nbdata.stores.http.answers import ResponseBody
+from nbdata.stores.s3.store import S3Store
 from tests.verification.test_verify import BARE
 
 from .test_md5check import check, flip, found, manifest, sidecars

@@ -14,8 +14,8 @@ import pytest
 
 import nbdata
 from nbdata.operation import Context
-from nbdata.stores.credentials import s3_config
-from nbdata.stores.s3 import S3Store
+from nbdata.stores.s3.config import s3_config
+from nbdata.stores.s3.store import S3Store
 from nbdata.transfer.uploads import remembered
 from tests.engine.copy.sides import MIB, Side, Sides, copy
 from tests.stores.servers import ok, read_body, read_head, serving

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nbdata.errors import StoreUnavailable
+from nbdata.stores.http.pages import Page
 from nbdata.stores.objects import ObjectInfo
-from nbdata.stores.pages import Page
-from nbdata.stores.s3_answers import decoded, listed
-from nbdata.stores.s3_client import S3Client
+from nbdata.stores.s3.answers import decoded, listed
+from nbdata.stores.s3.client import S3Client
 
 __all__ = ["children", "pages", "pending"]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.dial import Closed, shut
-from nbdata.stores.http_heads import Head, parse_head, request_head
-from nbdata.stores.records import receive_records
-from nbdata.stores.response import Response
+from nbdata.stores.http.dial import Closed, shut
+from nbdata.stores.http.heads import Head, parse_head, request_head
+from nbdata.stores.http.records import receive_records
+from nbdata.stores.http.response import Response
 
 if TYPE_CHECKING:
-    from nbdata.stores.http1 import Pool
+    from nbdata.stores.http.client import Pool
 
 __all__ = ["Connection"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nbdata.stores.dial import Closed, Origin, proxy_headers
+from nbdata.stores.http.dial import Closed, Origin, proxy_headers
 
 __all__ = ["Head", "length_of", "parse_head", "request_head"]
 

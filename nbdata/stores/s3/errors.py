@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import wrong_bytes
-from nbdata.stores.http1 import Response
+from nbdata.stores.http.answers import wrong_bytes
+from nbdata.stores.http.client import Response
 
 __all__ = ["EXPIRED", "error_of", "field", "new_region"]
 

@@ -1,4 +1,4 @@
-"""How the stores of objects over `http1` (S3, Google's, Azure's) read one, move many small ones, and ask again."""
+"""How the stores of objects over HTTP (S3, Google's, Azure's) read one, move many small ones, and ask again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import (
+from nbdata.stores.base import ObjectInfo, Stop, Store, T
+from nbdata.stores.http.answers import (
     BUSY,
     ResponseBody,
     beyond_end,
@@ -18,10 +19,9 @@ from nbdata.stores.answers import (
     start_of,
     wrong_bytes,
 )
-from nbdata.stores.base import ObjectInfo, Stop, Store, T
-from nbdata.stores.http1 import Pool, Response
-from nbdata.stores.http_heads import Head
-from nbdata.stores.lanes import GOOD, Lanes
+from nbdata.stores.http.client import Pool, Response
+from nbdata.stores.http.heads import Head
+from nbdata.stores.http.lanes import GOOD, Lanes
 
 __all__ = ["ObjectStore", "Ways", "refuse_spent"]
 

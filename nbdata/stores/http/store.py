@@ -15,7 +15,8 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from nbdata.errors import BadOption, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import (
+from nbdata.stores.base import ObjectInfo, Source, Stop, Store
+from nbdata.stores.http.answers import (
     ResponseBody,
     beyond_end,
     digest_in,
@@ -27,13 +28,12 @@ from nbdata.stores.answers import (
     start_of,
     total_of,
 )
-from nbdata.stores.base import ObjectInfo, Source, Stop, Store
-from nbdata.stores.dial import stall_limit
-from nbdata.stores.http1 import Origin, Response
-from nbdata.stores.http_config import HttpConfig
-from nbdata.stores.index_page import links_below
-from nbdata.stores.pools import pool_of
-from nbdata.stores.proxies import proxy_for
+from nbdata.stores.http.client import Origin, Response
+from nbdata.stores.http.config import HttpConfig
+from nbdata.stores.http.dial import stall_limit
+from nbdata.stores.http.index_page import links_below
+from nbdata.stores.http.pools import pool_of
+from nbdata.stores.http.proxies import proxy_for
 
 __all__ = ["HttpStore", "key_of"]
 

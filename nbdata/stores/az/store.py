@@ -1,6 +1,6 @@
 """Azure Blob Storage over its REST API: one container.
 
-Own code over `http1`, as for S3 (see `gs` for why). Objects are block blobs: small ones sent in one request, of which
+Own code, as for S3 (see `gs` for why). Objects are block blobs: small ones sent in one request, of which
 Azure stores and answers the MD5, big ones as blocks that are then committed as a list.
 """
 
@@ -17,16 +17,16 @@ from email.utils import formatdate
 from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import NbdataError, NotFound, StoreUnavailable
-from nbdata.stores.answers import digest_in, http_time, in_base64, refused, total_of, wrong_bytes
-from nbdata.stores.az_config import AzConfig
+from nbdata.stores.az.config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
-from nbdata.stores.http1 import Origin, Response
-from nbdata.stores.http_heads import Head, request_head
-from nbdata.stores.object_store import ObjectStore, Ways, refuse_spent
-from nbdata.stores.pages import Page, ahead
-from nbdata.stores.pools import pool_of
-from nbdata.stores.sigv4 import quote_query
+from nbdata.stores.http.answers import digest_in, http_time, in_base64, refused, total_of, wrong_bytes
+from nbdata.stores.http.client import Origin, Response
+from nbdata.stores.http.heads import Head, request_head
+from nbdata.stores.http.object_store import ObjectStore, Ways, refuse_spent
+from nbdata.stores.http.pages import Page, ahead
+from nbdata.stores.http.pools import pool_of
+from nbdata.stores.s3.sigv4 import quote_query
 
 __all__ = ["AzStore", "signature"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nbdata.errors import AccessDenied
-from nbdata.stores.asked import ask
+from nbdata.stores.credentials.asked import ask
 
 __all__ = ["AskedToken", "FixedToken", "TokenSource"]
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from nbdata.errors import AccessDenied, StoreUnavailable
-from nbdata.stores.asked import EARLY
 from nbdata.stores.base import Stop
-from nbdata.stores.credentials import S3Config
-from nbdata.stores.dial import wants_password
-from nbdata.stores.http1 import Origin, Pool, Response
-from nbdata.stores.http_heads import request_head
-from nbdata.stores.object_store import refuse_spent
-from nbdata.stores.pools import pool_of
-from nbdata.stores.s3_errors import EXPIRED, error_of, field, new_region
-from nbdata.stores.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
+from nbdata.stores.credentials.asked import EARLY
+from nbdata.stores.http.client import Origin, Pool, Response
+from nbdata.stores.http.dial import wants_password
+from nbdata.stores.http.heads import request_head
+from nbdata.stores.http.object_store import refuse_spent
+from nbdata.stores.http.pools import pool_of
+from nbdata.stores.s3.config import S3Config
+from nbdata.stores.s3.errors import EXPIRED, error_of, field, new_region
+from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
 __all__ = ["Aim", "S3Client"]
 
@@ -51,7 +51,7 @@ class S3Client:
     bucket : str
         Empty for the service itself.
     config, stop, renew
-        See `nbdata.stores.s3.S3Store`.
+        See `nbdata.stores.s3.store.S3Store`.
     """
 
     def __init__(

@@ -20,9 +20,9 @@ from typing import Any
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.connection import Connection
-from nbdata.stores.dial import Closed, Origin, dial, reason, remedy, tls_context, way
-from nbdata.stores.response import Response
+from nbdata.stores.http.connection import Connection
+from nbdata.stores.http.dial import Closed, Origin, dial, reason, remedy, tls_context, way
+from nbdata.stores.http.response import Response
 
 __all__ = ["Connection", "Origin", "Pool", "Response"]
 

@@ -1,4 +1,4 @@
-"""S3 and what speaks its protocol, over `http1` and `sigv4`: one code path for bodies and for control."""
+"""S3 and what speaks its protocol, over `http.client` and `sigv4`: one code path for bodies and for control."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores import s3_deletion, s3_listing
 from nbdata.stores.another_try import worth_retrying
-from nbdata.stores.answers import in_base64
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
-from nbdata.stores.credentials import S3Config
 from nbdata.stores.filling import fill
-from nbdata.stores.http1 import Response
-from nbdata.stores.http_heads import Head
-from nbdata.stores.object_store import ObjectStore, Ways
-from nbdata.stores.pages import ahead
-from nbdata.stores.s3_answers import encrypted, info_of, made_of, quoted
-from nbdata.stores.s3_client import S3Client
-from nbdata.stores.sigv4 import quote_path
+from nbdata.stores.http.answers import in_base64
+from nbdata.stores.http.client import Response
+from nbdata.stores.http.heads import Head
+from nbdata.stores.http.object_store import ObjectStore, Ways
+from nbdata.stores.http.pages import ahead
+from nbdata.stores.s3 import deletion, listing
+from nbdata.stores.s3.answers import encrypted, info_of, made_of, quoted
+from nbdata.stores.s3.client import S3Client
+from nbdata.stores.s3.config import S3Config
+from nbdata.stores.s3.sigv4 import quote_path
 
 __all__ = ["S3Store"]
 
@@ -63,10 +63,10 @@ class S3Store(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return ahead(s3_listing.pages(self._client, prefix, after))
+        return ahead(listing.pages(self._client, prefix, after))
 
     def children(self, prefix: str, limit: int) -> tuple[str, ...]:
-        return s3_listing.children(self._client, prefix, limit)
+        return listing.children(self._client, prefix, limit)
 
     def head(self, key: str) -> ObjectInfo:
         response = self._client.send("HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
@@ -205,13 +205,13 @@ class S3Store(ObjectStore):
             query = {"uploadId": upload_id, "part-number-marker": marker}
 
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
-        return s3_listing.pending(self._client, prefix)
+        return listing.pending(self._client, prefix)
 
     def abort(self, key: str, upload_id: str) -> None:
         self._client.send("DELETE", key, {"uploadId": upload_id}, ok=(200, 204, 404)).close()
 
     def delete(self, keys: Iterable[str]) -> None:
-        s3_deletion.delete(self._client, keys)
+        deletion.delete(self._client, keys)
 
 
 def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from nbdata.stores.http1 import Origin, Pool
+from nbdata.stores.http.client import Origin, Pool
 
 __all__ = ["pool_of"]
 

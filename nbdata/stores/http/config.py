@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from nbdata.errors import BadOption
 from nbdata.operation import Context
-from nbdata.stores.proxies import authorities_in
-from nbdata.stores.storage_options import layered, refuse_unknown, trusted
+from nbdata.stores.credentials.storage_options import layered, refuse_unknown, trusted
+from nbdata.stores.http.proxies import authorities_in
 
 __all__ = ["HttpConfig", "http_config"]
 

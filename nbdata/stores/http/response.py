@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from nbdata.errors import StoreUnavailable
-from nbdata.stores.dial import Closed
-from nbdata.stores.http_heads import Head, length_of
+from nbdata.stores.http.dial import Closed
+from nbdata.stores.http.heads import Head, length_of
 
 if TYPE_CHECKING:
-    from nbdata.stores.connection import Connection
+    from nbdata.stores.http.connection import Connection
 
 __all__ = ["Response"]
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from nbdata.stores.s3_client import S3Client
+from nbdata.stores.s3.client import S3Client
 
 __all__ = ["delete"]
 

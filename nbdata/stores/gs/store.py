@@ -1,6 +1,6 @@
 """Google Cloud Storage over its JSON API (v1): one bucket.
 
-Own code over `http1`, as for S3, and for the same reasons: listings tell the checksums of each object, every key can be
+Own code, as for S3, and for the same reasons: listings tell the checksums of each object, every key can be
 said, a blocking read is stopped at once, and a fork does no harm. Objects are sent in one stream; from `_RESUMABLE`
 bytes on in a resumable upload, of which nothing becomes visible unless all of it arrived.
 """
@@ -14,16 +14,16 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.answers import digest_in, in_base64, iso_time, refused, wrong_bytes
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
 from nbdata.stores.filling import fill
-from nbdata.stores.gs_config import GsConfig
-from nbdata.stores.http1 import Origin, Response
-from nbdata.stores.http_heads import Head, request_head
-from nbdata.stores.object_store import ObjectStore, Ways, refuse_spent
-from nbdata.stores.pages import Page, ahead
-from nbdata.stores.pools import pool_of
-from nbdata.stores.sigv4 import quote_query
+from nbdata.stores.gs.config import GsConfig
+from nbdata.stores.http.answers import digest_in, in_base64, iso_time, refused, wrong_bytes
+from nbdata.stores.http.client import Origin, Response
+from nbdata.stores.http.heads import Head, request_head
+from nbdata.stores.http.object_store import ObjectStore, Ways, refuse_spent
+from nbdata.stores.http.pages import Page, ahead
+from nbdata.stores.http.pools import pool_of
+from nbdata.stores.s3.sigv4 import quote_query
 
 __all__ = ["GsStore"]
 

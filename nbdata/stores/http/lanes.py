@@ -23,9 +23,9 @@ from typing import Generic, TypeVar
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.dial import Closed
-from nbdata.stores.http1 import Connection, Pool
-from nbdata.stores.http_heads import Head, length_of, parse_head
+from nbdata.stores.http.client import Connection, Pool
+from nbdata.stores.http.dial import Closed
+from nbdata.stores.http.heads import Head, length_of, parse_head
 
 __all__ = ["GOOD", "Lanes"]
 

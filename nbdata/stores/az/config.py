@@ -8,10 +8,10 @@ from typing import Any
 
 from nbdata.errors import BadOption
 from nbdata.operation import Context
-from nbdata.stores.bearer import AskedToken, FixedToken, TokenSource
-from nbdata.stores.dial import stall_limit
-from nbdata.stores.proxies import authorities_in, proxy_for
-from nbdata.stores.storage_options import is_address, layered, refuse_unknown, trusted, truth
+from nbdata.stores.credentials.bearer import AskedToken, FixedToken, TokenSource
+from nbdata.stores.credentials.storage_options import is_address, layered, refuse_unknown, trusted, truth
+from nbdata.stores.http.dial import stall_limit
+from nbdata.stores.http.proxies import authorities_in, proxy_for
 
 __all__ = ["AzConfig", "az_config"]
 

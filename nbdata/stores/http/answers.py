@@ -1,4 +1,4 @@
-"""What stores over `http1` read from an answer: times, checksums, errors, the body; and how a range is asked for."""
+"""What stores over HTTP read from an answer: times, checksums, errors, the body; and how a range is asked for."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from nbdata.errors import (
     StoreUnavailable,
 )
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.stores.http1 import Response
-from nbdata.stores.http_heads import Head
+from nbdata.stores.http.client import Response
+from nbdata.stores.http.heads import Head
 
 __all__ = [
     "ResponseBody",

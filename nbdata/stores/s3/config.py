@@ -14,11 +14,8 @@ from urllib.parse import urlsplit
 
 from nbdata.errors import AccessDenied, BadOption
 from nbdata.operation import Context
-from nbdata.stores.asked import ask
-from nbdata.stores.dial import stall_limit
-from nbdata.stores.proxies import authorities_in, proxy_for
-from nbdata.stores.sigv4 import Identity
-from nbdata.stores.storage_options import (
+from nbdata.stores.credentials.asked import ask
+from nbdata.stores.credentials.storage_options import (
     configured,
     layered,
     refuse_no_address,
@@ -26,6 +23,9 @@ from nbdata.stores.storage_options import (
     trusted,
     truth,
 )
+from nbdata.stores.http.dial import stall_limit
+from nbdata.stores.http.proxies import authorities_in, proxy_for
+from nbdata.stores.s3.sigv4 import Identity
 
 __all__ = ["S3Config", "s3_config"]
 

@@ -1,6 +1,6 @@
 """From an origin to a connected socket: name, proxy, TLS; and why there is none, in words.
 
-The part of `http1` that has nothing to do with HTTP, but for the one request that a proxy is asked to tunnel with.
+The part of `client` that has nothing to do with HTTP, but for the one request that a proxy is asked to tunnel with.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from nbdata.stores.answers import http_time, iso_time
 from nbdata.stores.base import ObjectInfo
-from nbdata.stores.http1 import Response
-from nbdata.stores.http_heads import Head
+from nbdata.stores.http.answers import http_time, iso_time
+from nbdata.stores.http.client import Response
+from nbdata.stores.http.heads import Head
 
 __all__ = ["decoded", "encrypted", "info_of", "listed", "made_of", "quoted"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
-from nbdata.stores import http1
 from nbdata.stores.filling import fill
-from nbdata.stores.http1 import Origin, Pool
+from nbdata.stores.http import client
+from nbdata.stores.http.client import Origin, Pool
 from tests.stores.servers import Handler, answering, ok, read_body, read_head, serving
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
@@ -53,7 +53,7 @@ def get(pool: Pool, *, method: str = "GET", **options: object) -> bytes:
     return pool.request(method, "/x", {"host": "h"}, **options).read()  # type: ignore[arg-type]
 
 
-def put(pool: Pool, data: bytes) -> http1.Response:
+def put(pool: Pool, data: bytes) -> client.Response:
     return pool.request("PUT", "/x", {"host": "h"}, fill(io.BytesIO(data), len(data), "x"), size=len(data))
 
 
@@ -87,7 +87,7 @@ def test_a_connection_that_closes_just_when_it_is_used_again_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The close may come between the look at it and the request."""
-    monkeypatch.setattr(http1.Connection, "usable", lambda self: True)
+    monkeypatch.setattr(client.Connection, "usable", lambda self: True)
     with serving(answering(ok(b"hello"))) as port:
         pool = pool_at(port)
         assert get(pool) == b"hello"

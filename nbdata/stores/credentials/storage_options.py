@@ -1,4 +1,4 @@
-"""What the stores over `http1` read alike from storage options: their layers, flags, certificates and addresses."""
+"""What the stores over HTTP read alike from storage options: their layers, flags, certificates and addresses."""
 
 from __future__ import annotations
 
