@@ -36,8 +36,8 @@ from nbdata.errors import (
     TransferFailed,
     UnsafeMember,
 )
-from nbdata.operation import Operation
-from nbdata.protocols import Display, Host, Job, slots
+from nbdata.operation import Host, Operation, slots
+from nbdata.protocols import Display, Job
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup

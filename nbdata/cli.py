@@ -17,9 +17,9 @@ from nbdata.client.kept_lists import keep_list, stdin_named
 from nbdata.display import TextDisplay
 from nbdata.early import leave_interrupts
 from nbdata.errors import BadOption, NbdataError, TransferFailed
-from nbdata.operation import Operation
+from nbdata.operation import Operation, slots
 from nbdata.option import Option, suggest
-from nbdata.protocols import Job, slots
+from nbdata.protocols import Job
 from nbdata.rendering import printable
 from nbdata.report import Plan, Report
 from nbdata.verbs import VERBS

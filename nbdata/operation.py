@@ -1,7 +1,7 @@
 """Operation: what a verb is told, decided before anything is done; its Context, and the Python function made of it.
 
-An Operation is a frozen, validated set of options (`nbdata.option`); a Host (`nbdata.protocols`) plans it and carries
-it out.
+An Operation is a frozen, validated set of options (`nbdata.option`); a Host plans it and carries it out. Which Host
+that is, and which Display shows it, is put into `slots` by ``nbdata/__init__.py`` (and by the notebook's face).
 """
 
 from __future__ import annotations
@@ -13,15 +13,42 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.option import checked, options_of, shown, storage_pair, suggest, words_of
-from nbdata.protocols import Job, slots
+from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
-from nbdata.report import Plan
+from nbdata.report import Plan, Snapshot
 
-__all__ = ["Context", "Operation", "function_of"]
+__all__ = ["Context", "Host", "Operation", "function_of", "slots"]
+
+
+class Host(Protocol):
+    """Where operations are carried out: the agent, or this process."""
+
+    def plan(self, operation: Operation) -> Plan:
+        """See `Operation.plan`."""
+
+    def submit(self, operation: Operation, *, background: bool) -> Job:
+        """Start it, or attach to the running job of the same identity."""
+
+    def jobs(self) -> list[Snapshot]:
+        """All jobs that can be seen, running and finished, newest last."""
+
+    def job(self, job_id: str) -> Job:
+        """A job by its id; NotFound if there is none."""
+
+
+class _Slots:
+    """Which Host and Display are used, and what makes an iterable of a stream; each is called when first needed."""
+
+    host: Callable[[], Host]
+    display: Callable[[], Display]
+    stream: Callable[[Operation, bool], Any]
+
+
+slots = _Slots()
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,19 @@
-"""What carries operations out and shows them: the protocols Host, Job and Display, and which of them are used.
-
-Nothing here knows a socket: which Host and which Display are used is put into slots by ``nbdata/__init__.py`` (and by
-``%load_ext nbdata``).
-"""
+"""The protocols of what carries operations out and shows them: Job, the items it hands out, and Display."""
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nbdata.report import Plan, Report, Snapshot
+from nbdata.report import Report, Snapshot
 
 if TYPE_CHECKING:
     from nbdata.errors import NbdataError
-    from nbdata.operation import Operation
 
-__all__ = ["Display", "Host", "Item", "Job", "Waiting", "slots"]
+__all__ = ["Display", "Item", "Job", "Waiting"]
 
 
 @dataclass(frozen=True)
@@ -175,22 +170,6 @@ class Job(Protocol):
         """End a job that is bound to this process, and wait until what it held is free."""
 
 
-class Host(Protocol):
-    """Where operations are carried out: the agent, or this process."""
-
-    def plan(self, operation: Operation) -> Plan:
-        """See `Operation.plan`."""
-
-    def submit(self, operation: Operation, *, background: bool) -> Job:
-        """Start it, or attach to the running job of the same identity."""
-
-    def jobs(self) -> list[Snapshot]:
-        """All jobs that can be seen, running and finished, newest last."""
-
-    def job(self, job_id: str) -> Job:
-        """A job by its id; NotFound if there is none."""
-
-
 class Display(Protocol):
     """How progress and results are shown."""
 
@@ -205,14 +184,3 @@ class Display(Protocol):
 
     def end(self, text: str, report: Report | None) -> None:
         """Once, at the end: the last, true line, and the report if there is one."""
-
-
-class _Slots:
-    """Which Host and Display are used, and what makes an iterable of a stream; each is called when first needed."""
-
-    host: Callable[[], Host]
-    display: Callable[[], Display]
-    stream: Callable[[Operation, bool], Any]
-
-
-slots = _Slots()

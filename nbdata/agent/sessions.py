@@ -19,20 +19,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from nbdata import wire
 from nbdata.agent.messages import context_of, number_of, operation_of
 from nbdata.disk import disk_error, is_full
 from nbdata.engine.job.spool import read_page
-from nbdata.engine.jobs import EngineJob
+from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
 from nbdata.report import Snapshot
 from nbdata.runtime import build_id, runtime_folder
 from nbdata.version import __version__
-
-if TYPE_CHECKING:
-    from nbdata.agent.server import Server
 
 __all__ = ["Session"]
 
@@ -51,11 +48,24 @@ _HELPERS = 16
 _sessions: dict[str, Session] = {}
 
 
+class Agent(Protocol):
+    """What a connection needs of the agent that has accepted it."""
+
+    jobs: Jobs
+    draining: bool
+
+    def wanted(self) -> None:
+        """Somebody has work for it."""
+
+    def stop_now(self) -> None:
+        """End soon."""
+
+
 class Session:
     """A connection; `run` serves it until the client closes."""
 
-    def __init__(self, server: Server, sock: socket.socket) -> None:
-        self._server, self._sock = server, sock
+    def __init__(self, agent: Agent, sock: socket.socket) -> None:
+        self._agent, self._sock = agent, sock
         self._sending = threading.Lock()
         self._helpers = threading.BoundedSemaphore(_HELPERS)
         self.id = secrets.token_hex(8)
@@ -128,7 +138,7 @@ class Session:
     def _answer(self, message: dict[str, Any]) -> None:
         handler = _HANDLERS.get(str(message.get("do")))
         if message.get("do") not in ("list", "hello"):  # who only looks must not keep the agent alive
-            self._server.wanted()
+            self._agent.wanted()
         self.silent = False
         try:
             if handler is None:
@@ -151,7 +161,7 @@ class Session:
                 self._send({"ok": True, **answer})
 
     def _job(self, message: dict[str, Any]) -> EngineJob:
-        return self._server.jobs.find(str(message.get("job", "")))
+        return self._agent.jobs.find(str(message.get("job", "")))
 
     # -- the frozen messages ------------------------------------------------------------------
 
@@ -162,13 +172,13 @@ class Session:
             "build": build_id(),
             "pid": os.getpid(),
             "python": sys.prefix,
-            "draining": self._server.draining,
-            "unfinished": len(self._server.jobs.unfinished()),
+            "draining": self._agent.draining,
+            "unfinished": len(self._agent.jobs.unfinished()),
         }
 
     def list(self, message: dict[str, Any]) -> dict[str, Any]:
         found, room = list[Snapshot](), wire.MAX_FRAME - _REST
-        for snapshot in sorted(self._server.jobs.snapshots(), key=_importance):
+        for snapshot in sorted(self._agent.jobs.snapshots(), key=_importance):
             room -= len(json.dumps(snapshot.to_dict())) + 1
             if room < 0:
                 break
@@ -221,17 +231,17 @@ class Session:
         how = message.get("how", "idle")
         if how not in ("idle", "drain", "now"):
             raise BadOption(f"the agent cannot stop {how!r}", expected="idle, drain or now")
-        unfinished = len(self._server.jobs.unfinished())
+        unfinished = len(self._agent.jobs.unfinished())
         if how == "idle" and unfinished:
             raise BadOption(
                 f"jobs that are not finished: {unfinished}",
                 remedy="nbdata agent stop --now interrupts them; the same lines resume",
             )
         if how == "drain":
-            self._server.draining = True
+            self._agent.draining = True
         else:
             self._send({"ok": True, "unfinished": unfinished})
-            self._server.stop_now()
+            self._agent.stop_now()
             return None  # type: ignore[return-value]  # answered already
         return {"unfinished": unfinished}
 
@@ -239,18 +249,18 @@ class Session:
 
     def plan(self, message: dict[str, Any]) -> dict[str, Any]:
         operation, context = operation_of(message), context_of(message)
-        planned, folder = self._server.jobs.plan(operation, context, {})
+        planned, folder = self._agent.jobs.plan(operation, context, {})
         return {"plan": planned.to_dict(), "count": len(planned.rows), "folder": os.path.basename(folder)}
 
     def submit(self, message: dict[str, Any]) -> dict[str, Any]:
-        if self._server.draining:
+        if self._agent.draining:
             raise AgentUnavailable(
                 "nbdata was upgraded since this process began",
                 remedy="Restart the kernel, and run the same line again",
             )
         operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))
-        job, attached = self._server.jobs.submit(operation, context, {}, background=background)
+        job, attached = self._agent.jobs.submit(operation, context, {}, background=background)
         with job.joining:
             if not background and job not in self._foreground:
                 self._foreground.add(job)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from nbdata.errors import AgentUnavailable, BadOption, NotFound
-from nbdata.operation import Operation
-from nbdata.protocols import Host, Job
+from nbdata.operation import Host, Operation
+from nbdata.protocols import Job
 from nbdata.report import Plan, Snapshot
 
 if TYPE_CHECKING:

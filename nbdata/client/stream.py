@@ -11,8 +11,8 @@ from types import TracebackType
 
 from nbdata.client.waits import Waits
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, TransferFailed
-from nbdata.operation import Operation
-from nbdata.protocols import Display, Item, Job, slots
+from nbdata.operation import Operation, slots
+from nbdata.protocols import Display, Item, Job
 from nbdata.redaction import redacted
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size

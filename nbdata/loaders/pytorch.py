@@ -11,7 +11,8 @@ import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
 from nbdata.errors import BadOption
-from nbdata.protocols import Item, slots
+from nbdata.operation import slots
+from nbdata.protocols import Item
 from nbdata.sizes import parse_size
 from nbdata.verbs.cache_stream import CacheStream
 

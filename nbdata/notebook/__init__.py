@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbdata.protocols import slots
+from nbdata.operation import slots
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -16,7 +16,7 @@ from IPython.display import display, update_display
 
 from nbdata.errors import NbdataError
 from nbdata.notebook.views import Bundle
-from nbdata.protocols import slots
+from nbdata.operation import slots
 from nbdata.rendering import dim
 from nbdata.verbs.transfers import JobList
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import function_of
+from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.protocols import slots
 from nbdata.verbs.options import Selecting, Storing
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from nbdata.errors import NbdataError
-from nbdata.operation import Operation
+from nbdata.operation import Operation, slots
 from nbdata.option import Option, options_of
 from nbdata.paths import is_url
-from nbdata.protocols import slots
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.parsing import face_options, flag_of, pairs
 

@@ -11,9 +11,8 @@ from html import escape
 from typing import ClassVar
 
 from nbdata.errors import BadOption
-from nbdata.operation import Operation, function_of
+from nbdata.operation import Operation, function_of, slots
 from nbdata.option import argument, option
-from nbdata.protocols import slots
 from nbdata.rendering import dim, html_table, printable, text_table
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size

@@ -13,7 +13,7 @@ import nbdata
 from nbdata.client.inline import inline_host
 from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost, agent_host
-from nbdata.protocols import Host
+from nbdata.operation import Host
 from nbdata.runtime import endpoint, held
 from nbdata.verbs.probe import Probe
 from tests.agent.rig import Rig, rigged

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nbdata.errors import NbdataError
-from nbdata.operation import Operation
-from nbdata.protocols import Job, slots
+from nbdata.operation import Operation, slots
+from nbdata.protocols import Job
 from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["Line", "error_of", "way_of"]

@@ -128,7 +128,7 @@ def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_
     monkeypatch.setenv("NBDATA_HOST", host)
     content = {f"{number:02d}": os.urandom(MB // 2) for number in range(20)}
     url = put({f"d/{name}": data for name, data in content.items()}) + "d/"
-    from nbdata.protocols import slots
+    from nbdata.operation import slots
 
     job = slots.host().submit(nbdata.Pull(url, disk / "out", concurrency=4), background=False)
     gate.wait_until_it_holds()

@@ -4,30 +4,39 @@ Own code because it was measured (docs/design/2026-11-20-own-http-client.md): it
 than the Rust clients behind Python bindings, shows every status and header to the engine, can be stopped from
 another thread at once, and survives a fork. It does what object stores need and no more: keep-alive, TLS,
 CONNECT and plain proxies, bodies by length, in chunks or up to the end; no cookies, no redirects, no
-retries (those belong to the store and to the engine). Here are the connections that are kept; `connection` and
-`response` speak on them.
+retries (those belong to the store and to the engine).
 """
 
 from __future__ import annotations
 
 import os
+import re
+import select
 import socket
 import ssl
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
-from nbdata.stores.http.connection import Connection
-from nbdata.stores.http.dial import Closed, Origin, dial, reason, remedy, tls_context, way
-from nbdata.stores.http.response import Response
+from nbdata.stores.http.dial import Closed, Origin, dial, reason, remedy, shut, tls_context, way
+from nbdata.stores.http.heads import Head, length_of, parse_head, request_head
+from nbdata.stores.http.records import receive_records
 
 __all__ = ["Connection", "Origin", "Pool", "Response"]
 
 # Idle connections that a pool keeps.
 _KEEP = 64
+_HEAD_BYTES = 64 << 10
+# For how long a connection is kept that nobody uses (servers close theirs after a minute or so).
+_KEEP_SECONDS = 45.0
+_NOTHING = memoryview(b"")
+_CHUNK = re.compile(rb"[0-9A-Fa-f]{1,15}")
+# Lines behind the last chunk of a body.
+_TRAILERS = 100
 
 
 class Pool:
@@ -162,3 +171,275 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class Connection:
+    """One socket, with what was received beyond the head of the current answer."""
+
+    def __init__(self, pool: Pool, sock: socket.socket) -> None:
+        self._pool, self.sock = pool, sock
+        self._buffer = bytearray(_HEAD_BYTES)
+        self._view = memoryview(self._buffer)
+        self._low = self._high = 0  # what of the buffer is received but not used
+        self._stop: Stop | None = None
+        self._used = time.monotonic()
+        self.answered = False
+        self._half_sent = False  # the answer came before the request was over
+
+    def usable(self) -> bool:
+        """Whether a kept connection is still open: a readable idle socket has been closed by the peer."""
+        if time.monotonic() - self._used > _KEEP_SECONDS:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return not poll.poll(0)
+
+    def watch(self, stop: Stop | None) -> None:
+        """Let `stop` end what blocks on this connection."""
+        if stop is not None:
+            self._stop = stop
+            stop.add(self.abort)
+
+    def abort(self) -> None:
+        """End what blocks on this connection; from another thread.
+
+        Only for who uses it now: meanwhile it may have been given back, and taken for another job.
+        """
+        if self.stopped:
+            shut(self.sock)
+
+    def _unwatch(self) -> None:
+        if self._stop is not None:
+            self._stop.remove(self.abort)
+            self._stop = None
+
+    def drop(self) -> None:
+        """Close it for good."""
+        self._unwatch()
+        self.sock.close()
+
+    def release(self, *, keep: bool) -> None:
+        """The answer is over: keep the connection, or close it."""
+        self._unwatch()
+        if keep and self._low == self._high:
+            self._used = time.monotonic()
+            self._low = self._high = 0
+            self._pool.give_back(self)
+        else:
+            self.sock.close()
+
+    def exchange(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes | Iterator[memoryview] | None,
+        size: int,
+    ) -> Response:
+        """One request, and the head of its answer."""
+        self.answered = False
+        length = None if body is None else len(body) if isinstance(body, bytes) else size
+        head = request_head(self._pool.origin, method, target, headers, length)
+        try:
+            if body is None:
+                self._send(head)
+            elif isinstance(body, bytes):
+                self._send(head + body)
+            else:
+                # With the first bytes: SeaweedFS makes an empty object of a request that ends after its head.
+                first = next(body, _NOTHING)
+                self._send(head + bytes(first[:_HEAD_BYTES]))
+                self._send(first[_HEAD_BYTES:])
+                for piece in body:
+                    self._send(piece)
+        except NbdataError:  # the source's, not the connection's
+            raise
+        except OSError:
+            # A server that refuses an upload answers and closes before it was read; its answer says why.
+            if body is None:
+                raise
+            self._half_sent = True
+            try:
+                return self._receive_head(method)
+            except (OSError, Closed):
+                pass
+            raise
+        return self._receive_head(method)
+
+    def _send(self, data: bytes | memoryview) -> None:
+        """All of it, however slow the line is, as long as it moves: to `sendall` the time limit is for the whole."""
+        left = memoryview(data)
+        while left:
+            left = left[self.sock.send(left) :]
+
+    def _receive_head(self, method: str) -> Response:
+        while True:
+            head = self._receive_one_head()
+            if head.status >= 200:
+                break
+        self._pool.reached = True
+        if self._half_sent:
+            head.headers["connection"] = "close"
+        return Response(self, method, head)
+
+    def _receive_one_head(self) -> Head:
+        while True:
+            end = self._buffer.find(b"\r\n\r\n", self._low, self._high)
+            if end >= 0:
+                break
+            if self._high == len(self._buffer):
+                if not self._low:
+                    raise Closed("the head of the answer is too long")
+                held = bytes(self._view[self._low : self._high])
+                self._low, self._high = 0, len(held)
+                self._view[: len(held)] = held
+            count = self.sock.recv_into(self._view[self._high :])
+            if not count:
+                raise Closed(_unlike_http(bytes(self._view[self._low : self._high])))
+            self._high += count
+            self.answered = True
+        head = parse_head(bytes(self._view[self._low : end]))
+        self._low = end + 4
+        return head
+
+    # -- the body, for Response ---------------------------------------------------------------
+
+    def receive(self, buffer: memoryview) -> int:
+        """Some bytes of the body: first those that came along with the head."""
+        held = self._high - self._low
+        if held:
+            count = min(held, len(buffer))
+            buffer[:count] = self._view[self._low : self._low + count]
+            self._low += count
+            if self._low == self._high:
+                self._low = self._high = 0
+            return count
+        if isinstance(self.sock, ssl.SSLSocket):
+            return receive_records(self.sock, buffer, self._pool.origin.stall)
+        return self.sock.recv_into(buffer)
+
+    def line(self) -> bytes:
+        """A line of a chunked body."""
+        out = bytearray()
+        byte = memoryview(bytearray(1))
+        while not out.endswith(b"\n"):
+            if not self.receive(byte) or len(out) > 1024:
+                raise Closed("the server broke off in a chunk")
+            out += byte
+        return bytes(out).strip()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the connection was ended from this side."""
+        return self._stop is not None and self._stop.is_set()
+
+    def lost(self, error: Exception) -> StoreUnavailable:
+        """The error for a body that broke off."""
+        return self._pool.lost(error)
+
+
+def _unlike_http(received: bytes) -> str:
+    """Why there is no head of an answer, by what came before the server closed."""
+    if received.startswith(b"\x15\x03"):  # an alert of TLS ("Record Layer", RFC 8446)
+        return "the server wants https there"
+    if received and not received.startswith(b"HTTP/"):
+        return "the server does not speak HTTP"
+    return "the server closed the connection"
+
+
+class Response:
+    """The head of an answer, and its body while it arrives.
+
+    Attributes
+    ----------
+    status : int
+    headers : dict
+        Names in lower case.
+    length : int
+        Bytes of the body, or -1 if nobody knows.
+    """
+
+    def __init__(self, connection: Connection, method: str, head: Head) -> None:
+        self.status, self.headers, _ = head
+        self._connection: Connection | None = connection
+        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
+        self._left = -1
+        self._keep = head.keeps
+        if method == "HEAD" or self.status in (204, 304):
+            self._left, self._chunked = 0, False
+        elif self._chunked:
+            self._left = 0  # of the current chunk
+        else:
+            self._left = length_of(self.headers)
+            self._keep &= self._left >= 0
+        self.length = -1 if self._chunked else self._left
+        self._first_chunk = True
+        if self._left == 0 and not self._chunked:
+            self._over()
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Some bytes of the body, as many as came at once; 0 at its end.
+
+        Raises
+        ------
+        StoreUnavailable
+            If it broke off; with ``details["retry"]``.
+        """
+        connection = self._connection
+        if connection is None or not len(buffer):
+            return 0
+        try:
+            if self._chunked and not self._left and not self._next_chunk(connection):
+                self._over()
+                return 0
+            count = connection.receive(buffer if self._left < 0 else buffer[: self._left])
+            if not count and (self._left >= 0 or connection.stopped):
+                raise Closed("the connection ended before the body did")
+        except (OSError, Closed) as error:
+            connection.drop()
+            self._connection = None
+            raise connection.lost(error) from error
+        if self._left >= 0:
+            self._left -= count
+        if (not self._left and not self._chunked) or not count:
+            self._over()
+        return count
+
+    def _next_chunk(self, connection: Connection) -> bool:
+        if not self._first_chunk and connection.line():  # the line break behind the chunk before
+            raise Closed("the server sent a chunk of another size than it said")
+        self._first_chunk = False
+        size = connection.line().split(b";")[0].strip()
+        if not _CHUNK.fullmatch(size):
+            raise Closed("the server sent a chunk without a size")
+        self._left = int(size, 16)
+        if self._left:
+            return True
+        for _ in range(_TRAILERS):
+            if not connection.line():
+                return False
+        raise Closed("the server sent trailers without end")
+
+    def _over(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release(keep=self._keep)
+
+    def read(self, *, limit: int = 16 << 20) -> bytes:
+        """The whole body, which must not be longer than `limit` bytes."""
+        data = bytearray()
+        block = memoryview(bytearray(64 << 10))
+        try:
+            while count := self.readinto(block):
+                data += block[:count]
+                if len(data) > limit:
+                    raise StoreUnavailable("the answer is too long", expected=f"at most {limit} bytes")
+        finally:
+            self.close()
+        return bytes(data)
+
+    def close(self) -> None:
+        """Give the connection back, or close it if the body was not read to its end."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop()
