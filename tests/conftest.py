@@ -6,6 +6,7 @@ import functools
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter, deque
@@ -36,7 +37,13 @@ _TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "NBDATA_FAILING_
 
 
 def pytest_configure() -> None:
-    """Nothing of the user's own settings reaches a test."""
+    """Nothing of the user's own settings reaches a test.
+
+    Neither does it that a shell starts what runs in the background with SIGINT ignored: children would inherit that,
+    and the tests press Ctrl-C.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in list(os.environ):
         if name in _TOLD:
             continue
