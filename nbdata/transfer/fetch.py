@@ -5,92 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
-from nbdata.disk import disk_error
-from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged, StoreUnavailable
-from nbdata.stores.base import Body, ObjectInfo, Store
+from nbdata.errors import ChecksumMismatch, SourceChanged
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import NOTED, PART
 from nbdata.transfer.partials import Parts
-from nbdata.transfer.retry import lasting, retrying
+from nbdata.transfer.reader import Check, Reader
+from nbdata.transfer.retry import lasting
 
-__all__ = ["BIG", "Check", "PartedFetch", "RangesIgnored", "fetch_whole"]
+__all__ = ["BIG", "PartedFetch", "fetch_whole"]
 
 #: From this size on an object is fetched in parts and continues after a kill.
 BIG = PART + 1
 # How often bytes that are not the promised ones are fetched again.
 MISMATCHES = 3
-_BLOCK = 1 << 20
-
-_local = threading.local()
-
-
-class Check(Protocol):
-    """Hashes one object while its bytes arrive, possibly out of order (see verification.verify)."""
-
-    def offer(self, offset: int, buffer: memoryview) -> bool:
-        """Hash `buffer` if it is what comes next; False if it has to be caught up with later."""
-
-    def catch_up(self, fd: int, end: Callable[[], int]) -> None:
-        """Hash from the file what was written but not hashed, up to the byte that `end` tells."""
-
-    def finish(self, fd: int, size: int) -> bool:
-        """Whether the bytes were verified; ChecksumMismatch if they are wrong, False if nobody vouches."""
-
-
-class RangesIgnored(NbdataError):
-    """The store sent the whole object for a range: it has to be fetched in one piece."""
-
 
 CheckFactory = Callable[[ObjectInfo], Check]
-
-
-def _buffer() -> memoryview:
-    """One block per thread, made once."""
-    view = getattr(_local, "view", None)
-    if view is None:
-        view = _local.view = memoryview(bytearray(_BLOCK))
-    return view
-
-
-def _blocks(
-    control: Control,
-    body: Body,
-    fd: int,
-    offset: int,
-    limit: int,
-    check: Check,
-    claim_to: Callable[[int], None] = lambda _end: None,
-) -> Iterator[int]:
-    """Write the bytes of `body` into the file from `offset` on; yields the size of each block once it stands
-    there and is counted. At most `limit` bytes (negative: no limit) may come.
-    """
-    view, done = _buffer()[: control.block], 0
-    while count := body.readinto(view):
-        if 0 <= limit < done + count:
-            raise SourceChanged("the object is longer than the store said", path=body.info.key)
-        claim_to(offset + done + count)
-        block, written = view[:count], 0
-        try:
-            while written < count:
-                written += os.pwrite(fd, block[written:], offset + done + written)
-        except OSError as error:
-            raise disk_error(error, f"file for {body.info.key}") from error
-        # Hashed only now: the digest must never vouch for bytes that did not get into the file.
-        check.offer(offset + done, block)
-        done += count
-        control.advance(bytes=count)
-        yield count
-        control.checkpoint()
-    if done < limit:
-        raise StoreUnavailable(
-            "the store sent fewer bytes than it announced",
-            path=body.info.key,
-            expected=str(limit),
-            got=str(done),
-            details={"retry": True},
-        )
 
 
 def fetch_whole(
@@ -109,6 +40,14 @@ def fetch_whole(
     `retrying`.
     """
     mismatches = count = claimed = 0
+    check: Check
+
+    def begins(told: ObjectInfo) -> None:
+        nonlocal count, check
+        control.advance(bytes=-count)  # what was fetched before is fetched again
+        count = 0
+        os.ftruncate(fd, 0)  # not before there is something better: what is there may be kept
+        check = checks(told)
 
     def claim_to(end: int) -> None:
         nonlocal claimed
@@ -116,24 +55,15 @@ def fetch_whole(
             claim(end - claimed)
             claimed = end
 
-    def attempt() -> bool:
-        nonlocal count
-        body = store.read(info.key, match=info)
-        try:
-            control.advance(bytes=-count)  # what an earlier attempt had fetched is fetched again
-            count = 0
-            os.ftruncate(fd, 0)  # not before there is something better: what is there may be kept
-            check = checks(body.info)
-            limit = body.info.size if body.info.size >= 0 else info.size
-            for block in _blocks(control, body, fd, 0, limit, check, claim_to):
-                count += block
-        finally:
-            body.close()
-        return check.finish(fd, count)
-
     while True:
         try:
-            return retrying(control, attempt, failed=failed)
+            with Reader(control, store, info, begins=begins, anew=True, failed=failed) as reader:
+                for block in reader.into(fd, claim_to):
+                    # Hashed only now: the digest must never vouch for bytes that did not get into the file.
+                    check.offer(count, block)
+                    count += len(block)
+                    control.advance(bytes=len(block))
+            return check.finish(fd, count)
         except ChecksumMismatch as error:
             failed = None
             mismatches += 1
@@ -196,37 +126,25 @@ class PartedFetch:
 
     def _fetch(self, number: int) -> None:
         start, end = self._partial.span(number)
-        at = noted = start + self._partial.begun.get(number, 0)
-
-        def attempt() -> None:
-            # A further attempt goes on where the one before stopped: bytes that are hashed are never rewritten.
-            nonlocal at, noted
-            if at == end:
-                return
-            body = self._store.read(self._info.key, at, end, match=self._info)
-            try:
-                if body.start != at or body.length not in (end - at, -1):
-                    raise RangesIgnored(
-                        "the store answers a range with the whole object", path=self._info.key
-                    )
-                for block in _blocks(self._control, body, self._partial.fd, at, end - at, self._check):
-                    at += block
-                    if at - noted >= NOTED:
-                        self._partial.began(noted, at)
-                        if self._store.refuses_first:
-                            self._partial.note(number, at - start)
-                        noted = at
-            finally:
-                body.close()
-
+        noted = start + self._partial.begun.get(number, 0)
+        # What a further try goes on with is never rewritten: it is hashed.
+        reader = Reader(self._control, self._store, self._info, noted, end, skips=False)
         try:
-            retrying(self._control, attempt)
+            with reader:
+                for block in reader.into(self._partial.fd):
+                    self._check.offer(reader.at - len(block), block)
+                    self._control.advance(bytes=len(block))
+                    if reader.at - noted >= NOTED:
+                        self._partial.began(noted, reader.at)
+                        if self._store.refuses_first:
+                            self._partial.note(number, reader.at - start)
+                        noted = reader.at
         except (SourceChanged, ChecksumMismatch):
             self._partial.note(number, 0)  # what was noted may be of another version
             raise
         except Exception:
             if self._store.refuses_first:
-                self._partial.note(number, at - start)
+                self._partial.note(number, reader.at - start)
             raise
         self._partial.mark(number)
         self._check.catch_up(self._partial.fd, self._partial.contiguous)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from nbdata.errors import SourceChanged, StoreUnavailable
+from nbdata.errors import SourceChanged
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.fetch import RangesIgnored
+from nbdata.transfer.reader import Reader
 
 __all__ = ["BLOCK", "Relay"]
 
@@ -56,40 +56,28 @@ class Relay:
         self.md5 = ""
         whole = start == 0 and size == info.size
         end = None if whole else start + size
-        self._body = store.read(info.key, start, end, match=info)
-        self.info = self._body.info
+        # What broke off was sent in part: it begins again with all of it.
+        self._reader = Reader(control, store, info, start, end, skips=False, retries=False)
+        body = self._reader.open()
+        self.info = body.info
         self.headers: Mapping[str, str] = self.info.headers
-        try:
-            fits = self._body.length in (size, -1)
-            if self._body.start != start or not (whole or fits):
-                raise RangesIgnored("the store answers a range with the whole object", path=info.key)
-            if not fits:
-                raise SourceChanged(
-                    "the object is not as long as it was listed",
-                    path=info.key,
-                    expected=f"{size} bytes",
-                    got=f"{self._body.length} bytes",
-                )
-        except BaseException:
+        if body.length not in (size, -1):
             self.close()
-            raise
+            raise SourceChanged(
+                "the object is not as long as it was listed",
+                path=info.key,
+                expected=f"{size} bytes",
+                got=f"{body.length} bytes",
+            )
 
     def readinto(self, buffer: memoryview, /) -> int:
-        self._control.checkpoint()
         want = min(len(buffer), self._size - self.sent, self._control.block)
         if want <= 0:
+            self._control.checkpoint()
             if len(buffer):
                 self.at_end()
             return 0
-        count = self._body.readinto(buffer[:want])
-        if not count:
-            raise StoreUnavailable(
-                "the store sent fewer bytes than it announced",
-                path=self.info.key,
-                expected=str(self._size),
-                got=str(self.sent),
-                details={"retry": True},
-            )
+        count = self._reader.readinto(buffer[:want])
         for update in self.updates:
             update(buffer[:count])
         self.sent += count
@@ -98,4 +86,4 @@ class Relay:
 
     def close(self) -> None:
         """Give the source's connection back."""
-        self._body.close()
+        self._reader.close()

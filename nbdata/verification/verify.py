@@ -12,7 +12,7 @@ from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candid
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.fetch import Check
+from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import told_part_size
 
 __all__ = [

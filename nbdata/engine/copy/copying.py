@@ -14,7 +14,7 @@ from nbdata.errors import (
 from nbdata.integrity.digests import new_digest
 from nbdata.integrity.etags import combine, parse_etag, part_size_candidates
 from nbdata.stores.base import ObjectInfo, Upload
-from nbdata.transfer.fetch import RangesIgnored
+from nbdata.transfer.reader import RangesIgnored
 from nbdata.transfer.relay import Relay
 from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.send import (

@@ -11,10 +11,11 @@ from nbdata.engine.pull.pulling import Pulling
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.fetch import BIG, Check, PartedFetch, RangesIgnored
+from nbdata.transfer.fetch import BIG, PartedFetch
 from nbdata.transfer.landing import Landed
 from nbdata.transfer.part_records import part_size_for, validator
 from nbdata.transfer.partials import Partial
+from nbdata.transfer.reader import Check, RangesIgnored
 from nbdata.transfer.retry import retrying
 
 __all__ = ["PartedObjects"]

@@ -18,12 +18,13 @@ from nbdata.engine.pull.small import Small, SmallObjects
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.fetch import Check, fetch_whole
+from nbdata.transfer.fetch import fetch_whole
 from nbdata.transfer.gathering import BATCH
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed
 from nbdata.transfer.part_records import Begun, validator
 from nbdata.transfer.partials import Partial
+from nbdata.transfer.reader import Check
 from nbdata.transfer.selection import Selection
 from nbdata.verification.same_bytes import same_bytes
 

@@ -12,12 +12,12 @@ from nbdata.engine.pull.plan import identity_of
 from nbdata.report import Plan
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.fetch import Check
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.part_records import NOTED, PART, Begun
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.pool import Crew
+from nbdata.transfer.reader import Check
 from nbdata.verbs.pull import Pull
 from nbdata.verification.verify import Judge
 

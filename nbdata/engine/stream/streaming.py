@@ -31,10 +31,11 @@ from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.fetch import BIG, PartedFetch, RangesIgnored, fetch_whole
+from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts
 from nbdata.transfer.pool import Crew
+from nbdata.transfer.reader import RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
 from nbdata.verbs.cache_stream import CacheStream

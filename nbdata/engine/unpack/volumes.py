@@ -7,10 +7,10 @@ import json
 import secrets
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 from nbdata.archives.decompress import begins_archive, detect
@@ -24,23 +24,21 @@ from nbdata.errors import (
     ChecksumMismatch,
     MissingVolume,
     NotFound,
-    StoreUnavailable,
 )
 from nbdata.paths import as_folder, glob_base, has_glob
 from nbdata.report import Row
-from nbdata.stores.base import Body, ObjectInfo, Store
+from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
-from nbdata.transfer.fetch import Check
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.retry import Patience, listing, retrying
+from nbdata.transfer.reader import Reader
+from nbdata.transfer.retry import listing, retrying
 from nbdata.verification.verify import stream_check
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
 
 _HEAD = 512
 _LOOK = 0.1  # seconds after which a reader that waits looks whether it is to end
-_SKIPPED = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -149,10 +147,7 @@ class StoredVolume:
     def open(self, offset: int, /) -> Readable:
         if self.gone:
             raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
-        return _Reading(self._control, self._store, self.info, offset, prove=self._prove)
-
-    def _prove(self, proven: bool) -> None:
-        self.proven = proven
+        return _Reading(self._control, self._store, self, offset)
 
     def head(self, count: int) -> bytes:
         """The first bytes, at most `count`."""
@@ -165,18 +160,11 @@ class StoredVolume:
         found: Future[bytes] = Future()
 
         def read() -> None:
-            reading = _Reading(self._control, self._store, self.info, start, end)
-            data, view = b"", memoryview(bytearray(end - start))
             try:
-                while len(data) < end - start and (
-                    count := reading.readinto(view[: end - start - len(data)])
-                ):
-                    data += bytes(view[:count])
-                found.set_result(data)
+                with Reader(self._control, self._store, self.info, start, end) as reader:
+                    found.set_result(b"".join(map(bytes, reader.blocks())))
             except BaseException as error:
                 found.set_exception(error)
-            finally:
-                reading.close()
 
         try:
             threading.Thread(target=read, name="first-bytes", daemon=True).start()
@@ -208,53 +196,18 @@ class StoredVolume:
         return retrying(self._control, attempt)
 
 
-class _Reading:
-    """A volume from an offset on, whatever breaks off on the way; checked if that is all of it."""
+class _Reading(Reader):
+    """A volume from an offset on; checked if that is all of it."""
 
-    def __init__(
-        self,
-        control: Control,
-        store: Store,
-        info: ObjectInfo,
-        start: int,
-        end: int | None = None,
-        *,
-        prove: Callable[[bool], None] | None = None,
-    ) -> None:
-        self._control, self._store, self._info = control, store, info
-        self._at, self._end = start, end
-        self._patience = Patience(control)
-        self._body: Body | None = None
-        self._prove = prove if start == 0 and info.size > 0 else None
-        self._check: Check | None = None
+    def __init__(self, control: Control, store: Store, volume: StoredVolume, start: int) -> None:
+        info, self._volume = volume.info, volume
+        whole = start == 0 and info.size > 0
+        check = partial(stream_check, control, store) if whole else None
+        super().__init__(control, store, info, start, check=check)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        while True:
-            self._control.checkpoint()
-            try:
-                if self._body is None:
-                    self._body = self._opened()
-                count = self._body.readinto(buffer)
-                if not count and self._info.size >= 0 and self._at < (self._end or self._info.size):
-                    raise StoreUnavailable(
-                        "the object ended early", path=self._info.key, details={"retry": True}
-                    )
-            except Exception as error:
-                self.close()
-                self._patience.after(error)
-                continue
-            if self._check is not None:
-                self._look(self._check, buffer[:count])
-            self._at += count
-            self._patience.succeeded()
-            return count
-
-    def _look(self, check: Check, block: memoryview) -> None:
-        check.offer(self._at, block)
-        if self._prove is None or self._at + len(block) < self._info.size:
-            return
         try:
-            self._prove(check.finish(-1, self._info.size))
+            count = super().readinto(buffer)
         except ChecksumMismatch as error:
             raise ChecksumMismatch(
                 "other bytes of a volume arrived than the store vouches for",
@@ -264,28 +217,9 @@ class _Reading:
                 remedy="Run the same line again: it replaces what was unpacked of this volume. If that ends in the "
                 "same way, the volume is damaged in the store",
             ) from error
-
-    def _opened(self) -> Body:
-        body = self._store.read(self._info.key, self._at, self._end, match=self._info)
-        try:
-            if body.start not in (0, self._at):
-                raise StoreUnavailable("the store sent another range than was asked for", path=self._info.key)
-            scratch = memoryview(bytearray(_SKIPPED))
-            left = self._at - body.start  # a store without ranges begins at 0
-            while left and (count := body.readinto(scratch[:left])):
-                self._control.checkpoint()
-                left -= count
-            if self._prove is not None and self._check is None:
-                self._check = stream_check(self._control, self._store, body.info)
-            return body
-        except BaseException:
-            body.close()
-            raise
-
-    def close(self) -> None:
-        body, self._body = self._body, None
-        if body is not None:
-            body.close()
+        if self.proven is not None:
+            self._volume.proven = self.proven
+        return count
 
 
 # -- finding --------------------------------------------------------------------------------------
