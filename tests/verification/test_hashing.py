@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,10 @@ from nbdata.report import Plan, Row, Rows
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.verification.hashing import Hashed, biggest_first, hash_object, hashing_workers, note_size
+from tests.transfer.flaky import Flaky, broken
 from tests.waiting import PATIENCE
 
 MIB = 1 << 20
-
-
-class Flaky(LocalStore):
-    """The disk, with reads that go wrong as connections do: `trouble(read, at, count)` at each block.
-
-    It raises, or says how many bytes come.
-    """
-
-    def __init__(self, trouble: Callable[[int, int, int], int], *, honours: bool = True, ranges: bool = True):
-        self.trouble, self.honours, self.ranges = trouble, honours, ranges
-        self.starts: list[int] = []
-
-    def read(self, key: str, start: int = 0, end: int | None = None, **options: Any) -> Any:
-        self.starts.append(start)
-        body = super().read(key, start if self.honours else 0, end, **options)
-        number, readinto, at = len(self.starts), body.readinto, body.start
-
-        def troubled(buffer: memoryview) -> int:
-            nonlocal at
-            count = readinto(buffer)
-            told = self.trouble(number, at, count)
-            at += told
-            return told
-
-        body.readinto = troubled  # type: ignore[method-assign]
-        return body
 
 
 @pytest.fixture
@@ -75,12 +49,6 @@ def hashed(store: LocalStore, path: Path, *, size: int | None = None) -> tuple[H
 def right(path: Path) -> Hashed:
     data = path.read_bytes()
     return Hashed([hashlib.md5(data).hexdigest(), hashlib.sha1(data).hexdigest()], len(data))
-
-
-def broken(reads: int, at: int, read: int, offset: int, count: int) -> int:
-    if read <= reads and offset >= at:
-        raise StoreUnavailable("the connection broke", details={"retry": True})
-    return count
 
 
 def test_it_goes_on_where_it_broke_off(big: Path) -> None:
