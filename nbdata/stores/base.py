@@ -8,14 +8,16 @@ One conformance suite (``tests/conformance``) runs over every implementation.
 from __future__ import annotations
 
 import abc
+import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any
 
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadOption
 from nbdata.stores.objects import Body, ObjectInfo, Source, Stop
+from nbdata.stores.sessions import Answer, Read, Session, Threads, Write, from_body
 
 __all__ = [
     "Body",
@@ -24,12 +26,8 @@ __all__ = [
     "Source",
     "Stop",
     "Store",
-    "T",
     "Upload",
 ]
-
-
-T = TypeVar("T")
 
 # Objects that `Store.children` looks at, if it has to look at all.
 _LOOKED_AT = 5000
@@ -95,10 +93,10 @@ class Store(abc.ABC):
     #: Whether `list` reads pages made for people, which may not be there, so that names that are known are better
     #: asked for one by one.
     lists_by_page: bool = False
-    #: Bytes of the largest objects that `read_each` takes; -1 where it takes none.
-    reads_each: int = -1
-    #: The same of `write_each`.
-    writes_each: int = -1
+    #: Bytes of the largest objects that are best read together (`reading`); -1 where each is best read by itself.
+    reads_together: int = -1
+    #: The same of `writing`.
+    writes_together: int = -1
     #: Whether `write` has the store refuse what arrives with another MD5 than the one it is told.
     refuses = False
     #: Whether this object only exists in this process (memory://, a file system handed in).
@@ -113,19 +111,20 @@ class Store(abc.ABC):
         listing that broke off goes on. Nothing below `prefix` is no error; a missing bucket is.
         """
 
-    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
-        """Some of what begins with `prefix`, no deeper than the next slash: keys, and folders that end in a slash.
+    def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
+        """Some of what begins with `prefix`, no deeper than the next slash: objects and folders, whose keys end in one.
 
-        For who types a name: at most `limit`, and those of the first few thousand objects where the store cannot
-        list without what lies below.
+        For who looks around: at most `limit`, and those of the first few thousand objects where the store cannot list
+        without what lies below. The size of a folder is -1.
         """
-        found: dict[str, None] = {}
+        found: dict[str, ObjectInfo] = {}
         for info in itertools.islice(self.list(prefix), _LOOKED_AT):
             end = info.key.find("/", len(prefix))
-            found[info.key if end < 0 else info.key[: end + 1]] = None
+            key = info.key if end < 0 else info.key[: end + 1]
+            found[key] = info if end < 0 else ObjectInfo(key, -1)
             if len(found) >= limit:
                 break
-        return tuple(found)
+        return tuple(found.values())
 
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:
@@ -143,34 +142,22 @@ class Store(abc.ABC):
         With `match` the bytes are of that very version, else SourceChanged.
         """
 
-    def read_each(
-        self,
-        more: Callable[[], T | None],
-        *,
-        info: Callable[[T], ObjectInfo],
-        width: Callable[[], int],
-        arrived: Callable[[T, ObjectInfo, memoryview], None],
-        missed: Callable[[T, NbdataError | None], None],
-    ) -> None:
-        """Many small objects, each whole, several at a time, by the thread that calls; in any order.
-
-        Returns when `more` gives nothing and all that was asked for has arrived or was missed; earlier if the work is
-        to end, or if something was learnt that later requests need. What a callable raises ends it.
+    def reading(self, width: Callable[[], int], max_bytes: int) -> Session[Read[Any]]:
+        """Many reads at a time, whole objects or ranges of any size, by the thread that takes the answers.
 
         Parameters
         ----------
-        more : callable
-            Gives what is wanted next; None if there is nothing now.
-        info : callable
-            The object that is meant, of that very version; of at most `reads_each` bytes.
         width : callable
-            How many requests may be under way now.
-        arrived : callable
-            Told what was wanted, what came with these bytes, and the bytes, valid until it returns.
-        missed : callable
-            Told what was wanted, and the error, or None where only `read` finds out what the answer means.
+            How many may be under way now.
+        max_bytes : int
+            Bytes that may be in memory for them; one is always asked for.
         """
-        raise BadOption(f"{self.name} gives one object at a time")
+        return Threads(
+            lambda read: from_body(self.read(read.info.key, read.start, read.end, match=read.info), read),
+            width=width,
+            size=lambda read: read.size,
+            max_bytes=max_bytes,
+        )
 
     @abc.abstractmethod
     def write(
@@ -190,27 +177,16 @@ class Store(abc.ABC):
         likewise, if the store looks at the MD5 (`refuses`) and what arrived has another.
         """
 
-    def write_each(
-        self,
-        more: Callable[[], T | None],
-        *,
-        body: Callable[[T], tuple[str, bytes, str]],
-        width: Callable[[], int],
-        written: Callable[[T, ObjectInfo], None],
-        missed: Callable[[T, NbdataError | None], None],
-    ) -> None:
-        """Make many small objects; the counterpart of `read_each`.
-
-        Parameters
-        ----------
-        more, width, missed : callable
-            As for `read_each`.
-        body : callable
-            The key, all bytes, at most `writes_each`, and their MD5 in hex or '', of what is wanted.
-        written : callable
-            Told what was wanted, and what the store answered.
-        """
-        raise BadOption(f"{self.name} takes one object at a time")
+    def writing(self, width: Callable[[], int], max_bytes: int) -> Session[Write[Any]]:
+        """Many small objects made at a time; the counterpart of `reading`."""
+        return Threads(
+            lambda write: Answer(
+                write, self.write(write.key, io.BytesIO(write.data), len(write.data), md5=write.md5)
+            ),
+            width=width,
+            size=lambda write: len(write.data),
+            max_bytes=max_bytes,
+        )
 
     @abc.abstractmethod
     def delete(self, keys: Iterable[str]) -> None:

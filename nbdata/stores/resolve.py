@@ -98,11 +98,11 @@ def children(place: str, context: Context, limit: int, *, stop: Stop | None = No
         from nbdata.stores.s3.store import S3Store
 
         service = S3Store("", s3_config("obs" if scheme == "obs" else "s3", context), stop=stop)
-        return [f"{scheme}://{name}" for name in service.children(rest, limit)]
+        return [f"{scheme}://{bucket.key}" for bucket in service.children(rest, limit)]
     folder = place[: place.rindex("/") + 1]
     location = open_place(folder, context, stop=stop)
     found = location.store.children(location.key + place[len(folder) :], limit)
-    return [folder + key[len(location.key) :] for key in found]
+    return [folder + info.key[len(location.key) :] for info in found]
 
 
 def _bucket(place: str, expected: str) -> tuple[str, str, str]:

@@ -11,22 +11,26 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 from nbdata.errors import NbdataError
 from nbdata.stores.another_try import pushed_back
-from nbdata.stores.base import T
+from nbdata.stores.sessions import Answer, Session, Unusual
 from nbdata.transfer.control import Control
 from nbdata.transfer.pool import Crew, Unit
 
-__all__ = ["BATCH", "Gathering"]
+__all__ = ["BATCH", "MAX_BYTES", "Gathering"]
 
 #: Objects that are best handed over at a time.
 BATCH = 64
+#: Bytes of them that may be in memory: as many as there may be requests, of the largest that go together.
+MAX_BYTES = 16 << 20
 # Objects that may wait to be asked for, and to be asked for again.
 _WAITING, _LATER = 4 * BATCH, 64
 # Seconds until who waits looks whether all is to end.
 _LOOK = 0.2
+
+T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
@@ -38,8 +42,7 @@ class Gathering(Generic[T]):
     crew : Crew
         Whose workers they are.
     each : callable
-        Moves what `next` gives until that is None, and calls `missed` for what did not go; `Store.read_each` and
-        `Store.write_each` do. It runs in one thread at a time. What it raises ends all.
+        Moves what was handed over by calling `through`, in one thread at a time. What it raises ends all.
     alone : callable
         Moves one that did not go at the first try; told why, or None.
     """
@@ -56,6 +59,7 @@ class Gathering(Generic[T]):
         self._waiting = deque[T]()
         self._later = 0  # units that were brought and are not done
         self._gathering = False
+        self._session: Session[Any] | None = None
         self._resumes = False  # once fewer wait to be asked for again
 
     def handed(self, batch: list[T]) -> Unit:
@@ -78,6 +82,8 @@ class Gathering(Generic[T]):
         with self._changed:
             self._changed.wait_for(self._has_room)
             self._waiting.extend(batch)
+            if self._session is not None:
+                self._session.wake()
             if self._gathering or self._resumes:
                 return
             self._gathering = True
@@ -110,7 +116,41 @@ class Gathering(Generic[T]):
             self._changed.notify_all()
             return False
 
-    def next(self) -> T | None:
+    def through(
+        self,
+        session: Session[Any],
+        request: Callable[[T], object | None],
+        answered: Callable[[Answer[Any]], None],
+    ) -> None:
+        """Move what was handed over through a session, which is closed at the end.
+
+        Parameters
+        ----------
+        request : callable
+            Gives the request for one; None if it is not to be moved after all.
+        answered : callable
+            Told what came of each request.
+        """
+        with session:
+            self._session = session
+            try:
+                self._fill(session, request)
+                for answer in session.results():
+                    if answer is not None:
+                        answered(answer)
+                    self._fill(session, request)
+            finally:
+                self._session = None
+
+    def _fill(self, session: Session[Any], request: Callable[[T], object | None]) -> None:
+        for _ in range(session.free):
+            wanted = self._next()
+            if wanted is None:
+                return
+            if (asked := request(wanted)) is not None:
+                session.submit(asked)
+
+    def _next(self) -> T | None:
         """What is to be moved next; None if there is nothing now."""
         with self._changed:
             if not self._waiting or self._later >= _LATER or self._crew.broken:
@@ -129,7 +169,9 @@ class Gathering(Generic[T]):
         return max(1, self._crew.wanted - self._later) if self._crew.told else self._crew.wanted
 
     def missed(self, wanted: T, why: NbdataError | None) -> None:
-        """Leave one to be moved in the usual way."""
+        """Leave one to be moved in the usual way; of what only that way finds out nothing is told."""
+        if isinstance(why, Unusual):
+            why = None
         if why is not None and pushed_back(why):
             self._control.pushed_back()
         self.later(lambda: self._alone(wanted, why))

@@ -242,3 +242,18 @@ def test_reading_as_a_whole_has_a_limit(readable: Place) -> None:
     with pytest.raises(ValueError, match="too large"):
         place.store.read_bytes(place.prefix + "x", limit=5)
     assert io.BytesIO(place.store.read_bytes(place.prefix + "x", limit=6)).read() == b"123456"
+
+
+def test_children_are_told_with_what_is_known_of_them(readable: Place) -> None:
+    place = readable
+    for name in ("a", "b/1", "b/2/x", "bc"):
+        place.put(name, b"12345")
+    found = place.store.children(place.prefix, 10)
+    assert {info.key[len(place.prefix) :]: info.size for info in found} == {"a": 5, "b/": -1, "bc": 5}
+    assert {info.key[len(place.prefix) :] for info in place.store.children(place.prefix + "b", 10)} == {
+        "b/",
+        "bc",
+    }
+    assert len(place.store.children(place.prefix, 2)) == 2
+    by_listing = {info.key: info.etag for info in place.store.list(place.prefix)}
+    assert all(by_listing[info.key] == info.etag for info in found if info.size >= 0)

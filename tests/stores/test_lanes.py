@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.http.client import Origin, Pool
 from nbdata.stores.http.heads import Head, request_head
-from nbdata.stores.http.lanes import Lanes
+from nbdata.stores.http.lanes import Asked, Lanes
 from tests.stores.servers import Handler, answering, ok, read_head, serving
 from tests.stores.test_http_client import Stop
 from tests.waiting import AT_ONCE, PATIENCE
@@ -33,6 +34,7 @@ class Asking:
     came: dict[int, bytes] = field(default_factory=dict)
     missed: dict[int, NbdataError | Head] = field(default_factory=dict)
     use: Callable[[int], None] = lambda _: None
+    into: Callable[[int], memoryview | None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.pool = Pool(Origin("http", "127.0.0.1", self.port, stall=self.stall))
@@ -41,26 +43,25 @@ class Asking:
         """For so many."""
         left = deque(range(count))
 
-        def more() -> tuple[int, bytes] | None:
+        def more() -> Asked | None:
             if not left:
                 return None
             number = left.popleft()
-            return number, request_head(self.pool.origin, "GET", f"/{number}", {"host": "h"})
+            request = request_head(self.pool.origin, "GET", f"/{number}", {"host": "h"})
+            return Asked(number, request, (200,), MOST, self.into(number))
 
-        def arrived(number: int, head: Head, body: memoryview) -> None:
-            assert head.status == 200
-            self.came[number] = bytes(body)
-            self.use(number)
-
-        Lanes(
-            self.pool,
-            self.stop,
-            more=more,
-            width=lambda: self.width,
-            most=MOST,
-            arrived=arrived,
-            missed=self.missed.__setitem__,
-        ).run()
+        lanes = Lanes(self.pool, self.stop, more=more, width=lambda: self.width)
+        with contextlib.closing(lanes.answers()) as answers:
+            for came in answers:
+                assert came is not None
+                number, head, body = came
+                if body is None:
+                    self.missed[number] = head
+                    continue
+                assert isinstance(head, Head)
+                assert head.status == 200
+                self.came[number] = bytes(body)
+                self.use(number)
 
 
 def telling(size: int = 0, times: int = 1_000_000, slowly: bool = False) -> Handler:
@@ -122,6 +123,20 @@ def test_bodies_that_come_in_pieces_and_large_ones_are_whole() -> None:
         asking = Asking(port)
         asking.ask(12)
         assert right(asking, 12, MOST)
+
+
+def test_bodies_come_right_into_the_buffers_of_who_wants_them() -> None:
+    buffers = [bytearray(MOST) for _ in range(12)]
+    with serving(telling(MOST)) as port:
+        asking = Asking(port, into=lambda number: memoryview(buffers[number]))
+        asking.ask(12)
+        assert right(asking, 12, MOST)
+    assert [int(buffer.lstrip(b".")) for buffer in buffers] == list(range(12))
+    with serving(telling(5)) as port:  # not as long
+        asking = Asking(port, into=lambda _: memoryview(bytearray(4)))
+        asking.ask(3)
+    assert not asking.came
+    assert len(asking.missed) == 3
 
 
 def test_a_server_that_closes_after_each_few_answers_is_no_failure() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from nbdata.engine.runner import Planning
 from nbdata.errors import NbdataError
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.sessions import Answer, Read, Threads, Unusual
 from nbdata.transfer.gathering import _LATER, _WAITING, BATCH, Gathering
 from nbdata.transfer.pool import Crew, Unit
 from tests.waiting import PATIENCE
@@ -21,8 +23,15 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
     read = moved = 0
 
     def each() -> None:
-        while (wanted := gathering.next()) is not None:
-            gathering.missed(wanted, None)
+        def refuse(read: Read[int]) -> Answer[Read[int]]:
+            raise Unusual("to be asked for by itself")
+
+        session = Threads(refuse, width=lambda: 1, size=lambda _: 0, max_bytes=1)
+        gathering.through(
+            session,
+            lambda number: Read(number, ObjectInfo(str(number), 0)),
+            lambda answer: gathering.missed(answer.request.of, answer.error),
+        )
 
     def alone(wanted: int, why: NbdataError | None) -> None:
         nonlocal moved

@@ -8,7 +8,8 @@ from nbdata.engine.pull.pulling import Pulling
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.gathering import Gathering
+from nbdata.stores.sessions import Answer, Read
+from nbdata.transfer.gathering import MAX_BYTES, Gathering
 from nbdata.transfer.landing import Landed
 from nbdata.transfer.part_records import validator
 from nbdata.verification.verify import decided, right
@@ -36,12 +37,10 @@ class SmallObjects:
         self._gathering = Gathering[Small](
             pulling.run.control,
             pulling.crew,
-            lambda: pulling.store.read_each(
-                self._gathering.next,
-                info=lambda small: small[1],
-                width=self._gathering.width,
-                arrived=self._arrived,
-                missed=self._gathering.missed,
+            lambda: self._gathering.through(
+                pulling.store.reading(self._gathering.width, MAX_BYTES),
+                lambda small: Read(small, small[1]),
+                self._answered,
             ),
             lambda small, error: whole(*small, error),
         )
@@ -52,7 +51,7 @@ class SmallObjects:
         """Whether an object is one of many small ones, which are fetched together."""
         pulling = self._pulling
         return (
-            0 <= info.size <= pulling.store.reads_each
+            0 <= info.size <= pulling.store.reads_together
             and row.action != "compare"
             and "present" not in row.detail
             and pulling.promised is None
@@ -61,11 +60,15 @@ class SmallObjects:
             and decided(info, pulling.op.verify)
         )
 
-    def _arrived(self, small: Small, told: ObjectInfo, body: memoryview) -> None:
-        """The bytes of a small object are there, in memory."""
-        pulling, (row, info) = self._pulling, small
+    def _answered(self, answer: Answer[Read[Small]]) -> None:
+        """The bytes of a small object are there, in memory; or did not come."""
+        pulling, small, body = self._pulling, answer.request.of, answer.data
+        row, info = small
+        if answer.told is None:
+            self._gathering.missed(small, answer.error)
+            return
         try:
-            verified = right(told, pulling.op.verify, body)
+            verified = right(answer.told, pulling.op.verify, body)
             if verified is None:
                 self._gathering.missed(small, None)
                 return

@@ -63,7 +63,9 @@ class _Performing:
             if row.action not in MOVES:
                 pushing.outcome.left(row)
                 continue
-            gathered = together and row.action != "compare" and row.size <= pushing.target.store.writes_each
+            gathered = (
+                together and row.action != "compare" and row.size <= pushing.target.store.writes_together
+            )
             if gathered:
                 batch.append(row)
             if batch and (len(batch) == BATCH or not gathered):

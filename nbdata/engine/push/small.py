@@ -13,7 +13,8 @@ from nbdata.engine.push.pushing import Pushing
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.gathering import Gathering
+from nbdata.stores.sessions import Answer, Write
+from nbdata.transfer.gathering import MAX_BYTES, Gathering
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import answer_of
 from nbdata.verification.sent import SentHasher
@@ -22,12 +23,10 @@ __all__ = ["SmallFiles"]
 
 
 class _Loaded(NamedTuple):
-    """A small file in memory."""
+    """A small file that was read."""
 
     row: Row
     before: os.stat_result
-    data: bytes
-    md5: str
     hasher: SentHasher
 
 
@@ -49,28 +48,23 @@ class SmallFiles:
         self._gathering = Gathering[Row](
             pushing.run.control,
             pushing.crew,
-            lambda: pushing.target.store.write_each(
-                self._loaded,
-                body=lambda loaded: (loaded.row.detail["key"], loaded.data, loaded.md5),
-                width=self._gathering.width,
-                written=self._written,
-                missed=lambda loaded, error: self._missed(loaded.row, error),
+            lambda: self._gathering.through(
+                pushing.target.store.writing(self._gathering.width, MAX_BYTES), self._request, self._answered
             ),
             lambda row, error: whole(row, error, self._wrong.pop(row.path, None)),
         )
         #: What sends a batch.
         self.handed = self._gathering.handed
 
-    def _loaded(self) -> _Loaded | None:
-        """The next of the small files that are sent together."""
-        while (row := self._gathering.next()) is not None:
-            try:
-                return self._load(row)
-            except Exception as error:
-                self._pushing.outcome.fail(row.path, error)
-        return None
+    def _request(self, row: Row) -> Write[_Loaded] | None:
+        """What sends a small file; None if it cannot be read."""
+        try:
+            return self._load(row)
+        except Exception as error:
+            self._pushing.outcome.fail(row.path, error)
+            return None
 
-    def _load(self, row: Row) -> _Loaded:
+    def _load(self, row: Row) -> Write[_Loaded]:
         fd, before = open_listed(row)
         path, data = row.detail["file"], b""
         try:
@@ -88,14 +82,18 @@ class SmallFiles:
         hasher = SentHasher(row.detail["key"], self._pushing.op.verify)
         hasher.update(memoryview(data))
         self._pushing.announce(row, before)
-        return _Loaded(row, before, data, hasher.hexdigest(), hasher)
+        return Write(_Loaded(row, before, hasher), row.detail["key"], data, hasher.hexdigest())
 
-    def _written(self, loaded: _Loaded, info: ObjectInfo) -> None:
+    def _answered(self, answer: Answer[Write[_Loaded]]) -> None:
         """The store has answered for a small file."""
+        loaded, info = answer.request.of, answer.told
+        if info is None:
+            self._missed(loaded.row, answer.error)
+            return
         if info.etag:
             self._judged(loaded, info)
         else:
-            self._gathering.later(partial(self._asked_after, loaded._replace(data=b"")))
+            self._gathering.later(partial(self._asked_after, loaded))
         self._pushing.run.control.checkpoint()
 
     def _asked_after(self, loaded: _Loaded) -> None:

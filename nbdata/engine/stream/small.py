@@ -11,8 +11,9 @@ from typing import NamedTuple
 from nbdata.disk import disk_error
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.sessions import Answer, Read
 from nbdata.transfer.control import Control
-from nbdata.transfer.gathering import BATCH, Gathering
+from nbdata.transfer.gathering import BATCH, MAX_BYTES, Gathering
 from nbdata.transfer.pool import Crew, Unit
 from nbdata.verification.verify import decided, right
 
@@ -66,7 +67,7 @@ class SmallFiles:
 
     def has(self, info: ObjectInfo) -> bool:
         """Whether an object is one of many small ones."""
-        together = 0 <= info.size <= self._store.reads_each and self._control.rate is None
+        together = 0 <= info.size <= self._store.reads_together and self._control.rate is None
         return together and decided(info, self._verify)
 
     def add(self, small: WantedFile) -> Iterator[Unit]:
@@ -83,18 +84,20 @@ class SmallFiles:
 
     def _each(self) -> None:
         with self._fatal():
-            self._store.read_each(
-                self._gathering.next,
-                info=lambda small: small.info,
-                width=self._gathering.width,
-                arrived=self._arrived,
-                missed=self._gathering.missed,
+            self._gathering.through(
+                self._store.reading(self._gathering.width, MAX_BYTES),
+                lambda small: Read(small, small.info),
+                self._answered,
             )
 
-    def _arrived(self, small: WantedFile, told: ObjectInfo, body: memoryview) -> None:
-        """The bytes of a small object are there, in memory."""
+    def _answered(self, answer: Answer[Read[WantedFile]]) -> None:
+        """The bytes of a small object are there, in memory; or did not come."""
+        small, body = answer.request.of, answer.data
+        if answer.told is None:
+            self._gathering.missed(small, answer.error)
+            return
         try:
-            verified = right(told, self._verify, body)
+            verified = right(answer.told, self._verify, body)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
             verified = None

@@ -20,7 +20,15 @@ from nbdata.errors import NbdataError, NotFound, StoreUnavailable
 from nbdata.stores.az.config import AzConfig
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
-from nbdata.stores.http.answers import digest_in, http_time, in_base64, refused, total_of, wrong_bytes
+from nbdata.stores.http.answers import (
+    digest_in,
+    http_time,
+    in_base64,
+    range_header,
+    refused,
+    total_of,
+    wrong_bytes,
+)
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.object_store import ObjectStore, Ways, refuse_spent
@@ -68,7 +76,7 @@ class AzStore(ObjectStore):
 
     def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
         self.name = f"az://{container}"
-        self._container, self._config, self._stop = container, config, stop
+        self._container, self._config, self.stop = container, config, stop
         self._origin = Origin.of(
             config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
@@ -93,13 +101,13 @@ class AzStore(ObjectStore):
         length = len(body) if isinstance(body, bytes) else size
         for last in (False, True):
             target, sent = self._signed(method, key, query or {}, headers or {}, length)
-            response = self._pool.request(method, target, sent, body, size=size, stop=self._stop)
+            response = self._pool.request(method, target, sent, body, size=size, stop=self.stop)
             if response.status in ok:
                 return response
             data = b"" if method == "HEAD" else response.read(limit=1 << 20)
             token = "" if config.key or config.sas else sent.get("authorization", "")
             if response.status == 401 and not last and token and config.tokens.renewed(token):
-                refuse_spent(body, "the access token had ended", self._said(key))
+                refuse_spent(body, "the access token had ended", self.said(key))
                 continue
             break
         raise self._error(response, data, key)
@@ -134,12 +142,12 @@ class AzStore(ObjectStore):
                 details={"status": response.status, "code": code, "bucket": True},
             )
         if code == "Md5Mismatch" or b"MD5 doesn't match" in data:  # as Azurite says it
-            return wrong_bytes(self._said(key), response.status, code)
+            return wrong_bytes(self.said(key), response.status, code)
         status = {"PublicAccessNotPermitted": 403, "NoAuthenticationInformation": 401}.get(
             code, response.status
         )
         return refused(
-            status, response.headers, path=self._said(key), identity=self._config.source, code=code,
+            status, response.headers, path=self.said(key), identity=self._config.source, code=code,
             remedy=_REMEDY,
         )  # fmt: skip
 
@@ -154,7 +162,7 @@ class AzStore(ObjectStore):
             root = _read(self._send("GET", "", query).read(limit=64 << 20))
             if root.tag != "EnumerationResults":
                 raise StoreUnavailable(
-                    "the store's listing cannot be read", path=self._said(prefix), details={"retry": True}
+                    "the store's listing cannot be read", path=self.said(prefix), details={"retry": True}
                 )
             marker = root.findtext("NextMarker")
             # With folders of their own (Data Lake), accounts list those too.
@@ -167,7 +175,7 @@ class AzStore(ObjectStore):
             if not marker:
                 return
             if marker == query.get("marker"):
-                raise StoreUnavailable("the listing does not go on", path=self._said(prefix))
+                raise StoreUnavailable("the listing does not go on", path=self.said(prefix))
             query["marker"] = marker
 
     def head(self, key: str) -> ObjectInfo:
@@ -183,9 +191,9 @@ class AzStore(ObjectStore):
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return _info_of(key, response)
 
-    def _ways(self) -> Ways:
-        def read(info: ObjectInfo) -> bytes:
-            headers = {"if-match": info.etag} if info.etag else {}
+    def ways(self) -> Ways:
+        def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
+            headers = range_header(start, end) | ({"if-match": info.etag} if info.etag else {})
             target, sent = self._signed("GET", info.key, {}, headers, 0)
             return request_head(self._origin, "GET", target, sent)
 
@@ -195,10 +203,10 @@ class AzStore(ObjectStore):
 
         return Ways(self._pool, read, write)
 
-    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
+    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return _info_of(listed.key, head)
 
-    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
+    def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
         return _made_of(key, len(data), head)
 
     # -- writing ------------------------------------------------------------------------------
@@ -212,7 +220,7 @@ class AzStore(ObjectStore):
         headers: Mapping[str, str] | None = None,
         md5: str = "",
     ) -> ObjectInfo:
-        body = fill(source, size, self._said(key))
+        body = fill(source, size, self.said(key))
         sent = _block_blob(_kept(headers), md5)
         response = self._send("PUT", key, None, sent, body, size=size, ok=(201,))
         response.read()
@@ -248,7 +256,7 @@ class _AzUpload(Upload):
     def part(self, number: int, source: Source, size: int) -> str:
         store = self._store
         query = {"comp": "block", "blockid": self._block(number)}
-        body = fill(source, size, store._said(self._key))
+        body = fill(source, size, store.said(self._key))
         sent = {"x-ms-version": _VERSION_OF_BLOCKS}
         response = store._send("PUT", self._key, query, sent, body, size=size, ok=(201,))
         response.read()

@@ -17,7 +17,7 @@ from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store
 from nbdata.stores.filling import fill
 from nbdata.stores.gs.config import GsConfig
-from nbdata.stores.http.answers import digest_in, in_base64, iso_time, refused, wrong_bytes
+from nbdata.stores.http.answers import digest_in, in_base64, iso_time, range_header, refused, wrong_bytes
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.object_store import ObjectStore, Ways, refuse_spent
@@ -50,7 +50,7 @@ class GsStore(ObjectStore):
 
     def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
         self.name = f"gs://{bucket}"
-        self._bucket, self._config, self._stop = bucket, config, stop
+        self._bucket, self._config, self.stop = bucket, config, stop
         self._origin = Origin.of(
             config.endpoint, proxy=config.proxy, ca=config.ca, verify=config.verify, stall=config.stall
         )
@@ -78,12 +78,12 @@ class GsStore(ObjectStore):
         """The answer to a request, once its status is one of `ok`; else the error it means."""
         for last in (False, True):
             target, sent = self._signed(path, query or {}, headers or {})
-            response = self._pool.request(method, target, sent, body, size=size, stop=self._stop)
+            response = self._pool.request(method, target, sent, body, size=size, stop=self.stop)
             if response.status in ok:
                 return response
             data, token = response.read(limit=1 << 20), sent.get("authorization", "")
             if response.status == 401 and not last and token and self._config.tokens.renewed(token):
-                refuse_spent(body, "the access token had ended", self._said(key))
+                refuse_spent(body, "the access token had ended", self.said(key))
                 continue
             break
         raise self._error(response, data, key)
@@ -104,9 +104,9 @@ class GsStore(ObjectStore):
         told = _document(data).get("error")
         message = str(told.get("message", "")) if isinstance(told, dict) else ""
         if response.status == 400 and "match calculated" in message:
-            return wrong_bytes(self._said(key), response.status, message[:200])
+            return wrong_bytes(self.said(key), response.status, message[:200])
         error = refused(
-            response.status, response.headers, path=self._said(key), identity=self._config.tokens.source,
+            response.status, response.headers, path=self.said(key), identity=self._config.tokens.source,
             code=message[:200], remedy=_REMEDY,
         )  # fmt: skip
         if isinstance(error, NotFound) and (not key or "specified bucket" in message.lower()):
@@ -122,7 +122,7 @@ class GsStore(ObjectStore):
         found = _document(response.read())
         if not found:
             raise StoreUnavailable(
-                "the store's answer cannot be read", path=self._said(key), details={"retry": True}
+                "the store's answer cannot be read", path=self.said(key), details={"retry": True}
             )
         return found
 
@@ -149,7 +149,7 @@ class GsStore(ObjectStore):
             if not token:
                 return
             if token == query.get("pageToken"):
-                raise StoreUnavailable("the listing does not go on", path=self._said(prefix))
+                raise StoreUnavailable("the listing does not go on", path=self.said(prefix))
             query["pageToken"] = token
 
     def head(self, key: str) -> ObjectInfo:
@@ -164,7 +164,7 @@ class GsStore(ObjectStore):
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise NbdataError(
-                "the store sends it compressed, although it was asked not to", path=self._said(key)
+                "the store sends it compressed, although it was asked not to", path=self.said(key)
             )
         # Only a listing or `head` tells the checksums in one form; an emulator does not name the generation.
         generation = response.headers.get("x-goog-generation", "")
@@ -172,12 +172,12 @@ class GsStore(ObjectStore):
             return match
         info = self.head(key)
         if generation and info.version != generation:
-            raise SourceChanged("the object changed while it was read", path=self._said(key))
+            raise SourceChanged("the object changed while it was read", path=self.said(key))
         return info
 
-    def _ways(self) -> Ways:
-        def read(info: ObjectInfo) -> bytes:
-            target, sent = self._signed(self._object(info.key), _media(info), {})
+    def ways(self) -> Ways:
+        def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
+            target, sent = self._signed(self._object(info.key), _media(info), range_header(start, end))
             return request_head(self._origin, "GET", target, sent)
 
         def write(key: str, data: bytes, md5: str) -> bytes:
@@ -187,12 +187,12 @@ class GsStore(ObjectStore):
 
         return Ways(self._pool, read, write)
 
-    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
+    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
         plain = head.headers.get("content-encoding", "identity") == "identity"
         same = listed.version and head.headers.get("x-goog-generation", "") == listed.version
         return listed if plain and same else None
 
-    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
+    def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
         told = _document(bytes(body))
         return _info_of(told) if told else None
 
@@ -207,7 +207,7 @@ class GsStore(ObjectStore):
         headers: Mapping[str, str] | None = None,
         md5: str = "",
     ) -> ObjectInfo:
-        body = fill(source, size, self._said(key))
+        body = fill(source, size, self.said(key))
         kind = (headers or {}).get("content-type", _KIND)
         if 0 < size <= _RESUMABLE:
             query = {"uploadType": "multipart", "name": key}
@@ -229,7 +229,7 @@ class GsStore(ObjectStore):
         response.read()
         where = urlsplit(response.headers.get("location", ""))
         if not where.query:
-            raise StoreUnavailable("the store gave the upload no place", path=self._said(key))
+            raise StoreUnavailable("the store gave the upload no place", path=self.said(key))
         query = {
             unquote(name): unquote(value.replace("+", "%20"))
             for name, _, value in (part.partition("=") for part in where.query.split("&"))

@@ -68,7 +68,7 @@ def range_header(start: int, end: int | None) -> dict[str, str]:
     return {"range": f"bytes={start}-{'' if end is None else end - 1}"}
 
 
-def start_of(response: Response) -> int:
+def start_of(response: Response | Head) -> int:
     """Where the bytes of an answer to a range begin, or -1 if it does not say."""
     text = response.headers.get("content-range", "")
     start = text.removeprefix("bytes ").partition("-")[0]

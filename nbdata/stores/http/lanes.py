@@ -4,8 +4,8 @@ For objects of a few kilobytes a thread each was measured to cost more than the 
 interpreter nearly every system call hands the interpreter's lock to another one, and takes it back. Here there is
 nobody to hand it to (docs/design/2026-11-21-small-objects.md).
 
-It does the usual case only: requests and answers that fit into memory, the answer good and of known length. What comes
-otherwise is left to who asks in the usual way, one object a thread, and knows what every answer means.
+It does the usual case only: the answer good and of known length. What comes otherwise is left to who asks in the usual
+way, one object a thread, and knows what every answer means.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.base import Stop
@@ -27,10 +27,7 @@ from nbdata.stores.http.client import Connection, Pool
 from nbdata.stores.http.dial import Closed
 from nbdata.stores.http.heads import Head, length_of, parse_head
 
-__all__ = ["GOOD", "Lanes"]
-
-#: The status of the usual answer: to GET, and to what makes an object.
-GOOD = (200, 201)
+__all__ = ["Asked", "Came", "Lanes"]
 
 # Seconds until a look at whether a connection is dead, or whether more are wanted.
 _LOOK = 0.25
@@ -39,10 +36,36 @@ _DIALS = 16
 # What a socket without a time limit says when there is nothing to do.
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-T = TypeVar("T")
+
+class Asked(NamedTuple):
+    """A request.
+
+    Attributes
+    ----------
+    of : any
+        What it is for: the caller's own.
+    request : bytes
+        The whole of it, body included.
+    usual : tuple of int
+        The status of the usual answer.
+    most : int
+        Bytes of the longest body that is taken.
+    into : memoryview or None
+        Where the body goes, which then has to be as long; None: memory of the lane's.
+    """
+
+    of: Any
+    request: bytes
+    usual: tuple[int, ...]
+    most: int
+    into: memoryview | None = None
 
 
-class _Lane(Generic[T]):
+#: What was asked for, and the head of the usual answer and its body; or why it did not come, and None.
+Came = tuple[Any, "Head | NbdataError", "memoryview | None"]
+
+
+class _Lane:
     """A connection with at most one request under way, and what has come of the answer to it."""
 
     def __init__(self, connection: Connection, *, kept: bool) -> None:
@@ -52,15 +75,16 @@ class _Lane(Generic[T]):
         self.buffer = bytearray(64 << 10)
         self.view = memoryview(self.buffer)
         self.may_be_closed = kept  # it has answered before: the server may have closed it since
-        self.asked: tuple[T, bytes] | None = None
+        self.asked: Asked | None = None
         self.unsent = memoryview(b"")  # of the request
         self.head: Head | None = None
-        self.usual = False  # whether it is the head of an answer that is taken here
-        self.came = self.body = self.end = 0  # bytes of the answer that came; where its body begins and ends
+        self.came = 0  # bytes of the answer, or of the body once its head is read
+        self.body = memoryview(b"")  # where the body goes: just as long
+        self.beyond = False  # whether more came than the answer
         self.moved = 0.0
 
 
-class Lanes(Generic[T]):
+class Lanes:
     """Several connections of one pool.
 
     Parameters
@@ -69,15 +93,9 @@ class Lanes(Generic[T]):
     stop : Stop or None
         Ends the waiting.
     more : callable
-        Gives what is wanted next, and the whole request for it, body included; None if there is nothing now.
+        Gives what is to be asked next; None if there is nothing now.
     width : callable
         Gives how many connections may be used now.
-    most : int
-        Bytes of a body that are taken; longer ones are missed.
-    arrived : callable
-        Told what was asked for, the head of the answer (status one of `GOOD`), and the body, valid until it returns.
-    missed : callable
-        Told what was asked for, and why it did not come: the error, or the head of another answer than the usual.
     """
 
     def __init__(
@@ -85,18 +103,16 @@ class Lanes(Generic[T]):
         pool: Pool,
         stop: Stop | None,
         *,
-        more: Callable[[], tuple[T, bytes] | None],
+        more: Callable[[], Asked | None],
         width: Callable[[], int],
-        most: int,
-        arrived: Callable[[T, Head, memoryview], None],
-        missed: Callable[[T, NbdataError | Head], None],
     ) -> None:
-        self._pool, self._stop, self._more, self._width, self._most = pool, stop, more, width, most
-        self._arrived, self._missed = arrived, missed
-        self._lanes: dict[int, _Lane[T]] = {}  # by file descriptor
+        self._pool, self._stop, self._more, self._width = pool, stop, more, width
+        self._lanes: dict[int, _Lane] = {}  # by file descriptor
+        self._came: deque[Came | None] = deque()
+        self._woken = False
         self._busy = 0  # of them, that wait for an answer
-        self._free: list[_Lane[T]] = []
-        self._backlog: deque[tuple[T, bytes]] = deque()  # one for each connection that is being made
+        self._free: list[_Lane] = []
+        self._backlog: deque[Asked] = deque()  # one for each connection that is being made
         self._lock = threading.Lock()
         self._dialled: deque[Connection | Exception] = deque()
         self._dialling = 0
@@ -113,15 +129,23 @@ class Lanes(Generic[T]):
             end.setblocking(False)
         self._poll.register(self._ear, select.POLLIN)
 
-    def run(self) -> None:
-        """Ask until there is nothing more and all answers are there, or until the work is to end."""
+    def answers(self) -> Generator[Came | None, None, None]:
+        """Ask until there is nothing more and all answers are there, or until the work is to end.
+
+        Gives what each was asked for, and either the head of the usual answer and its body, valid until the next is
+        taken; or why it did not come, the error or the head of another answer than the usual, and None. Gives None
+        where `wake` was called.
+        """
         if self._stop is not None:
-            self._stop.add(self._wake)
+            self._stop.add(self._call)
         try:
             looked = time.monotonic()
             self._fill()
             while self._busy or self._backlog:
-                self._look(self._poll.poll(_LOOK * 1000))
+                for fd, events in self._poll.poll(_LOOK * 1000):
+                    self._look(fd, events)
+                    while self._came:
+                        yield self._came.popleft()
                 if self._stop is not None and self._stop.is_set():
                     return
                 now = time.monotonic()
@@ -129,23 +153,32 @@ class Lanes(Generic[T]):
                     looked = now
                     self._give_up_the_silent(now)
                 self._fill()
+                while self._came:
+                    yield self._came.popleft()
         finally:
             if self._stop is not None:
-                self._stop.remove(self._wake)
+                self._stop.remove(self._call)
             self._close()
 
-    def _look(self, ready: list[tuple[int, int]]) -> None:
-        for fd, events in ready:
-            lane = self._lanes.get(fd)
-            if fd == self._ear.fileno():
-                self._hear()
-            elif lane is not None and lane.unsent and events == select.POLLOUT:
-                self._go_on_sending(lane)
-            elif lane is not None:
-                self._read(lane)
+    def _look(self, fd: int, events: int) -> None:
+        lane = self._lanes.get(fd)
+        if fd == self._ear.fileno():
+            self._hear()
+        elif lane is not None and lane.unsent and events == select.POLLOUT:
+            self._go_on_sending(lane)
+        elif lane is not None:
+            self._read(lane)
 
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake
+    def _missed(self, asked: Asked, why: Head | NbdataError) -> None:
+        self._came.append((asked.of, why, None))
+
+    def wake(self) -> None:
+        """Have `answers` look for more to ask, and give None; from any thread."""
+        self._woken = True
+        self._call()
+
+    def _call(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake; or over
             self._mouth.send(b"x")
 
     def _close(self) -> None:
@@ -209,7 +242,7 @@ class Lanes(Generic[T]):
         with self._lock:
             if not self._over:
                 self._dialled.append(made)
-                self._wake()
+                self._call()
                 return
         if isinstance(made, Connection):
             self._give_back(made)
@@ -218,6 +251,9 @@ class Lanes(Generic[T]):
         """Take the connections that were made."""
         with contextlib.suppress(BlockingIOError):
             self._ear.recv(4096)
+        if self._woken:
+            self._woken = False
+            self._came.append(None)
         while self._dialled:
             made = self._dialled.popleft()
             self._dialling -= 1
@@ -226,15 +262,15 @@ class Lanes(Generic[T]):
             elif not isinstance(made, NbdataError):
                 raise made
             elif self._backlog:
-                self._missed(self._backlog.popleft()[0], made)
+                self._missed(self._backlog.popleft(), made)
 
     def _add(self, connection: Connection, *, kept: bool) -> None:
-        lane = _Lane[T](connection, kept=kept)
+        lane = _Lane(connection, kept=kept)
         self._lanes[lane.sock.fileno()] = lane
         self._poll.register(lane.sock, select.POLLIN)
         self._free.append(lane)
 
-    def _drop(self, lane: _Lane[T]) -> tuple[T, bytes] | None:
+    def _drop(self, lane: _Lane) -> Asked | None:
         """Close a connection; gives what it was asked for."""
         fd = lane.sock.fileno()
         self._poll.unregister(fd)
@@ -246,7 +282,7 @@ class Lanes(Generic[T]):
         lane.connection.drop()
         return lane.asked
 
-    def _break(self, lane: _Lane[T], why: Exception) -> None:
+    def _break(self, lane: _Lane, why: Exception) -> None:
         """It broke off."""
         asked = self._drop(lane)
         if asked is None:
@@ -255,7 +291,7 @@ class Lanes(Generic[T]):
         if closed and not (self._stop is not None and self._stop.is_set()):
             self._backlog.append(asked)  # closed just before it was asked: no failure
         else:
-            self._missed(asked[0], self._pool.lost(why))
+            self._missed(asked, self._pool.lost(why))
 
     def _give_up_the_silent(self, now: float) -> None:
         """End what is dead: not what was only not looked at, since its user took his time or was paused."""
@@ -272,15 +308,16 @@ class Lanes(Generic[T]):
 
     # -- one exchange -----------------------------------------------------------------------------
 
-    def _ask(self, lane: _Lane[T], wanted: tuple[T, bytes]) -> None:
+    def _ask(self, lane: _Lane, wanted: Asked) -> None:
         lane.asked, lane.head, lane.came, lane.moved = wanted, None, 0, time.monotonic()
-        lane.unsent = memoryview(wanted[1])
+        lane.beyond = False
+        lane.unsent = memoryview(wanted.request)
         self._busy += 1
         self._send(lane)
         if lane.unsent:
             self._poll.modify(lane.sock, select.POLLIN | select.POLLOUT)
 
-    def _send(self, lane: _Lane[T]) -> None:
+    def _send(self, lane: _Lane) -> None:
         try:
             while lane.unsent:
                 lane.unsent = lane.unsent[lane.sock.send(lane.unsent) :]
@@ -293,52 +330,50 @@ class Lanes(Generic[T]):
             why = error
         self._break(lane, why)
 
-    def _go_on_sending(self, lane: _Lane[T]) -> None:
+    def _go_on_sending(self, lane: _Lane) -> None:
         self._send(lane)
         if not lane.unsent and lane.sock.fileno() >= 0:
             self._poll.modify(lane.sock, select.POLLIN)
 
-    def _read(self, lane: _Lane[T]) -> None:
-        """Take what came; when it is whole, ask for the next before it is used.
-
-        What users raise, which may be an OSError too, is none of the connection's.
-        """
+    def _read(self, lane: _Lane) -> None:
+        """Take what came; when it is whole, ask for the next before it is used."""
         while True:
-            room = lane.view[lane.came :]
+            room = lane.view[lane.came :] if lane.head is None else lane.body[lane.came :]
             try:
                 count = lane.sock.recv_into(room)
                 if not count or lane.asked is None:
                     raise Closed("the server closed the connection")
                 lane.came += count
                 lane.moved = time.monotonic()
-                if lane.head is None:
-                    self._begin(lane)
+                usual = lane.head is not None or self._begin(lane)
             except _LATER:
                 return
             except (OSError, Closed) as error:
-                why = error
-                break
+                self._break(lane, error)
+                return
             if lane.head is not None:
-                if not lane.usual:
+                if not usual:
                     asked = self._drop(lane)
                     assert asked is not None
-                    self._missed(asked[0], lane.head)
+                    self._missed(asked, lane.head)
                     return
-                if lane.came >= lane.end:
+                if lane.came >= len(lane.body):
                     self._whole(lane)
                     return
             if count < len(room) and not lane.encrypted:
                 return  # that was all for now
-        self._break(lane, why)
 
-    def _begin(self, lane: _Lane[T]) -> None:
-        """Read the head, if it is there; others may come before it (1xx), which tell nothing."""
+    def _begin(self, lane: _Lane) -> bool:
+        """Read the head, if it is there: whether it is that of a usual answer, whose body is taken here.
+
+        Others may come before it (1xx), which tell nothing.
+        """
         while True:
             end = lane.buffer.find(b"\r\n\r\n", 0, lane.came)
             if end < 0:
                 if lane.came == len(lane.view):
                     raise Closed("the head of the answer is too long")
-                return
+                return False
             head = parse_head(bytes(lane.view[:end]))
             if head.status >= 200:
                 break
@@ -346,30 +381,41 @@ class Lanes(Generic[T]):
             lane.view[: len(rest)] = rest
             lane.came = len(rest)
         self._pool.reached = True
-        length = length_of(head.headers)
+        asked, length, begun = lane.asked, length_of(head.headers), end + 4
+        assert asked is not None
         lane.head = head
-        lane.usual = (
-            head.status in GOOD and "transfer-encoding" not in head.headers and 0 <= length <= self._most
-        )
-        lane.body, lane.end = end + 4, end + 4 + length
-        if lane.usual and lane.end > len(lane.view):
-            came, lane.buffer = lane.view[: lane.came], bytearray(lane.end)
+        if (
+            head.status not in asked.usual
+            or "transfer-encoding" in head.headers
+            or not 0 <= length <= asked.most
+        ):
+            return False
+        came = min(lane.came - begun, length)
+        lane.beyond = lane.came - begun > length
+        if asked.into is not None:
+            if length != len(asked.into):
+                return False
+            lane.body = asked.into
+            lane.body[:came] = lane.view[begun : begun + came]
+        elif begun + length <= len(lane.view):
+            lane.body = lane.view[begun : begun + length]
+        else:
+            first, lane.buffer = lane.view[begun : begun + came], bytearray(max(length, len(lane.view)))
             lane.view = memoryview(lane.buffer)
-            lane.view[: lane.came] = came
+            lane.view[:came] = first
+            lane.body = lane.view[:length]
+        lane.came = came
+        return True
 
-    def _whole(self, lane: _Lane[T]) -> None:
-        asked, head = lane.asked, lane.head
+    def _whole(self, lane: _Lane) -> None:
+        asked, head, body = lane.asked, lane.head, lane.body
         assert asked is not None
         assert head is not None
-        body = lane.view[lane.body : lane.end]
-        if head.keeps and lane.came == lane.end and not lane.unsent:
+        self._came.append((asked.of, head, body))
+        if head.keeps and not lane.beyond and not lane.unsent:
             lane.asked, lane.may_be_closed = None, True
             self._busy -= 1
             self._free.append(lane)
-            try:
-                self._fill()  # the next answer does not come into the buffer before this body was used
-            finally:
-                self._arrived(asked[0], head, body)
+            self._fill()  # the next answer does not come into the buffer before this body was used
         else:
             self._drop(lane)
-            self._arrived(asked[0], head, body)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from nbdata.errors import NbdataError, NotFound, SourceChanged, StoreUnavailable
-from nbdata.stores.base import ObjectInfo, Stop, Store, T
+from nbdata.stores.base import ObjectInfo, Stop, Store
 from nbdata.stores.http.answers import (
     BUSY,
     ResponseBody,
@@ -21,12 +25,16 @@ from nbdata.stores.http.answers import (
 )
 from nbdata.stores.http.client import Pool, Response
 from nbdata.stores.http.heads import Head
-from nbdata.stores.http.lanes import GOOD, Lanes
+from nbdata.stores.http.lanes import Asked, Came, Lanes
+from nbdata.stores.sessions import AHEAD, Answer, Read, Session, Unusual, Write
 
 __all__ = ["ObjectStore", "Ways", "refuse_spent"]
 
 # Answers of a shape that lanes do not take, after which they are used no more.
 _UNUSUAL = 8
+
+
+_Q = TypeVar("_Q")
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Ways:
     ----------
     pool : Pool
     read : callable
-        The request for an object, of that very version.
+        The request for an object, of that very version, or a range of it: info, start, end or None for all to the end.
     write : callable
         The request that makes one, given key, bytes, and their MD5 in hex or ''.
     hold : callable
@@ -45,7 +53,7 @@ class Ways:
     """
 
     pool: Pool
-    read: Callable[[ObjectInfo], bytes]
+    read: Callable[[ObjectInfo, int, int | None], bytes]
     write: Callable[[str, bytes, str], bytes]
     hold: Callable[[], bool] = lambda: True
 
@@ -54,12 +62,12 @@ class ObjectStore(Store):
     """A store that answers GET with an object, or with a range of it, and tells of it in the same answer."""
 
     flat = True
-    reads_each = writes_each = 256 << 10
+    reads_together = writes_together = 256 << 10
     _gone = "the object vanished after it was listed"
-    _stop: Stop | None
+    stop: Stop | None
     _unusual = 0
 
-    def _said(self, key: str) -> str:
+    def said(self, key: str) -> str:
         """A key as users know it."""
         return f"{self.name}/{key}" if key else self.name
 
@@ -79,7 +87,7 @@ class ObjectStore(Store):
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> ResponseBody:
-        path, headers = self._said(key), range_header(start, end)
+        path, headers = self.said(key), range_header(start, end)
         try:
             if end is not None and end <= start:
                 return beyond_end(self, path, key, start, match)
@@ -102,122 +110,180 @@ class ObjectStore(Store):
     # -- many small ones ------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _ways(self) -> Ways:
+    def ways(self) -> Ways:
         """How small objects are read and written from now on."""
 
     @abc.abstractmethod
-    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
+    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
         """What an answer with all bytes tells of an object that was listed; None if only `read` finds out."""
 
     @abc.abstractmethod
-    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
+    def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
         """What the store answers to a request that makes an object; None if that cannot be read."""
 
-    def read_each(
-        self,
-        more: Callable[[], T | None],
-        *,
-        info: Callable[[T], ObjectInfo],
-        width: Callable[[], int],
-        arrived: Callable[[T, ObjectInfo, memoryview], None],
-        missed: Callable[[T, NbdataError | None], None],
-    ) -> None:
-        ways = self._ways()
+    def reading(self, width: Callable[[], int], max_bytes: int) -> Session[Read[Any]]:
+        return _Reading(self, width, max_bytes)
 
-        def came(wanted: T, head: Head, body: memoryview) -> None:
-            listed = info(wanted)
-            told = self._told_whole(listed, head)
-            if told is None:
-                self._note_unusual()
-            if told is None or differs(told, listed):
-                missed(wanted, None)
-            else:
-                arrived(wanted, told, body)
+    def writing(self, width: Callable[[], int], max_bytes: int) -> Session[Write[Any]]:
+        return _Writing(self, width, max_bytes)
 
-        self._in_lanes(
-            ways,
-            more,
-            lambda wanted: ways.read(info(wanted)),
-            width,
-            came,
-            missed,
-            lambda w: (info(w).key, ""),
-        )
-
-    def write_each(
-        self,
-        more: Callable[[], T | None],
-        *,
-        body: Callable[[T], tuple[str, bytes, str]],
-        width: Callable[[], int],
-        written: Callable[[T, ObjectInfo], None],
-        missed: Callable[[T, NbdataError | None], None],
-    ) -> None:
-        ways = self._ways()
-
-        def came(wanted: T, head: Head, answer: memoryview) -> None:
-            key, data, _ = body(wanted)
-            made = self._made(key, data, head, answer)
-            if made is None:
-                self._note_unusual()
-                missed(wanted, None)
-            else:
-                written(wanted, made)
-
-        def named(wanted: T) -> tuple[str, str]:
-            key, _, md5 = body(wanted)
-            return key, md5
-
-        self._in_lanes(ways, more, lambda wanted: ways.write(*body(wanted)), width, came, missed, named)
-
-    def _in_lanes(
-        self,
-        ways: Ways,
-        more: Callable[[], T | None],
-        ask: Callable[[T], bytes],
-        width: Callable[[], int],
-        came: Callable[[T, Head, memoryview], None],
-        missed: Callable[[T, NbdataError | None], None],
-        named: Callable[[T], tuple[str, str]],
-    ) -> None:
-        """Have all that `more` gives asked for; `named` gives its key, and the MD5 that the store is told."""
-
-        def following() -> tuple[T, bytes] | None:
-            if not ways.hold():  # who calls begins anew, with what was learnt meanwhile
-                return None
-            while (wanted := more()) is not None:
-                if self.reads_each >= 0:
-                    return wanted, ask(wanted)
-                missed(wanted, None)
-            return None
-
-        def otherwise(wanted: T, why: NbdataError | Head) -> None:
-            error = why if isinstance(why, NbdataError) else None
-            if isinstance(why, Head):
-                if why.status in GOOD:
-                    self._note_unusual()
-                key, md5 = named(wanted)
-                if why.status in BUSY:
-                    error = refused(why.status, why.headers, path=self._said(key), identity="")
-                elif why.status == 400 and md5:  # which may be what was refused
-                    error = wrong_bytes(self._said(key), why.status, "")
-            missed(wanted, error)
-
-        Lanes(
-            ways.pool,
-            self._stop,
-            more=following,
-            width=width,
-            most=ObjectStore.reads_each,
-            arrived=came,
-            missed=otherwise,
-        ).run()
-
-    def _note_unusual(self) -> None:
+    def note_unusual(self) -> None:
         """In chunks, say: to ask twice for each is worse than one by one."""
         self._unusual += 1
         if self._unusual >= _UNUSUAL:
-            self.reads_each = self.writes_each = -1
+            self.reads_together = self.writes_together = -1
+
+
+class _Together(Session[_Q]):
+    """A session over lanes, which begin anew when something was learnt that later requests need (`Ways.hold`)."""
+
+    def __init__(self, store: ObjectStore, width: Callable[[], int], max_bytes: int) -> None:
+        self._store, self._width, self._max_bytes = store, width, max_bytes
+        self._waiting = deque[_Q]()
+        self._refused = deque[_Q]()  # which lanes do not take
+        self._busy = self._bytes = 0
+        self._lanes: Lanes | None = None
+        self._answers: Generator[Came | None, None, None] | None = None
+        self._taker = 0  # the thread that takes answers
+
+    @abc.abstractmethod
+    def _asked(self, ways: Ways, request: _Q) -> Asked | None:
+        """How it is asked for; None if lanes do not take it."""
+
+    @abc.abstractmethod
+    def _answer(self, request: _Q, head: Head, body: memoryview) -> Answer[_Q]:
+        """What the usual answer means."""
+
+    @abc.abstractmethod
+    def _size(self, request: _Q) -> int:
+        """Its bytes in memory; -1 if not known."""
+
+    @abc.abstractmethod
+    def _names(self, request: _Q) -> tuple[str, str]:
+        """The key, and the MD5 that the store is told or ''."""
+
+    def submit(self, request: _Q) -> None:
+        self._waiting.append(request)
+        if threading.get_ident() != self._taker:
+            self.wake()
+
+    def wake(self) -> None:
+        if (lanes := self._lanes) is not None:
+            lanes.wake()
+
+    @property
+    def free(self) -> int:
+        return max(0, self._width() + AHEAD - self._busy - len(self._waiting))
+
+    def results(self) -> Iterator[Answer[_Q] | None]:
+        store, self._taker = self._store, threading.get_ident()
+        while self._waiting:
+            ways = store.ways()
+            self._lanes = Lanes(ways.pool, store.stop, more=partial(self._next, ways), width=self._width)
+            self._answers = self._lanes.answers()
+            for came in self._answers:
+                if came is None:
+                    yield None
+                    continue
+                request, head, body = came
+                self._busy -= 1
+                size = max(0, self._size(request))
+                if body is not None and isinstance(head, Head):
+                    yield self._answer(request, head, body)
+                else:
+                    yield Answer(request, error=self._error(request, head))
+                self._bytes -= size
+            while self._refused:
+                request = self._refused.popleft()
+                why = Unusual("it has to be asked for by itself", path=store.said(self._names(request)[0]))
+                yield Answer(request, error=why)
+            if store.stop is not None and store.stop.is_set():
+                return
+
+    def _next(self, ways: Ways) -> Asked | None:
+        """What is asked for next; nothing once something was learnt."""
+        while self._waiting and ways.hold():
+            size = max(0, self._size(self._waiting[0]))
+            if self._bytes and self._bytes + size > self._max_bytes:
+                return None
+            request = self._waiting.popleft()
+            if (asked := self._asked(ways, request)) is not None:
+                self._busy += 1
+                self._bytes += size
+                return asked
+            self._refused.append(request)
+        return None
+
+    def _error(self, request: _Q, why: NbdataError | Head) -> NbdataError:
+        """What it means that no usual answer came, as far as that shows without its body."""
+        if isinstance(why, NbdataError):
+            return why
+        key, md5 = self._names(request)
+        path = self._store.said(key)
+        if why.status in BUSY:
+            return refused(why.status, why.headers, path=path, identity="")
+        if why.status == 400 and md5:  # which may be what was refused
+            return wrong_bytes(path, why.status, "")
+        if 200 <= why.status < 300:
+            self._store.note_unusual()
+        return Unusual(f"the store answers with status {why.status}", path=path)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._refused.clear()
+        if self._answers is not None:
+            self._answers.close()
+
+
+class _Reading(_Together[Read[Any]]):
+    def _asked(self, ways: Ways, request: Read[Any]) -> Asked | None:
+        size, ranged = request.size, bool(request.start) or request.end is not None
+        if self._store.reads_together < 0 or (ranged and size <= 0):  # which no range header can say
+            return None
+        asked = ways.read(request.info, request.start, request.end)
+        most = max(size, ObjectStore.reads_together)
+        return Asked(request, asked, (206,) if ranged else (200,), most, request.into)
+
+    def _answer(self, request: Read[Any], head: Head, body: memoryview) -> Answer[Read[Any]]:
+        told, why = self._store.told_whole(request.info, head), ""
+        if told is None:
+            self._store.note_unusual()
+            why = "the answer does not tell of which object it is"
+        elif differs(told, request.info):
+            why = "the answer is of another version"
+        elif head.status == 206 and (start_of(head) != request.start or request.size not in (-1, len(body))):
+            why = "the answer is another range"
+        if why:
+            return Answer(request, error=Unusual(why, path=self._store.said(request.info.key)))
+        return Answer(request, told, body)
+
+    def _size(self, request: Read[Any]) -> int:
+        return request.size
+
+    def _names(self, request: Read[Any]) -> tuple[str, str]:
+        return request.info.key, ""
+
+
+class _Writing(_Together[Write[Any]]):
+    def _asked(self, ways: Ways, request: Write[Any]) -> Asked | None:
+        if self._store.writes_together < 0:
+            return None
+        asked = ways.write(request.key, request.data, request.md5)
+        return Asked(request, asked, (200, 201), ObjectStore.writes_together)
+
+    def _answer(self, request: Write[Any], head: Head, body: memoryview) -> Answer[Write[Any]]:
+        made = self._store.made(request.key, request.data, head, body)
+        if made is None:
+            self._store.note_unusual()
+            why = Unusual("the answer cannot be read", path=self._store.said(request.key))
+            return Answer(request, error=why)
+        return Answer(request, made)
+
+    def _size(self, request: Write[Any]) -> int:
+        return len(request.data)
+
+    def _names(self, request: Write[Any]) -> tuple[str, str]:
+        return request.key, request.md5
 
 
 def refuse_spent(body: bytes | Iterator[memoryview] | None, why: str, path: str) -> None:

@@ -46,17 +46,19 @@ def pages(client: S3Client, prefix: str, after: str) -> Iterator[Page[ObjectInfo
         query |= {"start-after": last, "marker": last}
 
 
-def children(client: S3Client, prefix: str, limit: int) -> tuple[str, ...]:
-    """Some keys and folders below a prefix, as `Store.children`; without a bucket, buckets."""
+def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
+    """Some objects and folders below a prefix, as `Store.children`; without a bucket, buckets."""
     if not client.bucket:
         names = (bucket.findtext("Name") or "" for bucket in client.xml("GET", "", {}).iter("Bucket"))
-        return tuple(f"{name}/" for name in names if name.startswith(prefix))[:limit]
+        return tuple(ObjectInfo(f"{name}/", -1) for name in names if name.startswith(prefix))[:limit]
     query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
     root = client.xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
     decode = decoded if root.findtext("EncodingType") == "url" else str
-    folders = [decode(item.findtext("Prefix") or "") for item in root.iterfind("CommonPrefixes")]
-    keys = [decode(item.findtext("Key") or "") for item in root.iterfind("Contents")]
-    return tuple(sorted([*folders, *(key for key in keys if not key.endswith("/"))]))[:limit]
+    folders = [
+        ObjectInfo(decode(item.findtext("Prefix") or ""), -1) for item in root.iterfind("CommonPrefixes")
+    ]
+    objects = [info for info in listed(root) if not info.key.endswith("/")]
+    return tuple(sorted([*folders, *objects], key=lambda info: info.key))[:limit]
 
 
 def pending(client: S3Client, prefix: str) -> Iterator[tuple[str, str]]:

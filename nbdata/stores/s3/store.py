@@ -12,7 +12,7 @@ from nbdata.errors import Cancelled, NbdataError, NotFound, SourceChanged, Store
 from nbdata.stores.another_try import worth_retrying
 from nbdata.stores.base import ObjectInfo, Source, Stop, Store, Upload
 from nbdata.stores.filling import fill
-from nbdata.stores.http.answers import in_base64
+from nbdata.stores.http.answers import in_base64, range_header
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
 from nbdata.stores.http.object_store import ObjectStore, Ways
@@ -57,7 +57,7 @@ class S3Store(ObjectStore):
     ) -> None:
         self.name = f"s3://{bucket}"
         self._bucket = bucket
-        self._stop = stop
+        self.stop = stop
         self._client = S3Client(bucket, config, stop, renew)
 
     # -- reading ------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class S3Store(ObjectStore):
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         return ahead(listing.pages(self._client, prefix, after))
 
-    def children(self, prefix: str, limit: int) -> tuple[str, ...]:
+    def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
         return listing.children(self._client, prefix, limit)
 
     def head(self, key: str) -> ObjectInfo:
@@ -102,11 +102,11 @@ class S3Store(ObjectStore):
     def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return info_of(key, response)
 
-    def _ways(self) -> Ways:
+    def ways(self) -> Ways:
         client, aim = self._client, self._client.aim()
 
-        def read(info: ObjectInfo) -> bytes:
-            headers = dict[str, str]()
+        def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
+            headers = range_header(start, end)
             query = _condition(headers, info)
             return client.request(aim, "GET", info.key, query, headers)
 
@@ -115,10 +115,10 @@ class S3Store(ObjectStore):
 
         return Ways(aim.pool, read, write, hold=lambda: client.aims is aim)
 
-    def _told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
+    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return info_of(listed.key, head)
 
-    def _made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
+    def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
         return made_of(key, len(data), head)
 
     # -- writing ------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class S3Store(ObjectStore):
         headers: Mapping[str, str] | None = None,
         md5: str = "",
     ) -> ObjectInfo:
-        body = fill(source, size, self._said(key))
+        body = fill(source, size, self.said(key))
         sent = {**(headers or {}), **_proof(md5)}
         response = self._client.send("PUT", key, headers=sent, body=body, size=size)
         response.read()
@@ -178,14 +178,14 @@ class S3Store(ObjectStore):
         except NotFound as error:
             if error.details.get("code") == "NoSuchKey":
                 raise SourceChanged(
-                    "the object vanished after it was listed", path=source._said(info.key)
+                    "the object vanished after it was listed", path=source.said(info.key)
                 ) from error
             raise
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
         upload_id = self._client.xml("POST", key, {"uploads": ""}, headers=headers).findtext("UploadId")
         if not upload_id:  # without it, to give the upload up would delete the object
-            raise StoreUnavailable("the store gave the upload no id", path=self._said(key))
+            raise StoreUnavailable("the store gave the upload no id", path=self.said(key))
         return _S3Upload(self, key, size, upload_id)
 
     def reopen(self, key: str, size: int, upload_id: str) -> Upload:
@@ -201,7 +201,7 @@ class S3Store(ObjectStore):
                 upload.stored = stored
                 return upload
             if marker == query.get("part-number-marker"):
-                raise StoreUnavailable("the store lists the same parts again and again", path=self._said(key))
+                raise StoreUnavailable("the store lists the same parts again and again", path=self.said(key))
             query = {"uploadId": upload_id, "part-number-marker": marker}
 
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
@@ -245,7 +245,7 @@ class _S3Upload(Upload):
     def part(self, number: int, source: Source, size: int) -> str:
         query = {"partNumber": str(number), "uploadId": self.id}
         store = self._store
-        body = fill(source, size, store._said(self._key))
+        body = fill(source, size, store.said(self._key))
         response = store._client.send("PUT", self._key, query, body=body, size=size)
         response.read()
         self.encrypted = self.encrypted or encrypted(response)
