@@ -29,6 +29,11 @@ def files(tmp_path: Path) -> Path:
     return root
 
 
+def _without_other_disks(told: str) -> str:
+    """How much is free on larger disks changes while others use them."""
+    return re.sub(r"[\d.]+ [GT]B", "…", told)
+
+
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
 def test_members_that_fit_are_not_refused_for_those_that_are_left_out(
@@ -75,7 +80,7 @@ def test_what_does_not_fit_beside_its_volumes_is_told_with_the_line_that_does(
         with pytest.raises(nbdata.NotEnoughSpace) as caught:
             untar(volumes, out)
         told = str(caught.value)
-        assert told in " ".join(plan.notes)
+        assert _without_other_disks(told) in _without_other_disks(" ".join(plan.notes))
         assert "straight from their store" in told
         (line,) = re.findall(r"`(.* --delete-volumes)`", told)
         assert main(shlex.split(line)) == 0
