@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nbdata.disk import disk_error, make_durable, sync_disks, sync_folder, syncfs
 from nbdata.errors import Cancelled, NbdataError
@@ -61,6 +62,8 @@ class Landed:
         Set when it could not land.
     stat : os.stat_result or None
         Of the final file, once it landed.
+    of : any
+        What it is for: the caller's own.
     """
 
     path: str
@@ -74,6 +77,7 @@ class Landed:
     inode: int | None = None
     error: NbdataError | None = None
     stat: os.stat_result | None = None
+    of: Any = None
 
 
 class Landing:

@@ -15,9 +15,8 @@ from functools import partial
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import info_of
 from nbdata.engine.planning.sources import Found
-from nbdata.engine.pull.perform import perform
+from nbdata.engine.pull.perform import FETCHED, perform
 from nbdata.engine.pull.plan import plan_of
-from nbdata.engine.pull.pulling import FETCHED
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row

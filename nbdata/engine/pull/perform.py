@@ -1,35 +1,42 @@
-"""pull: performed as `nbdata.engine.pull.plan` has planned it; here objects in one piece, and the end."""
+"""pull: performed as it was planned. Small objects come many at a time, big ones in parts, the others in one piece."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.job.run import Run
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned
-from nbdata.engine.planning.rows import info_of
-from nbdata.engine.pull.parts import PartedObjects
-from nbdata.engine.pull.plan import MOVES, plan, plan_of
-from nbdata.engine.pull.pulling import Pulling
-from nbdata.engine.pull.small import Small, SmallObjects
+from nbdata.engine.planning.sources import folder_part
+from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
-from nbdata.report import Plan, Report, Row
+from nbdata.report import Plan, Report
+from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.fetch import fetch_whole
-from nbdata.transfer.gathering import BATCH
+from nbdata.stores.sessions import Answer, Read
+from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
+from nbdata.transfer.gathering import BATCH, MAX_BYTES, Gathering
 from nbdata.transfer.index import Record
-from nbdata.transfer.landing import Landed
-from nbdata.transfer.part_records import Begun, validator
+from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.part_records import NOTED, PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
-from nbdata.transfer.reader import Check
+from nbdata.transfer.pool import Crew, Unit
+from nbdata.transfer.reader import Check, RangesIgnored
+from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
+from nbdata.verbs.pull import Pull
 from nbdata.verification.same_bytes import same_bytes
+from nbdata.verification.verify import Judge, decided, right
 
-__all__ = ["perform", "plan", "plan_of"]
+__all__ = ["FETCHED", "perform", "plan"]
 
+#: What is told of an object that was fetched, and of one that took the place of what was edited here.
+FETCHED = ("fetched", "overwritten (edited here)")
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
 _KEPT = 256 << 10
 # Errors after which what was fetched is of no use.
@@ -44,130 +51,156 @@ def perform(run: Run, planned: Plan, *, promised: Callable[[ObjectInfo], Check] 
     promised : callable, optional
         Gives the check of an object, where somebody else than its store vouches for the bytes.
     """
-    return _Performing(Pulling(run, planned, promised)).run_all()
+    return _Pulling(run, planned, promised).run_all()
 
 
-class _Performing:
+class _Pulling:
     """One pull while it is performed."""
 
-    def __init__(self, pulling: Pulling) -> None:
-        self._pulling = pulling
-        self._parted = PartedObjects(pulling, self._whole)
-        self._small = SmallObjects(pulling, self._whole)
+    def __init__(
+        self, run: Run, planned: Plan, promised: Callable[[ObjectInfo], Check] | None = None
+    ) -> None:
+        assert isinstance(run.operation, Pull)
+        self._run, self._op, self._plan, self._promised = run, run.operation, planned, promised
+        self._control = run.control
+        self._root: str = planned.details["root"]
+        self._outcome = Outcome(run)
+        if not planned.actions:
+            self._outcome.notes.extend(planned.notes)
+        self._index = run.index(self._op.source, self._root, identity_of(self._root))
+        self._store = run.open(folder_part(self._op.source)).store
+        self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
+        self._crew = Crew(run.control, self._op.concurrency, typical=planned.typical)
+        self._small = Gathering[PullRow](run.control, self._crew, self._gather, self._whole)
+        self._landing = Landing(
+            self._root,
+            run.control,
+            umask=run.context.umask,
+            landed=self._landed,
+            landing=lambda batch: self._index.announce({file.path: file.tag for file in batch}),
+            made=self._folder_made,
+            # Of a part that is under way a kill loses what was not noted yet, beside that.
+            most=lambda: self._crew.wanted * (PART - NOTED),
+        )
+        self._target = self._landing.target
+        self._begun: Begun  # what earlier runs began; known when the target is entered
+        self._unfinished: dict[str, Partial] = {}  # by path: those whose parts were begun
+        self._lock = threading.Lock()
+        self._unguarded = self._unverified = 0
 
     def run_all(self) -> Report:
-        pulling = self._pulling
         try:
-            with pulling.landing as landing:
-                pulling.index.open(landing.target.identity, needed=False)
-                pulling.begun = Begun(landing.target.staging(pulling.root))
-                pulling.crew.run(self._units())
+            with self._landing as landing:
+                self._index.open(landing.target.identity, needed=False)
+                self._begun = Begun(self._target.staging(self._root))
+                self._crew.run(self._units())
                 landing.flush()
-                if pulling.op.delete:
-                    delete_planned(pulling.run, pulling.plan, pulling.root, pulling.index, pulling.outcome)
+                if self._op.delete:
+                    delete_planned(self._run, self._plan, self._root, self._index, self._outcome)
                 self._forget_stale()
         finally:
-            self._parted.close()
-            pulling.index.close()
-        pulling.note()
-        return pulling.outcome.report()
+            for parts in self._unfinished.values():  # for the next run
+                parts.close()
+            self._index.close()
+        self._note()
+        return self._outcome.report()
 
-    def _units(self) -> Iterator[Callable[[], None]]:
-        pulling = self._pulling
-        batch: list[Small] = []
-        for row in pulling.plan.rows:
+    def _units(self) -> Iterator[Unit]:
+        batch: list[PullRow] = []
+        for row in self._plan.rows:
             if row.action not in MOVES:
-                pulling.outcome.left(row)
+                self._outcome.left(row)
                 continue
-            if row.detail.get("edited"):
-                pulling.edited.add(row.path)
-            info = info_of(row)
-            gathered = self._small.has(row, info)
+            item = PullRow.of(row)
+            gathered = self._is_small(item)
             if gathered:
-                batch.append((row, info))
+                batch.append(item)
             if batch and (len(batch) == BATCH or not gathered):
                 yield self._small.handed(batch)
                 batch = []
             if gathered:
                 continue
-            if row.action != "compare" and self._parted.has(row, info):
-                yield partial(self._parted.take, row, info)
+            if item.action != "compare" and self._has_parts(item):
+                yield partial(self._begin_parts, item)
             else:
-                yield partial(self._whole, row, info)
+                yield partial(self._whole, item)
         if batch:
             yield self._small.handed(batch)
 
-    def _whole(self, row: Row, info: ObjectInfo, failed: Exception | None = None) -> None:
-        """Fetch an object in one piece, or compare it first; `failed` is why a first try did not do it."""
-        pulling = self._pulling
-        try:
-            final, staging = pulling.landing.target.prepare(row.path)
-            if row.action == "compare" and (same := self._same_bytes(final, info)):
-                known = pulling.index.get(row.path)
-                ours = known is not None and known.ours
-                pulling.index.put({row.path: Record.of(validator(info), info.size if ours else -1, same)})
-                pulling.edited.discard(row.path)
-                pulling.outcome.add(row.path, "unchanged", info.size)
-                pulling.run.control.advance(files=1, present=info.size)
-                return
-            if row.action == "compare":
-                needed = info.size - row.detail.get("present", 0)
-                pulling.space.claim(needed)
-                row.detail["needed"] = needed
-                pulling.replaced.add(row.path)
-                if self._parted.has(row, info):
-                    self._parted.take(row, info)
-                    return
-            if row.path in pulling.begun:  # of no use, or it would be continued
-                if pulling.begun.is_other(row.path, pulling.op.source, info):
-                    pulling.anew(row.path)
-                Partial.remove(Partial.data_of(staging, row.path))
-            pulling.claimed[row.path] = row.detail["needed"]
-            expected = max(0, info.size)
-            pulling.landing.reserve(expected)
-            try:
-                fd, temporary = pulling.landing.target.temporary(staging)
-            except NbdataError:
-                pulling.landing.release(expected)
-                raise
-            try:
-                os.fchmod(fd, pulling.landing.target.file_mode)
-                verified = fetch_whole(
-                    pulling.run.control,
-                    pulling.store,
-                    info,
-                    fd,
-                    pulling.check,
-                    claim=pulling.space.claim,
-                    failed=failed,
-                )
-                size = os.fstat(fd).st_size
-                if info.size < 0:
-                    pulling.claimed[row.path] = size
-            except BaseException as error:
-                pulling.landing.release(expected)
-                if not self._keep(row.path, info, staging, temporary, fd, error):
-                    # Another machine may have taken it for that of a dead job.
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(temporary)
-                raise
-            finally:
-                os.close(fd)
-            pulling.verified[row.path] = verified
-            landed = Landed(row.path, temporary, final, size, tag=validator(info), reserved=expected)
-            pulling.landing.land(landed)
-        except Exception as error:
-            pulling.failed(row.path, error)
+    def _check(self, info: ObjectInfo) -> Check:
+        """Of an object in one piece, or by what somebody promised."""
+        return self._promised(info) if self._promised is not None else self._judge(info).check()
 
-    def _keep(
-        self, path: str, info: ObjectInfo, staging: str, temporary: str, fd: int, error: BaseException
-    ) -> bool:
+    def _judge(self, info: ObjectInfo) -> Judge:
+        """What its store vouches for."""
+        return Judge(self._control, self._store, info, self._op.verify)
+
+    def _anew(self, item: PullRow) -> None:
+        """Tell that what was begun of an object is of no use."""
+        self._outcome.notes.append(
+            f"{item.path}: the source changed since it was begun, so it was fetched anew"
+        )
+
+    # -- in one piece -------------------------------------------------------------------------
+
+    def _whole(self, item: PullRow, failed: Exception | None = None) -> None:
+        """Fetch an object in one piece, or compare it first; `failed` is why a first try did not do it."""
+        info = item.info
+        try:
+            final, staging = self._target.prepare(item.path)
+            if item.action == "compare":
+                if (same := self._same_bytes(final, info)) is not None:
+                    self._is_unchanged(item, same)
+                    return
+                self._claim(item)
+                if self._has_parts(item):
+                    self._begin_parts(item)
+                    return
+            if item.path in self._begun:  # of no use, or it would be continued
+                if self._begun.is_other(item.path, self._op.source, info):
+                    self._anew(item)
+                Partial.remove(Partial.data_of(staging, item.path))
+            item.claimed = item.needed
+            self._fetch_whole(item, final, staging, failed)
+        except Exception as error:
+            self._outcome.fail(item.path, error)
+
+    def _fetch_whole(self, item: PullRow, final: str, staging: str, failed: Exception | None) -> None:
+        info, expected = item.info, max(0, item.info.size)
+        self._landing.reserve(expected)
+        try:
+            fd, temporary = self._target.temporary(staging)
+        except NbdataError:
+            self._landing.release(expected)
+            raise
+        try:
+            os.fchmod(fd, self._target.file_mode)
+            item.verified = fetch_whole(
+                self._control, self._store, info, fd, self._check, claim=self._space.claim, failed=failed
+            )
+            size = os.fstat(fd).st_size
+            if info.size < 0:
+                item.claimed = size
+        except BaseException as error:
+            self._landing.release(expected)
+            if not self._keep(item, staging, temporary, fd, error):
+                # Another machine may have taken it for that of a dead job.
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            raise
+        finally:
+            os.close(fd)
+        self._landing.land(
+            Landed(item.path, temporary, final, size, tag=validator(info), reserved=expected, of=item)
+        )
+
+    def _keep(self, item: PullRow, staging: str, temporary: str, fd: int, error: BaseException) -> bool:
         """Whether what there is of an object in one piece was kept for the next run."""
-        count, store = os.fstat(fd).st_size, self._pulling.store
+        count, store = os.fstat(fd).st_size, self._store
         sure = store.ranges and store.refuses_first and not isinstance(error, _USELESS)
-        if not sure or not _KEPT <= count < info.size:
+        if not sure or not _KEPT <= count < item.info.size:
             return False
-        return Partial.keep(staging, path, self._pulling.op.source, info, temporary, count)
+        return Partial.keep(staging, item.path, self._op.source, item.info, temporary, count)
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
         """How the local file looked before it was read, if it holds the bytes that the store vouches for.
@@ -179,19 +212,205 @@ class _Performing:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise disk_error(error, path) from error
-        control, store = self._pulling.run.control, self._pulling.store
         try:
             before = os.fstat(fd)
-            return before if same_bytes(control, store, info, fd, path) else None
+            return before if same_bytes(self._control, self._store, info, fd, path) else None
         finally:
             os.close(fd)
+
+    def _is_unchanged(self, item: PullRow, same: os.stat_result) -> None:
+        known = self._index.get(item.path)
+        size = item.info.size if known is not None and known.ours else -1
+        self._index.put({item.path: Record.of(validator(item.info), size, same)})
+        self._outcome.add(item.path, "unchanged", item.info.size)
+        self._control.advance(files=1, present=item.info.size)
+
+    def _claim(self, item: PullRow) -> None:
+        """Have room for an object that differs from what stands there: until now none was planned for it."""
+        item.needed = item.info.size - item.present
+        self._space.claim(item.needed)
+        item.differs = True
+
+    # -- many small ones ----------------------------------------------------------------------
+
+    def _is_small(self, item: PullRow) -> bool:
+        """Whether an object is one of many small ones, which are fetched together."""
+        return (
+            0 <= item.info.size <= self._store.reads_together
+            and item.action != "compare"
+            and not item.present
+            and self._promised is None
+            and self._control.rate is None
+            and item.path not in self._begun
+            and decided(item.info, self._op.verify)
+        )
+
+    def _gather(self) -> None:
+        session = self._store.reading(self._small.width, MAX_BYTES)
+        self._small.through(session, lambda item: Read(item, item.info), self._answered)
+
+    def _answered(self, answer: Answer[Read[PullRow]]) -> None:
+        """The bytes of a small object are there, in memory; or did not come."""
+        item, body = answer.request.of, answer.data
+        try:
+            verified = None
+            if answer.told is not None:
+                verified = right(answer.told, self._op.verify, body)
+            if verified is None:
+                self._small.missed(item, answer.error)
+                return
+            final, staging = self._target.prepare(item.path)
+            item.claimed, item.verified = item.needed, verified
+            temporary = self._target.written(staging, body, item.path)
+            size, tag = item.info.size, validator(item.info)
+            self._landing.land(Landed(item.path, temporary, final, size, tag=tag, of=item))
+            self._control.advance(bytes=item.info.size)
+        except ChecksumMismatch as error:
+            self._control.tried_again(error)
+            self._small.missed(item, None)
+            return
+        except Exception as error:
+            self._outcome.fail(item.path, error)
+        self._crew.done += 1
+        self._control.checkpoint()
+
+    # -- in parts -----------------------------------------------------------------------------
+
+    def _has_parts(self, item: PullRow) -> bool:
+        """Whether an object goes by a partial: all that are big, and those of which an earlier run left something."""
+        size = item.info.size
+        # Of versions that nothing tells apart the parts may not fit together.
+        big = self._store.ranges and size >= BIG and part_size_for(size) < size
+        return (big and bool(validator(item.info))) or item.present > 0
+
+    def _begin_parts(self, item: PullRow) -> None:
+        """Find out what there is to do for an object in parts, and bring it to the crew."""
+        info = told = item.info
+        try:
+            final, staging = self._target.prepare(item.path)
+            if self._op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+                told = retrying(self._control, lambda: self._store.head(info.key))
+            judge = self._judge(told) if self._promised is None else None
+            parts = Partial(
+                staging,
+                item.path,
+                self._op.source,
+                info,
+                self._target.file_mode,
+                layout=judge.layout if judge is not None else None,
+                ours=self._target.check,
+                marked=partial(self._part_landed, item),
+            )
+            self._target.sync_folders()
+        except NbdataError as error:
+            self._outcome.fail(item.path, error)
+            return
+        if parts.restarted:
+            self._anew(item)
+
+        def check(_: ObjectInfo) -> Check:
+            return self._check(told) if judge is None else judge.check(parts.part_size)
+
+        fetch = PartedFetch(
+            self._control,
+            self._store,
+            info,
+            parts,
+            check,
+            done=lambda verified: self._parts_done(item, fetch, parts, final, verified),
+            failed=lambda error: self._parts_failed(item, fetch, parts, error),
+        )
+        self._unfinished[item.path] = parts
+        item.claimed = item.needed
+        self._crew.bring(fetch.units())
+
+    def _parts_done(
+        self, item: PullRow, fetch: PartedFetch, parts: Partial, final: str, verified: bool
+    ) -> None:
+        try:
+            os.fchmod(parts.fd, self._target.file_mode)
+            os.fdatasync(parts.fd)
+        except OSError as error:
+            self._parts_failed(item, fetch, parts, disk_error(error, final))
+            return
+        inode = os.fstat(parts.fd).st_ino
+        self._unfinished.pop(item.path).close()
+        item.verified, item.present = verified, fetch.present
+        size, tag = item.info.size, validator(item.info)
+        self._landing.land(
+            Landed(item.path, parts.data, final, size, synced=True, tag=tag, inode=inode, of=item)
+        )
+
+    def _parts_failed(self, item: PullRow, fetch: PartedFetch, parts: Partial, error: Exception) -> None:
+        del self._unfinished[item.path]
+        if isinstance(error, RangesIgnored):
+            parts.discard()
+            self._control.advance(present=-fetch.present)
+            item.present = 0
+            self._part_landed(item, item.claimed - item.needed)
+            self._whole(item)
+            return
+        parts.close()
+        if isinstance(error, ChecksumMismatch):
+            parts.discard()
+        self._outcome.fail(item.path, error)
+
+    def _part_landed(self, item: PullRow, size: int) -> None:
+        """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
+        with self._lock:
+            size = min(size, item.claimed)
+            item.claimed -= size
+        if self._run.reservation is not None:
+            self._run.reservation.landed(size)
+
+    # -- what landed --------------------------------------------------------------------------
+
+    def _folder_made(self) -> None:
+        """An inode that the disk shows as used now need not be kept for it any more."""
+        if self._run.reservation is not None:
+            self._run.reservation.landed(0, made=1)
+
+    def _landed(self, batch: list[Landed]) -> None:
+        """From the committing thread: these are durable under their final names."""
+        records: dict[str, Record | None] = {}
+        for file in batch:
+            if file.error is None and file.stat is not None:
+                records[file.path] = Record.of(file.tag, file.size, file.stat)
+        if records:
+            self._index.put(records)
+        for file in batch:
+            item: PullRow = file.of
+            if file.error is not None:
+                self._outcome.fail(file.path, file.error)
+                continue
+            if file.synced:  # a big one: its record of parts is of no more use
+                Partial.forget_record(file.temporary)
+                self._outcome.present += item.present
+            self._unverified += not item.verified
+            self._unguarded += not file.tag
+            self._outcome.add(file.path, FETCHED[item.edited], file.size, moved=True, verified=item.verified)
+            self._control.advance(files=1)
+            if self._run.reservation is not None:
+                self._run.reservation.landed(item.claimed, 1, made=int(not item.differs))
 
     def _forget_stale(self) -> None:
         """Remove what earlier runs began of objects that the source has no more.
 
         Only after everything has landed can that be told: then no partial of this source is of use.
         """
-        pulling = self._pulling
-        if not pulling.outcome.failures and not Selection.of(pulling.op).given:
-            for data in Begun(pulling.landing.target.staging(pulling.root)).of_source(pulling.op.source):
+        if not self._outcome.failures and not Selection.of(self._op).given:
+            for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
                 Partial.remove(data)
+
+    def _note(self) -> None:
+        """Say of all what could not be guarded, verified or remembered."""
+        if self._unguarded:
+            self._outcome.notes.append(
+                f"{self._unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
+                "change would not show"
+            )
+        if self._unverified and self._op.verify != "none":
+            self._outcome.notes.append(
+                f"{self._unverified:,} could not be verified: the store vouches for no checksum"
+            )
+        self._outcome.notes += filter(None, [self._index.problem])

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 
 from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_pull
 from nbdata.engine.planning.mirror import plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
-from nbdata.engine.planning.rows import detail_of
+from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, existing_ancestor, round_up
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
@@ -24,12 +26,79 @@ from nbdata.transfer.pool import MOST
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.verbs.pull import Pull
 
-__all__ = ["MOVES", "identity_of", "plan", "plan_of"]
+__all__ = ["MOVES", "PullRow", "identity_of", "plan", "plan_of"]
 
 #: Actions for which bytes are read.
 MOVES = ("fetch", "overwrite", "compare")
 # What a job makes beside files and their folders while it runs: a folder for temporaries, and its mark.
 _OWN_INODES = 2
+
+
+@dataclass(slots=True, eq=False)
+class PullRow:
+    """One object of a pull: what the plan says of it and, while it is fetched, how far it is.
+
+    Attributes
+    ----------
+    path : str
+        Of the file, relative to the target.
+    action : str
+        See `nbdata.engine.planning.decide`.
+    info : ObjectInfo
+        As it was listed.
+    needed : int
+        Bytes of the disk that it takes, beside those that an earlier run has fetched.
+    present : int
+        Bytes that an earlier run has fetched.
+    reason : str
+        Why it is not fetched, or ''.
+    edited : bool
+        Whether it takes the place of what somebody edited here.
+    differs : bool
+        Whether it was compared with what stands there, and found to be another; no inode was planned for it.
+    claimed : int
+        Bytes that are reserved for it while it is under way.
+    verified : bool
+        Whether its bytes were compared with something.
+    """
+
+    path: str
+    action: str
+    info: ObjectInfo
+    needed: int = 0
+    present: int = 0
+    reason: str = ""
+    edited: bool = False
+    differs: bool = False
+    claimed: int = 0
+    verified: bool = False
+
+    def row(self) -> Row:
+        """As it stands in the plan."""
+        if self.action == "unchanged":  # nothing more will be asked of it
+            return Row(self.path, self.action, self.info.size, {})
+        detail = detail_of(self.info)
+        detail["needed"] = self.needed
+        if self.present:
+            detail["present"] = self.present
+        if self.reason:
+            detail["reason"] = self.reason
+        if self.edited:
+            detail["edited"] = True
+        return Row(self.path, self.action, self.info.size, detail)
+
+    @classmethod
+    def of(cls, row: Row) -> PullRow:
+        """The way back, of what is to be fetched or compared."""
+        told = row.detail.get
+        return cls(
+            row.path,
+            row.action,
+            info_of(row),
+            told("needed", 0),
+            told("present", 0),
+            edited="edited" in row.detail,
+        )
 
 
 def plan(run: Run) -> Plan:
@@ -65,45 +134,36 @@ def plan_of(run: Run, found: Found) -> Plan:
     folders, parted = _NewFolders(root), 0
     looked = Looked()
     for entry in Selection.of(op).apply(looked.at(found.entries)):
-        info, present, needed, edited = entry.info, 0, 0, False
+        info = entry.info
         path, reason = (rename, unrepresentable(rename)) if rename else names.name(entry.path)
         if reason and not (rename or op.encode_names):
             reason += "; --encode-names fetches it under another name"
-        if reason or (reason := too_long(base, path)):
-            action = "unrepresentable"
-        else:
+        item = PullRow(path, "unrepresentable", info, reason=reason or too_long(base, path) or "")
+        if not item.reason:
             local = None if empty else _lstat(base + path)
             gone = local is None and op.skip_written and not os.path.lexists(base + path)
             record = None if local is None and not gone else index.get(path)
-            action, reason = decide_pull(
+            item.action, item.reason = decide_pull(
                 info, local, record, overwrite=op.overwrite, size_only=op.size_only, skip_written=gone
             )
-            if action in MOVES:
+            if item.action in MOVES:
                 if found.location.store.ranges:
-                    present = begun.present(path, op.source, info)
+                    item.present = begun.present(path, op.source, info)
                 out.files += 1
                 out.bytes += max(info.size, 0)
-                edited = local is not None and record is not None and _is_edited(record, local, action)
-                if action != "compare":  # which claims room when it is found to differ
-                    out.present += present
-                    needed = round_up(info.size, block) - round_up(present, block)
-                    out.needed += needed
+                item.edited = (
+                    local is not None and record is not None and _is_edited(record, local, item.action)
+                )
+                if item.action != "compare":  # which claims room when it is found to differ
+                    out.present += item.present
+                    item.needed = round_up(info.size, block) - round_up(item.present, block)
+                    out.needed += item.needed
                     out.inodes += 1 + folders.before(path)
                     parted += info.size >= BIG
         if kept is not None:
             kept.add(path)
-        out.count(action, info.size)
-        detail: dict[str, object] = {}  # of what stays as it is nothing more will be asked
-        if action != "unchanged":
-            detail = detail_of(info)
-            detail["needed"] = needed
-        if present:
-            detail["present"] = present
-        if reason:
-            detail["reason"] = reason
-        if edited:
-            detail["edited"] = True
-        rows.add(Row(path, action, info.size, detail))
+        out.count(item.action, info.size)
+        rows.add(item.row())
     if kept is not None:
         plan_local_deletions(op, root, kept, index, out, rows)
     if not out.actions and (why := Selection.of(op).none_left(looked)):
