@@ -19,6 +19,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.operation import Context
 from nbdata.stores.resolve import open_place
+from nbdata.stores.sessions import AHEAD
 from tests.engine.odd_files import BEFORE, KINDS, WHILE, page
 from tests.pages import same_page
 from tests.slow import SlowProxy
@@ -117,6 +118,8 @@ def test_files_that_change_meanwhile_come_to_what_the_page_says(
     for kind in WHILE:
         (root / kind.path).write_bytes(b"0123456789" * 30_000)
     (root / "0-first").write_bytes(b"first")
+    for number in range(2 * AHEAD):  # so many are read before their turn
+        (root / f"1-{number}").write_bytes(b"then")
     moments = {kind.path: lambda kind=kind: kind.make(root) for kind in WHILE}
     moments["0-first"] = lambda: [kind.make(root) for kind in BEFORE]
     with Moments(s3.url, moments) as proxy:
@@ -127,7 +130,7 @@ def test_files_that_change_meanwhile_come_to_what_the_page_says(
     for kind in (*BEFORE, *WHILE):
         assert (kind.path in failures) == (kind.outcome == "failed"), kind
         assert kind.says in failures.get(kind.path, ""), kind
-    assert report.counts == {"sent": 2, "failed": len(failures)}
+    assert report.counts == {"sent": 2 + 2 * AHEAD, "failed": len(failures)}
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     for path in ("piped", "linked"):
         (root / path).unlink()

@@ -7,7 +7,6 @@ import stat
 
 from nbdata.disk import disk_error
 from nbdata.errors import SourceChanged
-from nbdata.report import Row
 
 __all__ = ["differs", "open_listed", "still_same"]
 
@@ -23,25 +22,21 @@ def differs(now: os.stat_result, before: os.stat_result) -> bool:
     )
 
 
-def open_listed(row: Row) -> tuple[int, os.stat_result]:
-    """Open the file of a planned row, and how it looks.
+def open_listed(path: str, size: int, mtime_ns: int) -> tuple[int, os.stat_result]:
+    """Open a file that was listed with this size and time, and how it looks now.
 
     Raises
     ------
     SourceChanged
         If it is not what was listed any more.
     """
-    path = row.detail["file"]
     try:
         # What was a file when it was listed may be a named pipe by now, which would wait for its writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise disk_error(error, path) from error
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (
-        row.size,
-        row.detail["mtime_ns"],
-    ):
+    if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
         os.close(fd)
         raise SourceChanged(
             "the file changed after it was listed", path=path, remedy="Run the same line again"

@@ -1,143 +1,370 @@
-"""push: performed as `nbdata.engine.push.plan` has planned it; here files in one piece."""
+"""push: performed as it was planned. Small files go many at a time, big ones in parts, the others in one piece."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import stat
+import threading
+from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
-from nbdata.engine.job.run import Run
+from nbdata.disk import disk_error
+from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.remote_target import delete_planned
-from nbdata.engine.push.listed_file import open_listed, still_same
-from nbdata.engine.push.parts import PartedFiles
-from nbdata.engine.push.plan import MOVES, plan
-from nbdata.engine.push.pushing import Pushing
-from nbdata.engine.push.small import SmallFiles
-from nbdata.errors import Cancelled, NbdataError
-from nbdata.report import Plan, Report, Row
-from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.file_source import FileSource
-from nbdata.transfer.gathering import BATCH
+from nbdata.engine.push.listed_file import differs, open_listed, still_same
+from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
+from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChanged
+from nbdata.report import Plan, Report
+from nbdata.stores.base import ObjectInfo, Upload
+from nbdata.stores.sessions import Answer, Write
+from nbdata.transfer.file_source import FileSource, blocks
+from nbdata.transfer.gathering import BATCH, MAX_BYTES, Gathering
 from nbdata.transfer.index import Record
-from nbdata.transfer.part_records import validator
-from nbdata.transfer.send import BIG, send_whole, withdrawn
+from nbdata.transfer.part_records import PART, validator
+from nbdata.transfer.pool import Crew, Unit
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.send import (
+    BIG,
+    PartedSend,
+    SentPart,
+    answer_of,
+    hashed_parts,
+    send_whole,
+    upload_part_size,
+    withdrawn,
+)
+from nbdata.verbs.push import Push
 from nbdata.verification.same_bytes import same_bytes
-from nbdata.verification.sent import SentHasher
+from nbdata.verification.sent import MultipartJudge, SentHasher
 
 __all__ = ["perform", "plan"]
 
 
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
-    return _Performing(Pushing(run, planned)).run_all()
+    return _Pushing(run, planned).run_all()
 
 
-class _Performing:
+class _Loaded(NamedTuple):
+    """A small file that was read."""
+
+    item: PushRow
+    before: os.stat_result
+    hasher: SentHasher
+
+
+class _Pushing:
     """One push while it is performed."""
 
-    def __init__(self, pushing: Pushing) -> None:
-        self._pushing = pushing
-        self._parted = PartedFiles(pushing)
-        self._small = SmallFiles(pushing, self._whole)
+    def __init__(self, run: Run, planned: Plan) -> None:
+        assert isinstance(run.operation, Push)
+        self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
+        self._outcome = Outcome(run)
+        self._outcome.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
+        self._identity = identity_of(planned.details["root"])
+        self._index = run.index(self._op.source, self._op.target, self._identity)
+        self._target = run.open(self._op.target)
+        self._store = self._target.store
+        self._crew = Crew(run.control, self._op.concurrency, typical=planned.typical, sends=True)
+        self._small = Gathering[PushRow](run.control, self._crew, self._gather, self._whole)
+        self._uploads = BegunUploads(run, self._op.target, keep=True)
+        self._unverified = 0
+        self._kept: dict[str, int] = {}  # reasons for which sources were not deleted
+        self._lock = threading.Lock()
 
     def run_all(self) -> Report:
-        pushing = self._pushing
-        pushing.index.open(pushing.identity, needed=False)
+        self._index.open(self._identity, needed=False)
         try:
-            pushing.crew.run(self._units())
-            if pushing.op.delete:
-                delete_planned(
-                    pushing.run, pushing.plan, pushing.target, pushing.index, pushing.outcome, "sent"
-                )
+            self._crew.run(self._units())
+            if self._op.delete:
+                delete_planned(self._run, self._plan, self._target, self._index, self._outcome, "sent")
         finally:
-            self._parted.close()
-            pushing.index.close()
-        pushing.note()
-        return pushing.outcome.report()
+            self._uploads.close()  # what is unfinished is for the next run, or given up
+            self._index.close()
+        self._note()
+        return self._outcome.report()
 
-    def _units(self) -> Iterator[Callable[[], None]]:
-        pushing = self._pushing
-        batch: list[Row] = []
-        together = pushing.run.control.rate is None
-        for row in pushing.plan.rows:
+    def _units(self) -> Iterator[Unit]:
+        batch: list[PushRow] = []
+        for row in self._plan.rows:
             if row.action not in MOVES:
-                pushing.outcome.left(row)
+                self._outcome.left(row)
                 continue
-            gathered = (
-                together and row.action != "compare" and row.size <= pushing.target.store.writes_together
-            )
+            item = PushRow.of(row)
+            gathered = self._is_small(item)
             if gathered:
-                batch.append(row)
+                batch.append(item)
             if batch and (len(batch) == BATCH or not gathered):
                 yield self._small.handed(batch)
                 batch = []
             if gathered:
                 continue
-            if row.action != "compare" and self._parted.has(row):
-                yield from self._parted.units(row)
+            if item.action != "compare" and self._has_parts(item):
+                yield from self._parts(item)
             else:
-                yield partial(self._whole, row)
+                yield partial(self._whole, item)
         if batch:
             yield self._small.handed(batch)
 
-    def _whole(self, row: Row, failed: NbdataError | None = None, wrong: ObjectInfo | None = None) -> None:
-        """Send a file in one piece, or compare it, whatever its size.
+    def _hasher(self, item: PushRow) -> SentHasher:
+        return SentHasher(item.key, self._op.verify)
 
-        `failed` is why a first try did not do it, and `wrong` what the store made of that.
-        """
-        pushing = self._pushing
+    # -- in one piece -------------------------------------------------------------------------
+
+    def _whole(self, item: PushRow, failed: NbdataError | None = None) -> None:
+        """Send a file in one piece, or compare it, whatever its size; `failed` is why a first try did not do it."""
+        wrong = item.wrong
         try:
-            fd, before = open_listed(row)
+            fd, before = open_listed(item.file, item.size, item.mtime_ns)
             try:
-                if row.action == "compare" and self._same_bytes(fd, row):
-                    there = ObjectInfo(row.detail["key"], row.size, row.detail["etag"])
-                    pushing.index.put({row.path: Record.of(validator(there), row.size, before)})
-                    pushing.outcome.add(row.path, "unchanged", row.size)
-                    pushing.run.control.advance(files=1, present=row.size)
-                    if pushing.op.delete_source:
-                        pushing.delete_source(row, before, verified=True)
+                if item.action == "compare" and same_bytes(
+                    self._control, self._store, item.there, fd, item.file
+                ):
+                    self._is_unchanged(item, before)
                     return
-                if self._parted.has(row):
-                    for unit in self._parted.units(row):
+                if self._has_parts(item):
+                    for unit in self._parts(item):
                         unit()
                     return
-                key, store = row.detail["key"], pushing.target.store
-                pushing.announce(row, before)
+                self._announce(item, before)
 
                 def unchanged() -> None:
-                    still_same(fd, before, row.detail["file"])
+                    still_same(fd, before, item.file)
 
-                made, wrong = wrong, None  # who sends it again sees to that
+                wrong = None  # who sends it again sees to that
                 info, verified = send_whole(
-                    pushing.run.control,
-                    store,
-                    key,
+                    self._control,
+                    self._store,
+                    item.key,
                     partial(
                         FileSource,
-                        pushing.run.control,
+                        self._control,
                         fd,
                         unchanged=unchanged,
                         # Larger ones are in no page cache the second time.
-                        ahead=store.refuses and pushing.op.verify != "none" and row.size < BIG,
+                        ahead=self._store.refuses and self._op.verify != "none" and item.size < BIG,
                     ),
-                    row.size,
-                    partial(SentHasher, key, pushing.op.verify),
+                    item.size,
+                    partial(self._hasher, item),
                     failed=failed,
-                    wrong=made,
+                    wrong=item.wrong,
                 )
                 unchanged()
             finally:
                 os.close(fd)
-            pushing.sent(row, before, info, verified)
+            self._sent(item, before, info, verified)
         except Exception as error:
             if wrong is not None and isinstance(error, NbdataError) and not isinstance(error, Cancelled):
-                told = withdrawn(pushing.run.control, pushing.target.store, row.detail["key"], wrong)
+                told = withdrawn(self._control, self._store, item.key, wrong)
                 error.remedy = ". ".join(filter(None, [error.remedy, told]))
-            pushing.outcome.fail(row.path, error)
+            self._outcome.fail(item.path, error)
 
-    def _same_bytes(self, fd: int, row: Row) -> bool:
-        """Whether the object that stands at the target holds the bytes of the file."""
-        there = ObjectInfo(row.detail["key"], row.size, row.detail["etag"])
-        return same_bytes(
-            self._pushing.run.control, self._pushing.target.store, there, fd, row.detail["file"]
+    def _is_unchanged(self, item: PushRow, before: os.stat_result) -> None:
+        self._index.put({item.path: Record.of(validator(item.there), item.size, before)})
+        self._outcome.add(item.path, "unchanged", item.size)
+        self._control.advance(files=1, present=item.size)
+        if self._op.delete_source:
+            self._delete_source(item, before, verified=True)
+
+    # -- many small ones ----------------------------------------------------------------------
+
+    def _is_small(self, item: PushRow) -> bool:
+        """Whether a file is one of many small ones, which are sent together."""
+        together = item.action != "compare" and self._control.rate is None
+        return together and item.size <= self._store.writes_together
+
+    def _gather(self) -> None:
+        session = self._store.writing(self._small.width, MAX_BYTES)
+        self._small.through(session, self._request, self._answered)
+
+    def _request(self, item: PushRow) -> Write[_Loaded] | None:
+        """What sends a small file; None if it cannot be read."""
+        try:
+            return self._loaded(item)
+        except Exception as error:
+            self._outcome.fail(item.path, error)
+            return None
+
+    def _loaded(self, item: PushRow) -> Write[_Loaded]:
+        fd, before = open_listed(item.file, item.size, item.mtime_ns)
+        data = b""
+        try:
+            while len(data) <= item.size and (piece := os.read(fd, item.size + 1 - len(data))):
+                data += piece
+        except OSError as error:
+            os.close(fd)
+            raise disk_error(error, item.file) from error
+        try:
+            still_same(fd, before, item.file)
+        finally:
+            os.close(fd)
+        if len(data) != item.size:
+            raise SourceChanged("the file changed while it was sent", path=item.file)
+        hasher = self._hasher(item)
+        hasher.update(memoryview(data))
+        self._announce(item, before)
+        return Write(_Loaded(item, before, hasher), item.key, data, hasher.hexdigest())
+
+    def _answered(self, answer: Answer[Write[_Loaded]]) -> None:
+        """The store has answered for a small file."""
+        loaded, info = answer.request.of, answer.told
+        if info is None:
+            self._missed(loaded.item, answer.error)
+            return
+        if info.etag:
+            self._judged(loaded, info)
+        else:
+            self._small.later(partial(self._asked_after, loaded))
+        self._control.checkpoint()
+
+    def _asked_after(self, loaded: _Loaded) -> None:
+        """The store did not tell of what it got; it does when it is asked."""
+        item = loaded.item
+        try:
+            info = retrying(self._control, lambda: self._store.head(item.key))
+        except Exception as error:
+            self._outcome.fail(item.path, error)
+            return
+        if info.size in (item.size, -1):
+            self._judged(loaded, info)
+        else:
+            item.wrong = info
+            self._small.missed(item, None)
+
+    def _judged(self, loaded: _Loaded, info: ObjectInfo) -> None:
+        item = loaded.item
+        try:
+            verified = loaded.hasher.verify("" if info.encrypted else answer_of(info))
+            self._control.advance(bytes=item.size)
+            self._sent(item, loaded.before, info, verified)
+        except ChecksumMismatch as error:
+            if error.details.get("disproved"):
+                item.wrong = info
+            self._missed(item, error)
+        except Exception as error:
+            self._outcome.fail(item.path, error)
+        self._crew.done += 1
+
+    def _missed(self, item: PushRow, error: NbdataError | None) -> None:
+        if isinstance(error, ChecksumMismatch):  # to be sent again at once: the store is not to blame
+            self._control.tried_again(error)
+            error = None
+        self._small.missed(item, error)
+
+    # -- in parts -----------------------------------------------------------------------------
+
+    def _has_parts(self, item: PushRow) -> bool:
+        """Whether a file is sent in parts."""
+        return self._store.multipart and item.size > PART
+
+    def _parts(self, item: PushRow) -> Iterator[Unit]:
+        """What there is to do for a file in parts."""
+        try:
+            fd, before = open_listed(item.file, item.size, item.mtime_ns)
+        except Exception as error:
+            self._outcome.fail(item.path, error)
+            return
+        control, store, key = self._control, self._store, item.key
+
+        def begin() -> Upload:
+            self._announce(item, before)
+            return self._uploads.begin(store, key, item.size)
+
+        def done(info: ObjectInfo, verified: bool) -> None:
+            del self._uploads.unfinished[item.path]
+            os.close(fd)
+            self._uploads.finished(key)
+            self._outcome.present += sending.present
+            self._sent(item, before, info, verified)
+
+        def failed(error: Exception) -> None:
+            del self._uploads.unfinished[item.path]
+            os.close(fd)
+            self._outcome.fail(item.path, error)
+
+        def give_up() -> None:
+            sending.give_up()
+            os.close(fd)
+
+        sending = PartedSend(
+            control,
+            item.size,
+            upload_part_size(item.size, self._op.part_size, store),
+            hashed_parts(control, partial(FileSource, control, fd), partial(self._hasher, item)),
+            begin=begin,
+            abandon=partial(self._uploads.abandon, key),
+            before=lambda _: still_same(fd, before, item.file),
+            whole=MultipartJudge(key, self._op.verify),
+            done=done,
+            failed=failed,
+            there=partial(self._there, fd, item),
+            withdraw=partial(withdrawn, control, store, key),
         )
+        self._uploads.unfinished[item.path] = give_up
+        yield from sending.units()
+
+    def _there(self, fd: int, item: PushRow, start: int, size: int, answer: str) -> SentPart | None:
+        """The part that an earlier run sent, if its ETag is the MD5 of what is to be there."""
+        hasher = SentHasher(item.key, "auto")
+        for block in blocks(self._control, fd, start, size, item.file):
+            hasher.update(block)
+        try:
+            verified = hasher.verify(answer)
+        except ChecksumMismatch:
+            return None
+        return SentPart(answer, hasher.hexdigest(), verified) if verified else None
+
+    # -- what was sent ------------------------------------------------------------------------
+
+    def _announce(self, item: PushRow, before: os.stat_result) -> None:
+        """Note that an object is about to be another: else a file that was sent just before the end would look as if
+        somebody had changed the object.
+        """
+        self._index.announce({item.path: ""}, {item.path: before})
+
+    def _sent(self, item: PushRow, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
+        """The object of a file is there: record it, and do what is asked for about the file."""
+        self._index.put({item.path: Record.of(validator(info), item.size, before)})
+        self._outcome.add(item.path, "sent", item.size, moved=True, verified=verified)
+        self._control.advance(files=1)
+        self._unverified += not verified
+        if self._run.reservation is not None:
+            self._run.reservation.landed(item.size, 1)
+        if self._op.delete_source:
+            self._delete_source(item, before, verified)
+
+    def _delete_source(self, item: PushRow, before: os.stat_result, verified: bool) -> None:
+        """Delete a file, if the target is known to have it and nobody has changed it meanwhile."""
+        if not verified:
+            self._keep("the upload could not be verified")
+            return
+        try:
+            now = os.lstat(item.file)
+            same = (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino) and not differs(now, before)
+            if stat.S_ISLNK(now.st_mode):
+                self._keep("links; neither they nor what they lead to is deleted")
+            elif same:
+                os.unlink(item.file)
+            else:
+                self._keep("changed after it was sent")
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._keep(f"cannot be deleted ({os.strerror(error.errno or 0)})")
+
+    def _keep(self, reason: str) -> None:
+        with self._lock:
+            self._kept[reason] = self._kept.get(reason, 0) + 1
+
+    def _note(self) -> None:
+        """Say of all what was kept, and what could not be verified or remembered."""
+        if self._op.delete_source and (same := self._plan.actions.get("unchanged", [0])[0]):
+            self._kept["the target has them unchanged, as far as can be told without a checksum"] = same
+        self._outcome.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
+        if self._unverified and self._op.verify != "none":
+            self._outcome.notes.append(
+                f"{self._unverified:,} could not be verified: the store answered no checksum"
+            )
+        self._outcome.notes += filter(None, [self._index.problem])

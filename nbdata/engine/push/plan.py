@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from nbdata.disk import disk_error
 from nbdata.engine.job.run import Run
@@ -14,14 +15,75 @@ from nbdata.engine.planning.sources import find
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import Looked, Selection
 from nbdata.verbs.push import Push
 
-__all__ = ["MOVES", "identity_of", "plan"]
+__all__ = ["MOVES", "PushRow", "identity_of", "plan"]
 
 #: Actions for which bytes are read.
 MOVES = ("send", "overwrite", "compare")
+
+
+@dataclass(slots=True, eq=False)
+class PushRow:
+    """One file of a push: what the plan says of it and, while it is sent, what came of that.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the source.
+    action : str
+        See `nbdata.engine.planning.decide`.
+    size : int
+    key : str
+        Of its object.
+    file : str
+        Where it is; absolute.
+    mtime_ns : int
+        Its time when it was listed.
+    etag : str or None
+        Of what stands at the key; None if nothing does.
+    reason : str
+        Why it is not sent, or ''.
+    wrong : ObjectInfo or None
+        What the store made of a first try that arrived wrong.
+    """
+
+    path: str
+    action: str
+    size: int
+    key: str = ""
+    file: str = ""
+    mtime_ns: int = 0
+    etag: str | None = None
+    reason: str = ""
+    wrong: ObjectInfo | None = None
+
+    @property
+    def there(self) -> ObjectInfo:
+        """What stands at the key and may be this file."""
+        return ObjectInfo(self.key, self.size, self.etag or "")
+
+    def row(self) -> Row:
+        """As it stands in the plan."""
+        detail: dict[str, object] = {}
+        if self.key:
+            detail = {"key": self.key, "file": self.file, "mtime_ns": self.mtime_ns}
+        if self.reason:
+            detail["reason"] = self.reason
+        if self.etag is not None:
+            detail["etag"] = self.etag
+        return Row(self.path, self.action, self.size, detail)
+
+    @classmethod
+    def of(cls, row: Row) -> PushRow:
+        """The way back, of what is to be sent or compared."""
+        told = row.detail
+        return cls(
+            row.path, row.action, row.size, told["key"], told["file"], told["mtime_ns"], told.get("etag")
+        )
 
 
 def plan(run: Run) -> Plan:
@@ -43,15 +105,14 @@ def plan(run: Run) -> Plan:
     index = run.index(op.source, op.target, identity_of(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
     taken = set[str]() if op.encode_names else None  # else no two names give the same key
-    detail: dict[str, object]
     looked = Looked()
     for entry in Selection.of(op).apply(looked.at(found.entries)):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
         why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
         if why or (taken is not None and key in taken):
-            detail = {"reason": why or f"another file has the same key, {key}"}
+            why = why or f"another file has the same key, {key}"
             out.count("unrepresentable", entry.info.size)
-            rows.add(Row(entry.path, "unrepresentable", entry.info.size, detail))
+            rows.add(PushRow(entry.path, "unrepresentable", entry.info.size, reason=why).row())
             continue
         if taken is not None:
             taken.add(key)
@@ -81,12 +142,9 @@ def plan(run: Run) -> Plan:
                 out.needed += round_up(local.st_size, block)
                 out.inodes += 1
         out.count(decision.action, local.st_size)
-        detail = {"key": key, "file": path, "mtime_ns": local.st_mtime_ns}
-        if decision.reason:
-            detail["reason"] = decision.reason
-        if there is not None:
-            detail["etag"] = there.etag
-        rows.add(Row(entry.path, decision.action, local.st_size, detail))
+        item = PushRow(entry.path, decision.action, local.st_size, key, path, local.st_mtime_ns)
+        item.etag, item.reason = there.etag if there is not None else None, decision.reason
+        rows.add(item.row())
     for row in left_out.rows():
         out.count(row.action, 0)
         rows.add(row)
