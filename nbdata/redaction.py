@@ -9,15 +9,15 @@ every text. And what looks like a secret is cut out wherever it stands: signatur
 from __future__ import annotations
 
 import base64
-import os
 import re
-import threading
 import unicodedata
 from collections.abc import Iterator, Mapping
 from io import TextIOBase
 from types import TracebackType
 from typing import Any, TextIO
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit, urlunsplit
+
+from nbdata.threads import ForkLock
 
 __all__ = [
     "AZURE_SCHEMES",
@@ -91,7 +91,7 @@ _LOOKS = (
 )
 
 _known: dict[str, None] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 _longest_first: tuple[str, ...] = ()
 
 
@@ -138,14 +138,6 @@ def remember(*values: str) -> None:
         _longest_first = tuple(sorted(known, key=len, reverse=True))
         # Last: who finds a form here, another thread or a child of a fork, relies on its being cut out.
         _known = known
-
-
-def _after_fork() -> None:
-    global _lock  # a thread may have held it that is not in the child
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def remember_options(options: Mapping[str, Any] | None) -> None:

@@ -19,6 +19,7 @@ from nbdata.engine.runner import forget_the_dead
 from nbdata.errors import AgentUnavailable
 from nbdata.runtime import Endpoint, endpoints, file_lock
 from nbdata.space.holders import dead_holders, touch_books
+from nbdata.threads import begin
 
 __all__ = ["Server"]
 
@@ -93,12 +94,11 @@ class Server:
             remedy = "Close some, and run the same line again"
             session.refuse(AgentUnavailable(f"the agent serves {_CLIENTS} clients already", remedy=remedy))
             return
-        try:
-            threading.Thread(target=self._run, args=(session,), name="session", daemon=True).start()
-        except RuntimeError as error:  # the system gives no more threads
+        if not begin(self._run, session, name="session"):
             with self._lock:
                 self._sessions.pop(id(session), None)
-            session.refuse(AgentUnavailable(f"the agent can serve no more clients: {error}"))
+            why = "the agent can serve no more clients: the system gives no more threads"
+            session.refuse(AgentUnavailable(why))
 
     def _run(self, session: Session) -> None:
         try:
@@ -118,8 +118,7 @@ class Server:
         self._looked_at = now
         ended = {job.id for job in self.jobs.all() if job.task.finished}
         if ended - self._freed_after:
-            with contextlib.suppress(RuntimeError):  # the system gives no more threads
-                threading.Thread(target=gc.collect, name="collector", daemon=True).start()
+            begin(gc.collect, name="collector")
         self._freed_after = ended
 
     def _touch(self) -> None:

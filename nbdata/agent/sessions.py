@@ -29,6 +29,7 @@ from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
 from nbdata.report import Snapshot
 from nbdata.runtime import build_id, runtime_folder
+from nbdata.threads import begin
 from nbdata.version import __version__
 
 __all__ = ["Session"]
@@ -114,11 +115,9 @@ class Session:
             finally:
                 self._helpers.release()
 
-        try:
-            threading.Thread(target=helped, name=name, daemon=True).start()
-        except RuntimeError as error:  # the system gives no more threads
+        if not begin(helped, name=name):
             self._helpers.release()
-            raise AgentUnavailable(f"the agent can do no more at a time: {error}") from error
+            raise AgentUnavailable("the agent can do no more at a time: the system gives no more threads")
 
     def leave(self, job: EngineJob) -> None:
         """No longer wait for a job in the foreground; the job goes on."""

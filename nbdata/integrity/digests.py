@@ -225,17 +225,6 @@ class OrderedDigest:
                 self._digest.update(piece)
                 self._position += len(piece)
 
-    def rewrite(self, offset: int) -> None:
-        """Announce that bytes from `offset` on will be written again.
-
-        If any of them is hashed already, hashing begins anew at the start of the file, as a digest cannot
-        forget; `catch_up` then reads it back.
-        """
-        with self._lock:
-            if offset < self._position:
-                self._digest = self._new()
-                self._position = 0
-
     def hexdigest(self, total_size: int) -> str:
         """The digest of the whole file.
 

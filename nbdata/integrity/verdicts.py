@@ -41,11 +41,6 @@ class Verdict(str, Enum):
     def __str__(self) -> str:  # as StrEnum of Python 3.11; without it versions differ in f-strings
         return self.value
 
-    @property
-    def is_failure(self) -> bool:
-        """Whether data is damaged or lost."""
-        return self in (Verdict.MISMATCH, Verdict.MISSING)
-
 
 _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
 

@@ -19,6 +19,7 @@ from nbdata.notebook.buttons import EMPTY, Buttons
 from nbdata.notebook.views import Bundle, background_note, message, view
 from nbdata.protocols import Job
 from nbdata.report import Snapshot
+from nbdata.threads import ForkLock
 
 __all__ = ["JobPanel", "show_carried", "show_inline"]
 
@@ -30,7 +31,7 @@ _MOST = 16
 _FIRST = 5.0
 
 _followed: dict[str, JobPanel] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 class JobPanel:
@@ -157,9 +158,7 @@ def show_inline(job: Any) -> None:
 
 def _after_fork() -> None:
     """The threads are the parent's; a child that shows a job follows it itself."""
-    global _lock
     _followed.clear()
-    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import threading
 
 from nbdata.runtime import file_lock, held, runtime_folder
+from nbdata.threads import ForkLock
 
 __all__ = ["dead_holders", "holder_of", "is_alive", "lives", "this_process", "touch_books"]
 
 _holders: dict[str, file_lock] = {}
-_holders_lock = threading.Lock()
+_holders_lock = ForkLock()
 
 
 def holder_of(folder: str) -> str:
@@ -78,8 +78,6 @@ def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
 
 def _after_fork() -> None:
     """A child has no claims: `file_lock` has let go of its copies of the locks."""
-    global _holders_lock
-    _holders_lock = threading.Lock()
     _holders.clear()
 
 

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from nbdata.errors import NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.objects import Body, ObjectInfo
+from nbdata.threads import begin
 
 __all__ = ["AHEAD", "NOTHING", "Answer", "Read", "Session", "Threads", "Unusual", "Write", "from_body"]
 
@@ -178,13 +179,10 @@ class Threads(Session[_Q]):
             self._changed.notify_all()
 
     def _hire(self) -> None:
-        try:
-            threading.Thread(target=self._work, name="reader", daemon=True).start()
-        except RuntimeError as error:  # the system gives no more threads: those that there are do it
-            if not self._threads:
-                raise StoreUnavailable("the system gives no more threads") from error
-            return
-        self._threads += 1
+        if begin(self._work, name="reader"):
+            self._threads += 1
+        elif not self._threads:  # else those that there are do it
+            raise StoreUnavailable("the system gives no more threads")
 
     def wake(self) -> None:
         with self._changed:

@@ -179,19 +179,6 @@ def test_a_file_shorter_than_what_was_written_is_an_error_and_no_endless_loop(la
         OrderedDigest("md5").catch_up(fd, len(data) + 1)
 
 
-def test_bytes_that_are_written_again_after_they_were_hashed_are_hashed_again(landed):
-    fd, data = landed
-    digest = OrderedDigest("md5")
-    digest.catch_up(fd, 5000)
-    digest.rewrite(5000)
-    assert digest.position == 5000
-    digest.rewrite(4999)
-    os.pwrite(fd, b"new", 4999)
-    digest.catch_up(fd, len(data))
-    changed = data[:4999] + b"new" + data[5002:]
-    assert digest.hexdigest(len(data)) == hashlib.md5(changed).hexdigest()
-
-
 def test_two_threads_that_offer_the_same_bytes_at_once_hash_them_once():
     data = random.Random(3).randbytes(200_000)
     for _ in range(20):

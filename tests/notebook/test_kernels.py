@@ -19,6 +19,7 @@ from nbdata.engine.queries import complete
 from nbdata.notebook import background
 from nbdata.stores.credentials import asked
 from nbdata.stores.http import pools
+from nbdata.threads import ForkLock
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.waiting import PATIENCE, wait_until
@@ -219,7 +220,7 @@ def test_no_lock_that_a_thread_holds_during_a_fork_holds_the_child(tmp_path: Pat
         (module, name): value
         for module in [module for name, module in sys.modules.items() if name.startswith("nbdata.")]
         for name, value in vars(module).items()
-        if isinstance(value, (type(threading.Lock()), threading.Semaphore))
+        if isinstance(value, (type(threading.Lock()), threading.Semaphore, ForkLock))
     }
     assert {nbdata.redaction, complete, background, asked, pools} <= {module for module, _ in locks}
 

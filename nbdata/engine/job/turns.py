@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from nbdata.engine.job.task import Task
 from nbdata.report import Report
+from nbdata.threads import begin
 
 __all__ = ["Turns"]
 
@@ -52,12 +53,8 @@ class Turns:
 
     def _dispatches(self) -> bool:
         """Whether somebody sees to those that wait, from now on."""
-        try:
-            threading.Thread(target=self._dispatch, name="turns", daemon=True).start()
-        except RuntimeError:  # the system gives no more threads
-            return False
-        self._dispatching = True
-        return True
+        self._dispatching = begin(self._dispatch, name="turns")
+        return self._dispatching
 
     def withdraw(self, task: Task) -> Work | None:
         """The work of a task that still waits, which does so here no more; None if it does not wait."""

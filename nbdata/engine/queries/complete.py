@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 import time
 
 from nbdata.engine.job.run import Run
 from nbdata.report import Plan, Report
 from nbdata.stores.resolve import children
+from nbdata.threads import ForkLock
 from nbdata.verbs.complete import Complete
 
 __all__ = ["perform", "plan"]
@@ -19,7 +18,7 @@ __all__ = ["perform", "plan"]
 _MOST, _FRESH, _KEPT = 200, 20.0, 200
 
 _answers: dict[str, tuple[float, list[str]]] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def plan(run: Run) -> Plan:
@@ -44,11 +43,3 @@ def perform(run: Run, planned: Plan) -> Report:
             while len(_answers) > _KEPT:
                 del _answers[next(iter(_answers))]
     return Report("complete", op.prefix, details={"places": found})
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

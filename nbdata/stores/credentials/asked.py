@@ -11,12 +11,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from nbdata.redaction import remember_options
+from nbdata.threads import ForkLock
 
 __all__ = ["EARLY", "ask"]
 
@@ -48,7 +48,7 @@ _PREFIXES = {
 }
 
 _answers: dict[str, tuple[float, list[int], dict[str, Any]]] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = "") -> dict[str, Any]:
@@ -112,11 +112,3 @@ def _concerns(module: str, variable: str) -> bool:
     return variable.startswith((*_PREFIXES[module], "SSL_CERT_", "LD_LIBRARY_")) or (
         variable in ("HOME", "PATH", "REQUESTS_CA_BUNDLE") or variable.lower().endswith("_proxy")
     )
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -26,6 +26,7 @@ from nbdata.stores.base import Stop
 from nbdata.stores.http.client import Connection, Pool
 from nbdata.stores.http.dial import Closed
 from nbdata.stores.http.heads import Head, length_of, parse_head
+from nbdata.threads import begin
 
 __all__ = ["Asked", "Came", "Lanes"]
 
@@ -223,12 +224,8 @@ class Lanes:
                 self._add(kept, kept=True)
             else:
                 self._dialling += 1
-                try:
-                    threading.Thread(target=self._dial, name="dialler", daemon=True).start()
-                except (
-                    RuntimeError
-                ):  # the system gives no more threads: those connections that there are do it
-                    if self._lanes or self._dialling > 1:
+                if not begin(self._dial, name="dialler"):
+                    if self._lanes or self._dialling > 1:  # those connections that there are do it
                         self._dialling -= 1
                         return
                     self._dial()

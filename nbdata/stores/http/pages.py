@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nbdata.threads import begin
+
 __all__ = ["Page", "ahead"]
 
 _T = TypeVar("_T")
@@ -46,13 +48,8 @@ class _Coming(Generic[_T]):
         self._pages = pages
         self._page: Page[_T] | None = None
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = threading.Thread(
-            target=self._fetch, name="listing", daemon=True
-        )
-        try:
-            self._thread.start()
-        except RuntimeError:  # the system gives no more threads
-            self._thread = None
+        self._fetched = threading.Event()
+        if not begin(self._fetch, name="listing"):
             self._fetch()
 
     def _fetch(self) -> None:
@@ -60,11 +57,12 @@ class _Coming(Generic[_T]):
             self._page = next(self._pages, None)
         except BaseException as error:
             self._error = error
+        finally:
+            self._fetched.set()
 
     def page(self) -> Page[_T] | None:
         """Wait for it; None if there is none."""
-        if self._thread is not None:
-            self._thread.join()
+        self._fetched.wait()
         if self._error is not None:
             raise self._error
         return self._page
