@@ -32,6 +32,7 @@ from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.index import index_file
 from nbdata.transfer.locks import TargetLock
+from nbdata.verbs.options import Storing
 
 __all__ = ["Planning", "command_line", "forget_the_dead", "load_all", "make_plan", "new_task", "perform"]
 
@@ -201,7 +202,7 @@ def perform(
         finally:
             task.remove(stop)
 
-    task.limit(getattr(operation, "max_rate", None))
+    task.limit(operation.max_rate if isinstance(operation, Storing) else None)
     shortage = Shortage(task, planned_anew)
     try:
         while True:
@@ -235,7 +236,7 @@ def _performed(run: Run, task: Task) -> Report:
             raise NotFound("; ".join(planned.notes), path=planned.source, remedy="Loosen the filters")
         _expect(task, planned)
         if where is not None and (planned.needed or planned.files):
-            force = bool(getattr(operation, "ignore_space", False))
+            force = isinstance(operation, Storing) and operation.ignore_space
             limited = limited_folders(context.state_dir, context.env)
             try:
                 reserved = Ledger().reserve(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import glob_base
 from nbdata.stores.base import ObjectInfo
+from nbdata.verbs.options import Selecting
 
 __all__ = ["Entry", "Looked", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
 
@@ -171,9 +172,9 @@ class Selection:
     max_bytes: int | None = None
 
     @classmethod
-    def of(cls, operation: object) -> Selection:
+    def of(cls, op: Selecting) -> Selection:
         """The selection that an operation's options describe."""
-        return cls(**{name: getattr(operation, name) for name in cls.__dataclass_fields__})
+        return cls(op.include, op.exclude, op.files_from, op.sample, op.seed, op.max_files, op.max_bytes)
 
     @property
     def given(self) -> list[str]:

@@ -12,7 +12,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Selecting, Storing
+from nbdata.verbs.options import Selecting, Storing, Verifying
 
 if TYPE_CHECKING:
     from nbdata.protocols import Job
@@ -21,7 +21,7 @@ __all__ = ["CacheStream", "cache_stream"]
 
 
 @dataclass(frozen=True)
-class CacheStream(Selecting, Storing):
+class CacheStream(Verifying, Selecting, Storing):
     """Gives an iterable of items that unpack as ``path, size`` and have ``.key`` and ``.epoch``. While your code uses
     one item, the next ones are fetched; an item is deleted when the next is asked for, so read what you need of it
     before. All that is on the disk never exceeds --max-size. A break, an error or the end of the process deletes all.
@@ -76,12 +76,6 @@ class CacheStream(Selecting, Storing):
         None,
         "Only every N-th item of each epoch's order, beginning with the I-th (from 0): for worker or rank I of N.",
         metavar="I/N",
-    )
-    verify: str = option(
-        "auto",
-        "auto: against whatever checksum the store vouches for, hashed while the bytes arrive; none; "
-        "or insist on md5, sha256 or crc32c.",
-        choices=("auto", "none", "md5", "sha256", "crc32c"),
     )
     on_error: str = option(
         "raise",

@@ -9,14 +9,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Selecting, Storing, check_part_size
-from nbdata.verbs.pull import check_mirror
+from nbdata.verbs.options import Mirroring, check_part_size
 
 __all__ = ["Copy", "copy"]
 
 
 @dataclass(frozen=True)
-class Copy(Selecting, Storing):
+class Copy(Mirroring):
     """Nothing touches the disk. Within one S3 server and identity the store copies by itself; else the bytes
     stream through the memory of the agent, are hashed on the way, and compared with what both stores
     vouch for. Content type and user metadata are kept between S3 stores. What the target already has
@@ -40,26 +39,11 @@ class Copy(Selecting, Storing):
         binding=True,
         identity=False,
     )
-    overwrite: str = option(
-        "changed",
-        "changed: copy what differs, but leave what was changed on both sides; always; never.",
-        choices=("changed", "always", "never"),
-    )
-    delete: bool = option(
-        False, "Mirror: delete objects of the target that the source does not have.", kind="flag"
-    )
-    force: bool = option(
-        False,
-        "With --delete: also below a prefix that holds objects which this copy never wrote.",
-        kind="flag",
-        identity=False,
-    )
     verify: str = option(
         "auto",
         "auto: against the checksums that both stores vouch for; none; or insist on md5.",
         choices=("auto", "none", "md5"),
     )
-    size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
     part_size: int | None = option(
         None,
         "Size of the parts of a multipart upload (None: the source's, or from the object's size).",
@@ -76,7 +60,6 @@ class Copy(Selecting, Storing):
             if not is_url(place):
                 raise BadOption(f"copy: the {name} {place} is a local path", expected="a URL", remedy=remedy)
         check_part_size(self.part_size)
-        check_mirror(self)
 
 
 copy = function_of(Copy)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from nbdata.errors import BadOption
 from nbdata.operation import Operation
 from nbdata.option import Option, option
+from nbdata.paths import is_url
 
-__all__ = ["FACE_OPTIONS", "Selecting", "Storing", "Writing", "check_part_size", "refuse_pairs"]
+__all__ = [
+    "FACE_OPTIONS",
+    "Mirroring",
+    "Selecting",
+    "Storing",
+    "Verifying",
+    "Writing",
+    "check_part_size",
+    "refuse_pairs",
+]
 
 # Bytes a second below which a server would give up on us.
 _SLOWEST = 10_000
@@ -151,6 +162,52 @@ class Selecting(Operation):
     def partial(self) -> bool:
         """Whether a sample, a limit or a list takes only a part of what the filters let through."""
         return any(v is not None for v in (self.max_files, self.max_bytes, self.sample, self.files_from))
+
+
+@dataclass(frozen=True)
+class Mirroring(Selecting, Storing):
+    """Verbs that bring what is in one place to another, and leave alone what is there already and unchanged."""
+
+    overwrite: str = option(
+        "changed",
+        "changed: replace what differs, but leave what was changed on both sides; always; never.",
+        choices=("changed", "always", "never"),
+    )
+    size_only: bool = option(False, "What has the same size counts as unchanged.", kind="flag")
+    delete: bool = option(False, "Mirror: delete what TARGET has and SOURCE has not.", kind="flag")
+    force: bool = option(
+        False,
+        "With --delete: also where TARGET holds what this line never wrote.",
+        kind="flag",
+        identity=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        if not self.delete:
+            return
+        if self.partial:
+            raise BadOption(
+                "--delete with a sample, a limit or a file list would delete what was merely not selected",
+                remedy="Leave out --delete, or the limit",
+            )
+        target = self.places()[1].rstrip("/")
+        if target in ("", os.path.expanduser("~")) or (
+            target.partition("://")[2].strip("/") == "" and is_url(target)
+        ):
+            raise BadOption(f"--delete refuses {target or '/'}", remedy="Mirror into a folder of its own")
+
+
+@dataclass(frozen=True)
+class Verifying(Operation):
+    """Verbs that compare what they fetch with what its store vouches for."""
+
+    verify: str = option(
+        "auto",
+        "auto: against whatever checksum the store vouches for, hashed while the bytes arrive; none; "
+        "or insist on md5, sha256 or crc32c.",
+        choices=("auto", "none", "md5", "sha256", "crc32c"),
+    )
 
 
 def refuse_pairs(operation: Operation, first: str, others: tuple[str, ...]) -> None:

@@ -10,16 +10,17 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import glob_base, has_glob, is_url, last_component
-from nbdata.verbs.options import Selecting, Writing
+from nbdata.verbs.options import Mirroring, Verifying, Writing
 
 __all__ = ["Pull", "pull"]
 
 
 @dataclass(frozen=True)
-class Pull(Selecting, Writing):
+class Pull(Verifying, Mirroring, Writing):
     """Objects already there and unchanged are not fetched again; a file appears under its final name
     only when it is whole and verified. The contents of a source folder go into the target; a single
-    object goes to the target, or into it if that is a folder or ends in a slash.
+    object goes to the target, or into it if that is a folder or ends in a slash. What was edited only here
+    gives way to the source.
     """
 
     verb: ClassVar[str] = "pull"
@@ -38,26 +39,6 @@ class Pull(Selecting, Writing):
         default=None,
         metavar="TARGET",
     )
-    overwrite: str = option(
-        "changed",
-        "changed: fetch what differs, also in place of what was edited only here, but leave what was changed "
-        "on both sides; always; never.",
-        choices=("changed", "always", "never"),
-    )
-    delete: bool = option(False, "Mirror: delete local files that the source does not have.", kind="flag")
-    force: bool = option(
-        False,
-        "With --delete: also in a folder that holds files which this pull never wrote.",
-        kind="flag",
-        identity=False,
-    )
-    verify: str = option(
-        "auto",
-        "auto: against whatever checksum the store vouches for, hashed while the bytes arrive; none; "
-        "or insist on md5, sha256 or crc32c.",
-        choices=("auto", "none", "md5", "sha256", "crc32c"),
-    )
-    size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
     encode_names: bool = option(
         False,
         "Also fetch objects whose keys can be no file names (a/../b, a//b, over 255 bytes …), under other names, from "
@@ -74,7 +55,6 @@ class Pull(Selecting, Writing):
         super().__post_init__()
 
     def check(self) -> None:
-        super().check()
         if self.target is None:
             raise BadOption("pull: the target cannot be told from the source", remedy="Name a TARGET folder")
         if is_url(self.target):
@@ -83,26 +63,10 @@ class Pull(Selecting, Writing):
                 expected="a local path",
                 remedy="Use push to copy to a store",
             )
-        check_mirror(self)
+        super().check()
 
     def local_target(self) -> str | None:
         return self.target
-
-
-def check_mirror(operation: Selecting) -> None:
-    """Refuse ``--delete`` where a part is taken, or where it would empty the disk."""
-    if not getattr(operation, "delete", False):
-        return
-    if operation.partial:
-        raise BadOption(
-            "--delete with a sample, a limit or a file list would delete what was merely not selected",
-            remedy="Leave out --delete, or the limit",
-        )
-    target = operation.places()[1].rstrip("/")
-    if target in ("", os.path.expanduser("~")) or (
-        target.partition("://")[2].strip("/") == "" and is_url(target)
-    ):
-        raise BadOption(f"--delete refuses {target or '/'}", remedy="Mirror into a folder of its own")
 
 
 pull = function_of(Pull)

@@ -9,14 +9,13 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Selecting, Storing, check_part_size, refuse_pairs
-from nbdata.verbs.pull import check_mirror
+from nbdata.verbs.options import Mirroring, check_part_size, refuse_pairs
 
 __all__ = ["Push", "push"]
 
 
 @dataclass(frozen=True)
-class Push(Selecting, Storing):
+class Push(Mirroring):
     """Every upload is checked against what the store says it got. Files that the store already has
     unchanged are not sent again.
     """
@@ -30,24 +29,11 @@ class Push(Selecting, Storing):
 
     source: str = argument("Local file or folder; globs and brace ranges work.", metavar="SOURCE")
     target: str = argument("URL of an object or folder.", metavar="TARGET")
-    overwrite: str = option(
-        "changed",
-        "changed: send what differs, but leave what was changed on both sides; always; never.",
-        choices=("changed", "always", "never"),
-    )
-    delete: bool = option(False, "Mirror: delete objects that the source does not have.", kind="flag")
-    force: bool = option(
-        False,
-        "With --delete: also below a prefix that holds objects which this push never wrote.",
-        kind="flag",
-        identity=False,
-    )
     verify: str = option(
         "auto",
         "auto: against the checksum that the store answers; none; or insist on md5.",
         choices=("auto", "none", "md5"),
     )
-    size_only: bool = option(False, "An object of the same size counts as unchanged.", kind="flag")
     encode_names: bool = option(
         False, "Files that pull --encode-names gave other names get their keys again.", kind="flag"
     )
@@ -75,7 +61,6 @@ class Push(Selecting, Storing):
         refuse_pairs(self, "delete_source", ("delete",))
         if self.delete_source and self.verify == "none":
             raise BadOption("--delete-source needs verified uploads", remedy="Leave out --verify none")
-        check_mirror(self)
 
     def local_target(self) -> str | None:
         return None if is_url(self.target) else self.target

@@ -30,6 +30,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry, Selection, glob_regex
+from nbdata.verbs.options import Selecting
 
 __all__ = ["ChecksumReader", "DataSet", "beside", "list_data", "parent"]
 
@@ -84,7 +85,7 @@ class DataSet:
         self.listing.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
 
     def selected(
-        self, operation: object, missing: Iterable[str], gone: list[str], checked: Container[str] = ()
+        self, operation: Selecting, missing: Iterable[str], gone: list[str], checked: Container[str] = ()
     ) -> Iterator[Entry]:
         """The files that the operation's options select; names out of `missing` that pass go to `gone`.
 
@@ -130,6 +131,7 @@ def list_data(run: Run, place: str) -> DataSet:
     if has_glob(place):
         pattern = glob_regex(glob_pattern(place).rstrip("/"))
         in_scope = lambda path: pattern.fullmatch(path) is not None  # noqa: E731
+    assert isinstance(run.operation, Selecting)
     left_out = LeftOut(run.operation, in_scope)
     found = find(run, base, left_out)
     listing = run.row_file("listing")

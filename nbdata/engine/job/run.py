@@ -18,6 +18,7 @@ from nbdata.stores.base import Location
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.control import Control
 from nbdata.transfer.index import Index
+from nbdata.verbs.options import Storing
 
 __all__ = ["BAD", "Outcome", "Run"]
 
@@ -179,7 +180,8 @@ class Outcome:
         if isinstance(error, StoreUnavailable):
             with self._lock:
                 self._unanswered += 1
-        on_error = getattr(self._run.operation, "on_error", "raise")
+        op = self._run.operation
+        on_error = op.on_error if isinstance(op, Storing) else "raise"
         if isinstance(error, NotEnoughSpace) or on_error == "stop" or self._unanswered >= _UNANSWERED:
             raise error
 

@@ -19,6 +19,7 @@ from nbdata.runtime import runtime_folder
 from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, Room, not_enough
 from nbdata.space.limits import limited_folders
+from nbdata.verbs.options import Storing
 
 __all__ = ["Shortage", "numbered"]
 
@@ -54,7 +55,7 @@ class Shortage:
             told.remedy = (told.remedy or "").replace(ROOM_THEN_AGAIN, how)
             raise told from error
         needed, inodes = self._left(error, run)
-        trusted = needed > 0 and not getattr(run.operation, "ignore_space", False)
+        trusted = needed > 0 and not (isinstance(run.operation, Storing) and run.operation.ignore_space)
         least = needed if trusted else room.free + 1
         self._fruitless = (
             0 if run.reservation is not None and run.reservation.has_landed else self._fruitless + 1

@@ -8,6 +8,7 @@ from nbdata.errors import NbdataError
 from nbdata.report import Row
 from nbdata.stores.local import MAY_HOLD
 from nbdata.transfer.selection import glob_filter, may_match_below, read_paths
+from nbdata.verbs.options import Selecting
 
 __all__ = ["LeftOut"]
 
@@ -30,7 +31,7 @@ class LeftOut:
 
     Parameters
     ----------
-    operation : Operation
+    operation : Selecting
         Whose include, exclude and files_from hold here too.
     within : callable, optional
         Whether a path is meant at all.
@@ -41,13 +42,12 @@ class LeftOut:
         Files and folders of which nobody knows what they hold: failures.
     """
 
-    def __init__(self, operation: object, within: Callable[[str], bool] | None = None) -> None:
-        include: tuple[str, ...] = getattr(operation, "include", ())
-        exclude: tuple[str, ...] = getattr(operation, "exclude", ())
+    def __init__(self, operation: Selecting, within: Callable[[str], bool] | None = None) -> None:
+        include, exclude = operation.include, operation.exclude
         self._passes, self._allowed = glob_filter(include, exclude), glob_filter((), exclude)
         # Without a slash a pattern matches at any depth.
         self._include = [p.lstrip("/") if "/" in p.rstrip("/") else "**" for p in include]
-        names: str | None = getattr(operation, "files_from", None)
+        names = operation.files_from
         self._listed = None if names is None else sorted(read_paths(names))
         self._within = within
         self._found: dict[str, list[str]] = {}

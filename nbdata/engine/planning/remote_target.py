@@ -15,6 +15,7 @@ from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.index import Index
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter
+from nbdata.verbs.options import Mirroring
 
 __all__ = ["delete_planned", "key_at", "name_at", "plan_deletions", "standing"]
 
@@ -97,7 +98,8 @@ def plan_deletions(
         If that would delete an object which this line never wrote, unless ``--force``.
     """
     op = run.operation
-    passes = glob_filter(getattr(op, "include", ()), getattr(op, "exclude", ()))
+    assert isinstance(op, Mirroring)
+    passes = glob_filter(op.include, op.exclude)
     stay = 0
     for info in remote.others():
         key = info.key
@@ -108,7 +110,7 @@ def plan_deletions(
         if spared is not None and spared(path):
             stay += 1
             continue
-        if not getattr(op, "force", False) and index.get(path) is None:
+        if not op.force and index.get(path) is None:
             raise BadOption(
                 f"--delete would delete an object that this {op.verb} never wrote",
                 path=f"{redacted(out.target).rstrip('/')}/{path}",

@@ -18,6 +18,7 @@ from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
 from nbdata.transfer.pool import FIRST
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_paths
+from nbdata.verbs.options import Selecting
 
 __all__ = ["Found", "find", "folder_part", "head_of"]
 
@@ -106,7 +107,8 @@ def _below(run: Run, folder: Location, noticed: Noticed | None = None) -> Iterat
     store = folder.store
     if noticed is not None and isinstance(store, LocalStore):
         store = LocalStore(lambda key, kind, error: noticed(key[len(folder.key) :], kind, error))
-    names = getattr(run.operation, "files_from", None)
+    op = run.operation
+    names = op.files_from if isinstance(op, Selecting) else None
     if names is not None and folder.store.lists_by_page:
         yield from _named(run, folder, names)
         return
