@@ -14,7 +14,7 @@ from nbdata.client.launch import connect
 from nbdata.client.remote import AgentHost
 from nbdata.demo.server import EmbeddedServer
 from nbdata.transfer.part_records import NOTED
-from nbdata.transfer.pool import FIRST
+from nbdata.transfer.worker_pool import FIRST
 from tests.faults.gate import Gate
 from tests.kernel import Kernel
 from tests.waiting import wait_until

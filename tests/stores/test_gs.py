@@ -32,7 +32,7 @@ from nbdata.operation import Context
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.http.object_store import _UNUSUAL
 from nbdata.stores.resolve import open_place
-from nbdata.transfer.pool import FIRST
+from nbdata.transfer.worker_pool import FIRST
 from tests.stores.emulators import google
 from tests.stores.round_trip import there_and_back
 from tests.stores.servers import each, ok, read_body, read_head, serving, status

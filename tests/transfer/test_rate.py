@@ -13,7 +13,7 @@ import pytest
 import nbdata
 from nbdata.engine.runner import Planning
 from nbdata.errors import Cancelled
-from nbdata.transfer.pool import run_units
+from nbdata.transfer.worker_pool import run_units
 from tests.waiting import AT_ONCE
 
 Put = Callable[[dict[str, bytes]], str]

@@ -27,9 +27,9 @@ from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
-from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry, Selection, glob_regex
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.options import Selecting
 
 __all__ = ["ChecksumReader", "DataSet", "beside", "list_data", "parent"]

@@ -25,8 +25,8 @@ from nbdata.paths import glob_base
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.local import LocalStore
-from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Entry
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
 from nbdata.verification.hashing import biggest_first, hash_object, hashing_workers, note_size
 from nbdata.verification.vouched import Answer, compare

@@ -21,10 +21,10 @@ from nbdata.errors import AccessDenied, NotFound
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Row
 from nbdata.stores.base import Location, ObjectInfo, Store
-from nbdata.transfer.pool import run_units
 from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.selection import Entry
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull
 from nbdata.verification.verify import check_for, digest_check, of_parts, vouched

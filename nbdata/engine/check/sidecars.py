@@ -25,8 +25,8 @@ from nbdata.report import Plan, Report, Row
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.names import unrepresentable
-from nbdata.transfer.pool import run_units
 from nbdata.transfer.retry import retrying
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
 from nbdata.verification.hashing import biggest_first, hashing_workers, note_size
 

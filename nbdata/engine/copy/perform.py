@@ -20,8 +20,8 @@ from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location
 from nbdata.transfer.names import unrepresentable
-from nbdata.transfer.pool import run_units
 from nbdata.transfer.selection import Entry, Looked, Selection
+from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.copy import Copy
 
 __all__ = ["perform", "plan"]

@@ -15,9 +15,9 @@ from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
-from nbdata.transfer.pool import FIRST
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_paths
+from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.options import Selecting
 
 __all__ = ["Found", "find", "folder_part", "head_of"]

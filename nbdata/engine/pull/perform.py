@@ -19,16 +19,16 @@ from nbdata.report import Plan, Report
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.sessions import Answer, Read
+from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
-from nbdata.transfer.gathering import BATCH, MAX_BYTES, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.part_records import NOTED, PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
-from nbdata.transfer.pool import Crew, Unit
 from nbdata.transfer.reader import Check, RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
+from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.pull import Pull
 from nbdata.verification.same_bytes import same_bytes
 from nbdata.verification.verify import Judge, decided, right
@@ -70,8 +70,8 @@ class _Pulling:
         self._index = run.index(self._op.source, self._root, identity_of(self._root))
         self._store = run.open(folder_part(self._op.source)).store
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
-        self._crew = Crew(run.control, self._op.concurrency, typical=planned.typical)
-        self._small = Gathering[PullRow](run.control, self._crew, self._gather, self._whole)
+        self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical)
+        self._small = Batcher[PullRow](run.control, self._workers, self._gather, self._whole)
         self._landing = Landing(
             self._root,
             run.control,
@@ -80,7 +80,7 @@ class _Pulling:
             landing=lambda batch: self._index.announce({file.path: file.tag for file in batch}),
             made=self._folder_made,
             # Of a part that is under way a kill loses what was not noted yet, beside that.
-            most=lambda: self._crew.wanted * (PART - NOTED),
+            most=lambda: self._workers.wanted * (PART - NOTED),
         )
         self._target = self._landing.target
         self._begun: Begun  # what earlier runs began; known when the target is entered
@@ -93,7 +93,7 @@ class _Pulling:
             with self._landing as landing:
                 self._index.open(landing.target.identity, needed=False)
                 self._begun = Begun(self._target.staging(self._root))
-                self._crew.run(self._units())
+                self._workers.run(self._units())
                 landing.flush()
                 if self._op.delete:
                     delete_planned(self._run, self._plan, self._root, self._index, self._outcome)
@@ -116,7 +116,7 @@ class _Pulling:
             if gathered:
                 batch.append(item)
             if batch and (len(batch) == BATCH or not gathered):
-                yield self._small.handed(batch)
+                yield self._small.unit(batch)
                 batch = []
             if gathered:
                 continue
@@ -125,7 +125,7 @@ class _Pulling:
             else:
                 yield partial(self._whole, item)
         if batch:
-            yield self._small.handed(batch)
+            yield self._small.unit(batch)
 
     def _check(self, info: ObjectInfo) -> Check:
         """Of an object in one piece, or by what somebody promised."""
@@ -247,7 +247,7 @@ class _Pulling:
 
     def _gather(self) -> None:
         session = self._store.reading(self._small.width, MAX_BYTES)
-        self._small.through(session, lambda item: Read(item, item.info), self._answered)
+        self._small.run_session(session, lambda item: Read(item, item.info), self._answered)
 
     def _answered(self, answer: Answer[Read[PullRow]]) -> None:
         """The bytes of a small object are there, in memory; or did not come."""
@@ -257,7 +257,7 @@ class _Pulling:
             if answer.told is not None:
                 verified = right(answer.told, self._op.verify, body)
             if verified is None:
-                self._small.missed(item, answer.error)
+                self._small.failed(item, answer.error)
                 return
             final, staging = self._target.prepare(item.path)
             item.claimed, item.verified = item.needed, verified
@@ -267,11 +267,11 @@ class _Pulling:
             self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
-            self._small.missed(item, None)
+            self._small.failed(item, None)
             return
         except Exception as error:
             self._outcome.fail(item.path, error)
-        self._crew.done += 1
+        self._workers.done += 1
         self._control.checkpoint()
 
     # -- in parts -----------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class _Pulling:
         return (big and bool(validator(item.info))) or item.present > 0
 
     def _begin_parts(self, item: PullRow) -> None:
-        """Find out what there is to do for an object in parts, and bring it to the crew."""
+        """Find out what there is to do for an object in parts, and submit it to the workers."""
         info = told = item.info
         try:
             final, staging = self._target.prepare(item.path)
@@ -322,7 +322,7 @@ class _Pulling:
         )
         self._unfinished[item.path] = parts
         item.claimed = item.needed
-        self._crew.bring(fetch.units())
+        self._workers.submit(fetch.units())
 
     def _parts_done(
         self, item: PullRow, fetch: PartedFetch, parts: Partial, final: str, verified: bool

@@ -22,8 +22,8 @@ from nbdata.transfer.fetch import BIG
 from nbdata.transfer.index import Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
-from nbdata.transfer.pool import MOST
 from nbdata.transfer.selection import Looked, Selection
+from nbdata.transfer.worker_pool import MOST
 from nbdata.verbs.pull import Pull
 
 __all__ = ["MOVES", "PullRow", "identity_of", "plan", "plan_of"]

@@ -19,11 +19,10 @@ from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChange
 from nbdata.report import Plan, Report
 from nbdata.stores.base import ObjectInfo, Upload
 from nbdata.stores.sessions import Answer, Write
+from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.file_source import FileSource, blocks
-from nbdata.transfer.gathering import BATCH, MAX_BYTES, Gathering
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PART, validator
-from nbdata.transfer.pool import Crew, Unit
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import (
     BIG,
@@ -35,6 +34,7 @@ from nbdata.transfer.send import (
     upload_part_size,
     withdrawn,
 )
+from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.push import Push
 from nbdata.verification.same_bytes import same_bytes
 from nbdata.verification.sent import MultipartJudge, SentHasher
@@ -67,8 +67,8 @@ class _Pushing:
         self._index = run.index(self._op.source, self._op.target, self._identity)
         self._target = run.open(self._op.target)
         self._store = self._target.store
-        self._crew = Crew(run.control, self._op.concurrency, typical=planned.typical, sends=True)
-        self._small = Gathering[PushRow](run.control, self._crew, self._gather, self._whole)
+        self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical, sends=True)
+        self._small = Batcher[PushRow](run.control, self._workers, self._gather, self._whole)
         self._uploads = BegunUploads(run, self._op.target, keep=True)
         self._unverified = 0
         self._kept: dict[str, int] = {}  # reasons for which sources were not deleted
@@ -77,7 +77,7 @@ class _Pushing:
     def run_all(self) -> Report:
         self._index.open(self._identity, needed=False)
         try:
-            self._crew.run(self._units())
+            self._workers.run(self._units())
             if self._op.delete:
                 delete_planned(self._run, self._plan, self._target, self._index, self._outcome, "sent")
         finally:
@@ -97,7 +97,7 @@ class _Pushing:
             if gathered:
                 batch.append(item)
             if batch and (len(batch) == BATCH or not gathered):
-                yield self._small.handed(batch)
+                yield self._small.unit(batch)
                 batch = []
             if gathered:
                 continue
@@ -106,7 +106,7 @@ class _Pushing:
             else:
                 yield partial(self._whole, item)
         if batch:
-            yield self._small.handed(batch)
+            yield self._small.unit(batch)
 
     def _hasher(self, item: PushRow) -> SentHasher:
         return SentHasher(item.key, self._op.verify)
@@ -177,7 +177,7 @@ class _Pushing:
 
     def _gather(self) -> None:
         session = self._store.writing(self._small.width, MAX_BYTES)
-        self._small.through(session, self._request, self._answered)
+        self._small.run_session(session, self._request, self._answered)
 
     def _request(self, item: PushRow) -> Write[_Loaded] | None:
         """What sends a small file; None if it cannot be read."""
@@ -216,7 +216,7 @@ class _Pushing:
         if info.etag:
             self._judged(loaded, info)
         else:
-            self._small.later(partial(self._asked_after, loaded))
+            self._small.submit(partial(self._asked_after, loaded))
         self._control.checkpoint()
 
     def _asked_after(self, loaded: _Loaded) -> None:
@@ -231,7 +231,7 @@ class _Pushing:
             self._judged(loaded, info)
         else:
             item.wrong = info
-            self._small.missed(item, None)
+            self._small.failed(item, None)
 
     def _judged(self, loaded: _Loaded, info: ObjectInfo) -> None:
         item = loaded.item
@@ -245,13 +245,13 @@ class _Pushing:
             self._missed(item, error)
         except Exception as error:
             self._outcome.fail(item.path, error)
-        self._crew.done += 1
+        self._workers.done += 1
 
     def _missed(self, item: PushRow, error: NbdataError | None) -> None:
         if isinstance(error, ChecksumMismatch):  # to be sent again at once: the store is not to blame
             self._control.tried_again(error)
             error = None
-        self._small.missed(item, error)
+        self._small.failed(item, error)
 
     # -- in parts -----------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from nbdata.disk import disk_error
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.sessions import Answer, Read
+from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.control import Control
-from nbdata.transfer.gathering import BATCH, MAX_BYTES, Gathering
-from nbdata.transfer.pool import Crew, Unit
+from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verification.verify import decided, right
 
 __all__ = ["SmallFiles", "WantedFile", "new_file"]
@@ -54,15 +54,15 @@ class SmallFiles:
     def __init__(
         self,
         control: Control,
-        crew: Crew,
+        workers: WorkerPool,
         store: Store,
         verify: str,
         alone: Callable[[WantedFile, NbdataError | None], None],
         fatal: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._control, self._crew, self._store, self._verify = control, crew, store, verify
+        self._control, self._workers, self._store, self._verify = control, workers, store, verify
         self._batch: list[WantedFile] = []
-        self._gathering = Gathering[WantedFile](control, crew, self._each, alone)
+        self._batcher = Batcher[WantedFile](control, workers, self._each, alone)
         self._fatal = fatal
 
     def has(self, info: ObjectInfo) -> bool:
@@ -80,12 +80,12 @@ class SmallFiles:
         """What is to be done before anything is waited for: these may be what it waits for."""
         if self._batch:
             batch, self._batch = self._batch, []
-            yield partial(self._gathering.take, batch)
+            yield partial(self._batcher.add, batch)
 
     def _each(self) -> None:
         with self._fatal():
-            self._gathering.through(
-                self._store.reading(self._gathering.width, MAX_BYTES),
+            self._batcher.run_session(
+                self._store.reading(self._batcher.width, MAX_BYTES),
                 lambda small: Read(small, small.info),
                 self._answered,
             )
@@ -94,7 +94,7 @@ class SmallFiles:
         """The bytes of a small object are there, in memory; or did not come."""
         small, body = answer.request.of, answer.data
         if answer.told is None:
-            self._gathering.missed(small, answer.error)
+            self._batcher.failed(small, answer.error)
             return
         try:
             verified = right(answer.told, self._verify, body)
@@ -102,7 +102,7 @@ class SmallFiles:
             self._control.tried_again(error)
             verified = None
         if verified is None:
-            self._gathering.missed(small, None)
+            self._batcher.failed(small, None)
             return
         with small.fetched():
             fd = new_file(small.path)
@@ -114,7 +114,7 @@ class SmallFiles:
             finally:
                 os.close(fd)
             self._control.advance(bytes=small.info.size)
-        self._crew.done += 1
+        self._workers.done += 1
         self._control.checkpoint()
 
 

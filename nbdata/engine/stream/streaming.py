@@ -34,10 +34,10 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.partials import UnrecordedParts
-from nbdata.transfer.pool import Crew
 from nbdata.transfer.reader import RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
+from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verification.verify import Judge
 
@@ -94,8 +94,8 @@ class Streaming:
         self.offered: dict[int, _Delivery] = {}
         self.ahead = threading.Semaphore(_AHEAD)
         self.open_files: set[int] = set()  # of big objects, whose parts come from many workers
-        self.crew = Crew(run.control, op.concurrency)
-        self.small = SmallFiles(run.control, self.crew, self.store, op.verify, self._alone, self._fatal)
+        self.workers = WorkerPool(run.control, op.concurrency)
+        self.small = SmallFiles(run.control, self.workers, self.store, op.verify, self._alone, self._fatal)
         self.numbered = self.handed = self.hits = 0
         self.shown = 0.0
 
@@ -105,7 +105,7 @@ class Streaming:
             with self.folder:
                 self.leases.opened(self._done, bound=2 * _AHEAD)
                 try:
-                    self.crew.run(self._fatal_units())
+                    self.workers.run(self._fatal_units())
                     self.leases.close()
                 except Exception:
                     if (
@@ -192,7 +192,7 @@ class Streaming:
     def _pause(self) -> None:
         """What is done while room is waited for, which nobody gives back once an error has ended all."""
         self.run.control.checkpoint()
-        if self.crew.broken:
+        if self.workers.broken:
             raise Cancelled("the stream has ended")
 
     def _fill(self, filling: _Filling, group: Group) -> Iterator[Callable[[], None]]:

@@ -25,7 +25,7 @@ from nbdata.stores.http.answers import (
 )
 from nbdata.stores.http.client import Pool, Response
 from nbdata.stores.http.heads import Head
-from nbdata.stores.http.lanes import Asked, Came, Lanes
+from nbdata.stores.http.multiplexer import Asked, Came, Multiplexer
 from nbdata.stores.sessions import AHEAD, Answer, Read, Session, Unusual, Write
 
 __all__ = ["ObjectStore", "Ways", "refuse_spent"]
@@ -142,7 +142,7 @@ class _Together(Session[_Q]):
         self._waiting = deque[_Q]()
         self._refused = deque[_Q]()  # which lanes do not take
         self._busy = self._bytes = 0
-        self._lanes: Lanes | None = None
+        self._lanes: Multiplexer | None = None
         self._answers: Generator[Came | None, None, None] | None = None
         self._taker = 0  # the thread that takes answers
 
@@ -179,7 +179,9 @@ class _Together(Session[_Q]):
         store, self._taker = self._store, threading.get_ident()
         while self._waiting:
             ways = store.ways()
-            self._lanes = Lanes(ways.pool, store.stop, more=partial(self._next, ways), width=self._width)
+            self._lanes = Multiplexer(
+                ways.pool, store.stop, more=partial(self._next, ways), width=self._width
+            )
             self._answers = self._lanes.answers()
             for came in self._answers:
                 if came is None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nbdata.engine.runner import Planning
-from nbdata.transfer import pool
-from nbdata.transfer.pool import FIRST, MOST, Crew, run_units
+from nbdata.transfer import worker_pool as pool
+from nbdata.transfer.worker_pool import FIRST, MOST, WorkerPool, run_units
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -56,8 +56,10 @@ def test_requests_that_only_wait_are_made_by_many_threads() -> None:
 def test_threads_that_are_of_no_use_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_LOOK", 0.1)
     turn, wanted = threading.Lock(), list[int]()
-    hire = pool.Crew.hire
-    monkeypatch.setattr(pool.Crew, "hire", lambda crew, count: (wanted.append(count), hire(crew, count))[1])
+    hire = pool.WorkerPool.hire
+    monkeypatch.setattr(
+        pool.WorkerPool, "hire", lambda workers, count: (wanted.append(count), hire(workers, count))[1]
+    )
 
     def alone() -> None:
         with turn:  # a store that does one thing after the other, however many ask
@@ -135,28 +137,28 @@ def test_the_first_error_ends_all_and_is_raised() -> None:
 def test_units_may_bring_others_which_come_first_and_all_threads_help() -> None:
     """Also when everybody else has found that there is nothing left to do."""
     order, work = list[str](), Work(lambda: 0.05)
-    crew = Crew(Planning(), workers=4)
+    workers = WorkerPool(Planning(), workers=4)
 
     def bringing() -> None:
         time.sleep(0.3)
-        crew.bring(work.units(20))
+        workers.submit(work.units(20))
 
     def later() -> None:
         order.append(f"later, after {work.done}")
 
-    crew.run([bringing])
+    workers.run([bringing])
     assert (work.done, work.most) == (20, 4)
-    alone = Crew(Planning(), workers=1)
-    alone.run([lambda: alone.bring(work.units(20)), later])
+    alone = WorkerPool(Planning(), workers=1)
+    alone.run([lambda: alone.submit(work.units(20)), later])
     assert order == ["later, after 40"]
 
 
 def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() -> None:
-    crew, work, asked = Crew(Planning(), workers=3), Work(lambda: 0.01), threading.Event()
+    workers, work, asked = WorkerPool(Planning(), workers=3), Work(lambda: 0.01), threading.Event()
 
     def bringing() -> None:
         assert asked.wait(PATIENCE)
-        crew.bring(work.units(30))
+        workers.submit(work.units(30))
 
     def units() -> Iterator[Callable[[], None]]:
         yield bringing
@@ -164,15 +166,15 @@ def test_brought_units_are_done_while_the_next_of_the_others_waits_for_them() ->
         wait_until(lambda: work.done >= 30)
         yield from work.units(5)
 
-    crew.run(units())
+    workers.run(units())
     assert work.done == 35
 
 
 def test_large_objects_have_more_requests_too_where_that_is_faster() -> None:
     work = Work(lambda: 0.1)
-    crew = Crew(Planning(), typical=100 << 20, sends=True)
-    assert crew.wanted < FIRST == Crew(Planning(), typical=100 << 20).wanted
-    crew.run(work.units(600))
+    workers = WorkerPool(Planning(), typical=100 << 20, sends=True)
+    assert workers.wanted < FIRST == WorkerPool(Planning(), typical=100 << 20).wanted
+    workers.run(work.units(600))
     assert work.most > FIRST
 
 
@@ -184,14 +186,14 @@ def test_what_fills_the_buffers_of_new_requests_is_no_speed(
     large: bool, speeds: list[float], wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of large objects; small ones fit into them anyway."""
-    crew, hired = Crew(Planning(), workers=8), list[int]()
+    workers, hired = WorkerPool(Planning(), workers=8), list[int]()
 
     def hire(count: int) -> None:
         hired.append(count)
-        crew.wanted = count
+        workers.wanted = count
 
-    monkeypatch.setattr(crew, "hire", hire)
-    pace = pool._Pace(crew, Planning(), large=large)
+    monkeypatch.setattr(workers, "hire", hire)
+    pace = pool._Pace(workers, Planning(), large=large)
     for look, speed in enumerate(speeds, 1):
         pace._change(float(look), speed, enough=False, pushed_back=False)
     assert hired == wanted

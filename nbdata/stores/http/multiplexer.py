@@ -28,7 +28,7 @@ from nbdata.stores.http.dial import Closed
 from nbdata.stores.http.heads import Head, length_of, parse_head
 from nbdata.threads import begin
 
-__all__ = ["Asked", "Came", "Lanes"]
+__all__ = ["Asked", "Came", "Multiplexer"]
 
 # Seconds until a look at whether a connection is dead, or whether more are wanted.
 _LOOK = 0.25
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
 Came = tuple[Any, "Head | NbdataError", "memoryview | None"]
 
 
-class _Lane:
+class _Slot:
     """A connection with at most one request under way, and what has come of the answer to it."""
 
     def __init__(self, connection: Connection, *, kept: bool) -> None:
@@ -85,7 +85,7 @@ class _Lane:
         self.moved = 0.0
 
 
-class Lanes:
+class Multiplexer:
     """Several connections of one pool.
 
     Parameters
@@ -108,11 +108,11 @@ class Lanes:
         width: Callable[[], int],
     ) -> None:
         self._pool, self._stop, self._more, self._width = pool, stop, more, width
-        self._lanes: dict[int, _Lane] = {}  # by file descriptor
+        self._lanes: dict[int, _Slot] = {}  # by file descriptor
         self._came: deque[Came | None] = deque()
         self._woken = False
         self._busy = 0  # of them, that wait for an answer
-        self._free: list[_Lane] = []
+        self._free: list[_Slot] = []
         self._backlog: deque[Asked] = deque()  # one for each connection that is being made
         self._lock = threading.Lock()
         self._dialled: deque[Connection | Exception] = deque()
@@ -262,12 +262,12 @@ class Lanes:
                 self._missed(self._backlog.popleft(), made)
 
     def _add(self, connection: Connection, *, kept: bool) -> None:
-        lane = _Lane(connection, kept=kept)
+        lane = _Slot(connection, kept=kept)
         self._lanes[lane.sock.fileno()] = lane
         self._poll.register(lane.sock, select.POLLIN)
         self._free.append(lane)
 
-    def _drop(self, lane: _Lane) -> Asked | None:
+    def _drop(self, lane: _Slot) -> Asked | None:
         """Close a connection; gives what it was asked for."""
         fd = lane.sock.fileno()
         self._poll.unregister(fd)
@@ -279,7 +279,7 @@ class Lanes:
         lane.connection.drop()
         return lane.asked
 
-    def _break(self, lane: _Lane, why: Exception) -> None:
+    def _break(self, lane: _Slot, why: Exception) -> None:
         """It broke off."""
         asked = self._drop(lane)
         if asked is None:
@@ -305,7 +305,7 @@ class Lanes:
 
     # -- one exchange -----------------------------------------------------------------------------
 
-    def _ask(self, lane: _Lane, wanted: Asked) -> None:
+    def _ask(self, lane: _Slot, wanted: Asked) -> None:
         lane.asked, lane.head, lane.came, lane.moved = wanted, None, 0, time.monotonic()
         lane.beyond = False
         lane.unsent = memoryview(wanted.request)
@@ -314,7 +314,7 @@ class Lanes:
         if lane.unsent:
             self._poll.modify(lane.sock, select.POLLIN | select.POLLOUT)
 
-    def _send(self, lane: _Lane) -> None:
+    def _send(self, lane: _Slot) -> None:
         try:
             while lane.unsent:
                 lane.unsent = lane.unsent[lane.sock.send(lane.unsent) :]
@@ -327,12 +327,12 @@ class Lanes:
             why = error
         self._break(lane, why)
 
-    def _go_on_sending(self, lane: _Lane) -> None:
+    def _go_on_sending(self, lane: _Slot) -> None:
         self._send(lane)
         if not lane.unsent and lane.sock.fileno() >= 0:
             self._poll.modify(lane.sock, select.POLLIN)
 
-    def _read(self, lane: _Lane) -> None:
+    def _read(self, lane: _Slot) -> None:
         """Take what came; when it is whole, ask for the next before it is used."""
         while True:
             room = lane.view[lane.came :] if lane.head is None else lane.body[lane.came :]
@@ -360,7 +360,7 @@ class Lanes:
             if count < len(room) and not lane.encrypted:
                 return  # that was all for now
 
-    def _begin(self, lane: _Lane) -> bool:
+    def _begin(self, lane: _Slot) -> bool:
         """Read the head, if it is there: whether it is that of a usual answer, whose body is taken here.
 
         Others may come before it (1xx), which tell nothing.
@@ -404,7 +404,7 @@ class Lanes:
         lane.came = came
         return True
 
-    def _whole(self, lane: _Lane) -> None:
+    def _whole(self, lane: _Slot) -> None:
         asked, head, body = lane.asked, lane.head, lane.body
         assert asked is not None
         assert head is not None

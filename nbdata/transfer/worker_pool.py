@@ -1,12 +1,12 @@
-"""Many units of work at once, on a bounded number of threads that pull them from one iterator.
+"""A pool of threads that pull units of work from one iterator, and finds its best number of threads.
 
-Threads and blocking calls were measured faster and leaner here than asyncio. Pulling (rather than queueing)
-bounds what is in memory: never more units than threads exist at a time.
+Threads with blocking calls were measured to be faster and leaner here than asyncio. Pulling units, instead of queueing
+them, bounds memory: there are never more units than threads.
 
-How many threads are best depends on the way to the store: two are enough on loopback, a hundred are too few for small
-objects far away. So unless it is told, the crew finds out: it begins modestly, grows while that makes it faster, and
-shrinks when the store pushes back (429, 503, silence). The same idea as in TCP: additive is too slow for jobs of
-seconds, so it doubles, and goes back one step when a step was of no use.
+The best number of threads depends on the distance to the store: two are enough on loopback, a hundred are too few for
+small objects far away. Unless the user sets it, the pool starts small, doubles while that makes it faster, and halves
+when the store pushes back (429, 503, silence). Congestion control in TCP does the same; adding one thread at a time
+would be too slow for jobs of seconds.
 """
 
 from __future__ import annotations
@@ -18,63 +18,62 @@ from collections.abc import Callable, Iterable, Iterator
 
 from nbdata.transfer.control import Control
 
-__all__ = ["FIRST", "MOST", "Crew", "Unit", "run_units"]
+__all__ = ["FIRST", "MOST", "Unit", "WorkerPool", "run_units"]
 
-#: Requests at a time at the beginning, and at most, unless told otherwise.
+#: Requests at a time at the start and at most, unless the user sets their number.
 FIRST, MOST = 16, 64
 _FEWEST = 2
-# From so many bytes on an object is a large one.
+# Bytes from which an object is large.
 _LARGE = 16 << 20
-# Seconds between two looks at how fast it is; and of large objects, of which each new request at once puts megabytes
-# into the buffers of its connection: this is no speed, so the first look after a change does not count there.
+# Seconds between two measurements of the speed. Each new request for a large object puts megabytes into the buffers of
+# its connection at once, which looks like speed: there, the first measurement after a change does not count.
 _LOOK, _LOOK_LARGE = 0.25, 0.5
-# Seconds until a number that was found best is doubted again, and after the store pushed back.
+# Seconds until the best number so far is tried again, and until growth after the store pushed back.
 _SETTLED, _PUSHED_BACK = 10.0, 5.0
-# Growth is worth it if it makes the whole faster by this factor.
+# The speed-up from which more threads are worth it.
 _WORTH_IT = 1.25
-# Bytes a second that are worth a thread, where the rate is limited: few parts at a time are done sooner, each, and so
-# less is lost when they are broken off. And such a share of the rate is as good as all of it.
+# With a rate limit: bytes a second per thread, since fewer parts at a time lose less when they are interrupted; and the
+# share of the limit that counts as all of it.
 _FED, _ENOUGH = 4 << 20, 0.8
-# A unit is worth so many bytes, beside those that it moves: small ones take as long for other reasons.
+# Bytes that a unit counts beside those it moves: the time of small ones is spent elsewhere.
 _UNIT = 64 << 10
 
 Unit = Callable[[], None]
 
 
 def run_units(control: Control, units: Iterable[Unit], *, workers: int | None = None) -> None:
-    """Run all units; see `Crew`."""
-    Crew(control, workers).run(units)
+    """Run all units; see `WorkerPool`."""
+    WorkerPool(control, workers).run(units)
 
 
-class Crew:
-    """The threads that run units; their number may change while they work.
+class WorkerPool:
+    """Threads that run units of work; their number may change meanwhile.
 
     Parameters
     ----------
     workers : int, optional
-        Threads; None lets their number adapt itself between a few and `MOST`.
+        Number of threads; None adapts it between a few and `MOST`.
     typical : int
         Bytes of a typical object; see `_LOOK_LARGE`.
     sends : bool
-        To a store, which has to write what it gets: of large objects fewer requests at the beginning, since more of
-        them contend there.
+        True for uploads: stores write large objects faster when fewer requests compete, so it starts with fewer.
 
     Attributes
     ----------
     wanted : int
-        How many there are to be; so many requests may be under way.
-    told : bool
-        Whether that was told, and so is kept.
+        The number of threads to have, and so of requests under way.
+    fixed : bool
+        True if the user set that number.
     done : int
-        What was done: units, and what units count themselves.
+        Units that are done, and what units add themselves.
     """
 
     def __init__(
         self, control: Control, workers: int | None = None, *, typical: int = 0, sends: bool = False
     ) -> None:
-        self._control, self.told = control, workers is not None
+        self._control, self.fixed = control, workers is not None
         self._source: Iterator[Unit] = iter(())
-        self._brought = deque[Iterator[Unit]]()
+        self._submitted = deque[Iterator[Unit]]()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._error: BaseException | None = None  # the first one; what the others raise follows from it
@@ -89,15 +88,15 @@ class Crew:
         self.over = threading.Event()
 
     def run(self, units: Iterable[Unit]) -> None:
-        """Run all units; returns when all are done.
+        """Run all units, and return when all are done.
 
-        A unit deals with the failures it expects; what it raises ends the whole: no further unit is begun,
-        and the first error is raised here when all threads are back.
+        A unit handles the failures it expects. Any other error ends the run: no further unit starts, and the first
+        error is raised here once all threads have stopped.
         """
         self._source = iter(units)
         try:
             self.hire(self.wanted)
-            if not self.told:
+            if not self.fixed:
                 _Pace(self, self._control, large=self._large).keep()
         except BaseException as error:
             self.end(error)
@@ -105,17 +104,17 @@ class Crew:
 
     @property
     def broken(self) -> bool:
-        """Whether an error ends all."""
+        """True after an error: no further unit starts."""
         return self._error is not None
 
-    def bring(self, units: Iterable[Unit]) -> None:
-        """Have these done before any others; for units that find out what there is to do.
+    def submit(self, units: Iterable[Unit]) -> None:
+        """Run these units before all others; for units that discover more work.
 
-        They are given at once, each: only what `run` was given may take its time for the next one, or wait for these.
+        Their iterator must not block: only the iterator given to `run` may wait, also for these.
         """
         with self._changed:
-            self._brought.append(iter(units))
-            # No more than are needed: small objects bring one at a time, and all would wake for each.
+            self._submitted.append(iter(units))
+            # No more than are needed: small objects submit one at a time, and all would wake for each.
             self._changed.notify(len(units) if isinstance(units, list) else len(self._threads))
             if self._working < self._places():
                 self.hire(self.wanted)
@@ -151,22 +150,22 @@ class Crew:
 
     def _places(self) -> int:
         """How many threads there may be: one may only be asking for the next unit, and that may take its time."""
-        return self.wanted + (self._asking and not self.told)
+        return self.wanted + (self._asking and not self.fixed)
 
     def _more(self) -> bool:
         """Whether there may be something to do."""
-        return bool(self._brought) or not self._exhausted
+        return bool(self._submitted) or not self._exhausted
 
     def _next(self) -> Unit | None:
         """What to do next; None for who is to leave, who then no longer counts."""
         with self._changed:
             try:
                 while self._error is None and self._working <= self._places() and self._more():
-                    if self._brought:
-                        unit = next(self._brought[0], None)
+                    if self._submitted:
+                        unit = next(self._submitted[0], None)
                         if unit is not None:
                             return unit
-                        self._brought.popleft()
+                        self._submitted.popleft()
                     elif self._asking:
                         self._changed.wait()
                     elif (unit := self._ask()) is not None and self._error is None:
@@ -223,8 +222,8 @@ class Crew:
 class _Pace:
     """Finds the number of threads while they work, by looking at what they get done."""
 
-    def __init__(self, crew: Crew, control: Control, *, large: bool) -> None:
-        self._crew, self._control = crew, control
+    def __init__(self, workers: WorkerPool, control: Control, *, large: bool) -> None:
+        self._workers, self._control = workers, control
         self._look = _LOOK_LARGE if large else _LOOK
         # Looks that do not count, at the beginning and after a change; and how many of them are still to come.
         self._skips = self._skipped = 1 if large else 0
@@ -233,9 +232,9 @@ class _Pace:
 
     def keep(self) -> None:
         """Look and change until all work is done."""
-        then, pulse, done = time.monotonic(), self._control.pulse(), self._crew.done
-        while not self._crew.over.wait(self._look):
-            now, beat, count = time.monotonic(), self._control.pulse(), self._crew.done
+        then, pulse, done = time.monotonic(), self._control.pulse(), self._workers.done
+        while not self._workers.over.wait(self._look):
+            now, beat, count = time.monotonic(), self._control.pulse(), self._workers.done
             moved, span = beat.moved - pulse.moved, now - then
             speed = (moved + (count - done) * _UNIT) / span
             enough = self._control.rate is not None and moved / span > _ENOUGH * self._control.rate
@@ -243,19 +242,19 @@ class _Pace:
             then, pulse, done = now, beat, count
 
     def _change(self, now: float, speed: float, *, enough: bool, pushed_back: bool) -> None:
-        wanted = self._crew.wanted
+        wanted = self._workers.wanted
         if pushed_back:
             self._before, self._until = None, now + _PUSHED_BACK
-            self._crew.hire(min(wanted, max(_FEWEST, wanted // 2)))
+            self._workers.hire(min(wanted, max(_FEWEST, wanted // 2)))
         elif speed <= 0 or now < self._until or enough:
             pass  # it is paused, or has only begun; or is well as it is
         elif self._skips:
             self._skips -= 1
         elif self._before is not None and speed < self._before * _WORTH_IT:
             self._before, self._until = None, now + _SETTLED
-            self._crew.hire(max(1, wanted // 2))
+            self._workers.hire(max(1, wanted // 2))
         elif wanted < MOST:
             self._before, self._skips = speed, self._skipped
-            self._crew.hire(min(MOST, wanted * 2))
+            self._workers.hire(min(MOST, wanted * 2))
         else:
             self._before, self._until = None, now + _SETTLED

@@ -9,16 +9,16 @@ from nbdata.engine.runner import Planning
 from nbdata.errors import NbdataError
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.sessions import Answer, Read, Threads, Unusual
-from nbdata.transfer.gathering import _LATER, _WAITING, BATCH, Gathering
-from nbdata.transfer.pool import Crew, Unit
+from nbdata.transfer.batcher import _RETRIES, _WAITING, BATCH, Batcher
+from nbdata.transfer.worker_pool import Unit, WorkerPool
 from tests.waiting import PATIENCE
 
-WORKERS, COUNT = 2 * _LATER, 200 * BATCH
+WORKERS, COUNT = 2 * _RETRIES, 200 * BATCH
 
 
 def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
     control = Planning()
-    crew = Crew(control, WORKERS)
+    workers = WorkerPool(control, WORKERS)
     go, stands = threading.Event(), threading.Event()
     read = moved = 0
 
@@ -27,10 +27,10 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
             raise Unusual("to be asked for by itself")
 
         session = Threads(refuse, width=lambda: 1, size=lambda _: 0, max_bytes=1)
-        gathering.through(
+        batcher.run_session(
             session,
             lambda number: Read(number, ObjectInfo(str(number), 0)),
-            lambda answer: gathering.missed(answer.request.of, answer.error),
+            lambda answer: batcher.failed(answer.request.of, answer.error),
         )
 
     def alone(wanted: int, why: NbdataError | None) -> None:
@@ -39,15 +39,15 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
         assert go.wait(PATIENCE)
         moved += 1
 
-    gathering = Gathering[int](control, crew, each, alone)
+    batcher = Batcher[int](control, workers, each, alone)
 
     def units() -> Iterator[Unit]:
         nonlocal read
         for first in range(0, COUNT, BATCH):
             read += BATCH
-            yield gathering.handed(list(range(first, first + BATCH)))
+            yield batcher.unit(list(range(first, first + BATCH)))
 
-    running = threading.Thread(target=crew.run, args=(units(),))
+    running = threading.Thread(target=workers.run, args=(units(),))
     running.start()
     assert stands.wait(PATIENCE)
     running.join(1)
@@ -55,5 +55,5 @@ def test_a_plan_is_not_read_on_while_too_many_wait_for_another_try() -> None:
     go.set()
     running.join(PATIENCE)
     assert not running.is_alive()
-    assert seen <= _LATER + _WAITING + (WORKERS + 1) * BATCH
-    assert (read, crew.broken) == (COUNT, False)
+    assert seen <= _RETRIES + _WAITING + (WORKERS + 1) * BATCH
+    assert (read, workers.broken) == (COUNT, False)

@@ -15,7 +15,7 @@ import pytest
 from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.http.client import Origin, Pool
 from nbdata.stores.http.heads import Head, request_head
-from nbdata.stores.http.lanes import Asked, Lanes
+from nbdata.stores.http.multiplexer import Asked, Multiplexer
 from tests.stores.servers import Handler, answering, ok, read_head, serving
 from tests.stores.test_http_client import Stop
 from tests.waiting import AT_ONCE, PATIENCE
@@ -50,7 +50,7 @@ class Asking:
             request = request_head(self.pool.origin, "GET", f"/{number}", {"host": "h"})
             return Asked(number, request, (200,), MOST, self.into(number))
 
-        lanes = Lanes(self.pool, self.stop, more=more, width=lambda: self.width)
+        lanes = Multiplexer(self.pool, self.stop, more=more, width=lambda: self.width)
         with contextlib.closing(lanes.answers()) as answers:
             for came in answers:
                 assert came is not None
