@@ -192,6 +192,8 @@ class Plan(_Record):
         Bytes that are already there in part and would not be fetched again.
     needed : int
         Bytes of disk, rounded up to blocks, that must be free; 0 if none.
+    at_least : bool
+        Whether more than that may be needed: how much shows only while it is done.
     inodes : int
         Files and folders that would be made.
     free : int or None
@@ -214,6 +216,7 @@ class Plan(_Record):
     bytes: int = 0
     present: int = 0
     needed: int = 0
+    at_least: bool = False
     inodes: int = 0
     free: int | None = None
     limit: int | None = None
@@ -248,7 +251,7 @@ class Plan(_Record):
         if self.present:
             text += f"; {format_size(self.present)} of that are done already"
         if self.needed:
-            text += f"; needs {format_size(self.needed)}"
+            text += f"; needs {'at least ' * self.at_least}{format_size(self.needed)}"
         if self.needed and self.free is not None:
             text += f", {format_size(self.free)} free ({self.limit_source})"
         return printable(text + ("" if self.fits else "; DOES NOT FIT"))

@@ -125,7 +125,14 @@ def _planned(run: Run) -> Plan:
         short = room.inodes_free is not None and planned.inodes > room.inodes_free
         planned.fits = planned.needed <= room.free and not short
         if not planned.fits:
-            error = not_enough(where, planned.needed, planned.inodes, room, less=run.operation.less)
+            error = not_enough(
+                where,
+                planned.needed,
+                planned.inodes,
+                room,
+                less=run.operation.less,
+                at_least=planned.at_least,
+            )
             planned.notes.append(str(_with_ways(error, planned)))
     planned.notes = scrub_data(planned.notes)
     return planned
@@ -240,8 +247,9 @@ def _performed(run: Run, task: Task) -> Report:
             limited = limited_folders(context.state_dir, context.env)
             try:
                 reserved = Ledger().reserve(
-                    where, planned.needed, planned.inodes, limited, force=force, less=operation.less
-                )
+                    where, planned.needed, planned.inodes, limited,
+                    force=force, less=operation.less, at_least=planned.at_least,
+                )  # fmt: skip
             except NotEnoughSpace as error:
                 raise _with_ways(error, planned) from None
             run.reservation = stack.enter_context(reserved)

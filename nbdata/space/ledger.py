@@ -110,10 +110,11 @@ class Ledger:
         *,
         force: bool = False,
         less: str = _LESS,
+        at_least: bool = False,
     ) -> Reservation:
         """Claim `needed` bytes and `inodes` files at `path`, in every domain around it at once.
 
-        `less` is the option with which the job would take less.
+        `less` is the option with which the job would take less, and `at_least` says that it may need more.
 
         Raises
         ------
@@ -130,7 +131,7 @@ class Ledger:
                 )  # somebody may have made room since the scan
             tight = _too_tight(rooms, needed, inodes)
             if tight is not None and not force:
-                raise not_enough(path, needed, inodes, tight, less=less)
+                raise not_enough(path, needed, inodes, tight, less=less, at_least=at_least)
             name = secrets.token_hex(8)
             data["entries"][name] = {
                 "holder": holder,
@@ -142,7 +143,7 @@ class Ledger:
                 "made": 0,
             }
             self._save(data)
-        return Reservation(self, name, path, dict(limited), needed, inodes, less)
+        return Reservation(self, name, path, dict(limited), needed, inodes, less, at_least=at_least)
 
     def _change(self, name: str, landed: int, made: int) -> None:
         with file_lock(self._lock):
@@ -165,6 +166,7 @@ class Ledger:
         less: str,
         *,
         fresh: bool,
+        at_least: bool,
     ) -> None:
         with file_lock(self._lock):
             data = self._load()
@@ -178,8 +180,9 @@ class Ledger:
             if tight is not None:
                 own = 0 if entry is None else max(0, entry["planned"] - entry["landed"])
                 raise not_enough(
-                    path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)), less=less
-                )
+                    path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)), less=less,
+                    at_least=at_least,
+                )  # fmt: skip
             if entry is not None:  # else somebody has removed the books
                 entry["planned"] += more
             self._save(data)
@@ -257,7 +260,8 @@ _given_back: set[tuple[str, str]] = set()
 class Reservation:
     """Space that one job holds; a context manager that gives it back.
 
-    `grown` says that it was claimed in steps: how much of it will be needed is not known then.
+    `grown` says that it was claimed in steps: how much of it will be needed is not known then. `at_least` says that
+    more may be needed than was planned.
     """
 
     def __init__(
@@ -269,12 +273,14 @@ class Reservation:
         planned: int,
         inodes: int,
         less: str = _LESS,
+        *,
+        at_least: bool = False,
     ) -> None:
         self._ledger, self._name, self._path, self._limited = ledger, name, path, limited
         self._less = less
         self._planned, self._inodes = planned, inodes
         self._landed = self._made = self._files = 0
-        self.grown = False
+        self.grown, self.at_least = False, at_least
         self._noted = time.monotonic()
         self._lock = threading.Lock()
 
@@ -298,16 +304,19 @@ class Reservation:
             landed, made = self._landed, self._made
         self._ledger._change(self._name, landed, made)
 
-    def grow(self, more: int, *, fresh: bool = False) -> None:
+    def grow(self, more: int, *, fresh: bool = False, at_least: bool = False) -> None:
         """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had.
 
         `fresh` says that all it has written has landed, so that limited folders may be looked at without counting
-        any of it twice.
+        any of it twice; `at_least`, that it may be too little still.
         """
         self._note()  # else what has landed since the last time counts twice: on the disk, and as reserved
-        self._ledger._grow(self._name, self._path, more, self._limited, self._less, fresh=fresh)
+        self._ledger._grow(
+            self._name, self._path, more, self._limited, self._less, fresh=fresh, at_least=at_least
+        )
         with self._lock:
             self._planned += more
+            self.at_least = self.at_least or at_least
             self.grown = True
 
     @property
@@ -338,17 +347,21 @@ def _too_tight(rooms: list[Room], needed: int, inodes: int) -> Room | None:
 
 
 def not_enough(
-    path: str, needed: int, inodes: int, room: Room, *, happened: str = "", less: str = _LESS
-) -> NotEnoughSpace:
+    path: str, needed: int, inodes: int, room: Room, *, happened: str = "", less: str = _LESS,
+    at_least: bool = False,
+) -> NotEnoughSpace:  # fmt: skip
     """The error with all numbers, and the disks where it would fit.
 
-    `happened` says what ended a job that was under way, and `less` the option with which it would take less.
+    `happened` says what ended a job that was under way, `less` the option with which it would take less, and
+    `at_least` that it may need more.
     """
     limited = room.domain.root if room.domain.device is None else ""
     disks = disks_instead(path, needed, inodes, limited=limited)[:4]
     needs = "it still needs" if happened else "it needs"
     if needed > room.free:
-        what = f"{needs} {format_size(needed)}, and {format_size(room.free)} may be used"
+        what = (
+            f"{needs} {'at least ' * at_least}{format_size(needed)}, and {format_size(room.free)} may be used"
+        )
     else:
         what = f"{needs} {inodes:,} files and folders (inodes), and {room.inodes_free:,} are free"
     if room.domain.device is None:

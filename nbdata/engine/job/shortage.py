@@ -61,7 +61,7 @@ class Shortage:
             0 if run.reservation is not None and run.reservation.has_landed else self._fruitless + 1
         )
         self.times += 1
-        more = f"needs {format_size(needed)}, and " if needed else ""
+        more = f"needs {_words(run, needed)}, and " if needed else ""
         free = f"{format_size(room.free)} may be used"
         if error.details.get("source") == QUOTA:
             free = f"{QUOTA} is used up"
@@ -89,9 +89,12 @@ class Shortage:
         # What was claimed in steps is more than is needed, by up to a step.
         needed, inodes = self._left(error, run) if run.reservation.grown else run.reservation.outstanding
         if error.details.get("source") == QUOTA:
-            error.message += f": it still needs {format_size(needed)}"
+            error.message += f": it still needs {_words(run, needed)}"
         elif needed > room.free or (room.inodes_free is not None and inodes > room.inodes_free):
-            return not_enough(where, needed, inodes, room, happened=error.message, less=run.operation.less)
+            return not_enough(
+                where, needed, inodes, room, happened=error.message, less=run.operation.less,
+                at_least=_may_need_more(run),
+            )  # fmt: skip
         numbered(error, run, where, needed)
         return error
 
@@ -104,6 +107,14 @@ class Shortage:
         except (NbdataError, OSError):
             return (0, 0) if run.reservation is None else run.reservation.outstanding
         return max(planned.needed, int(error.details.get("needed", 0))), planned.inodes
+
+
+def _may_need_more(run: Run) -> bool:
+    return run.reservation is not None and run.reservation.at_least
+
+
+def _words(run: Run, needed: int) -> str:
+    return f"{'at least ' * _may_need_more(run)}{format_size(needed)}"
 
 
 def numbered(error: NotEnoughSpace, run: Run, where: str, needed: int) -> None:

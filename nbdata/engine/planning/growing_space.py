@@ -61,7 +61,7 @@ class GrowingSpace:
         while True:  # in smaller steps where the room is tight
             more = max(missing, _STEPS[self._step])
             try:
-                reservation.grow(more, fresh=fresh)
+                reservation.grow(more, fresh=fresh, at_least=True)
             except NotEnoughSpace as error:
                 if more == missing:
                     if self._more_room(missing):
@@ -81,7 +81,7 @@ class GrowingSpace:
         for pause in (0.0, _SEEN_LATE):
             self._run.control.sleep(pause)
             with contextlib.suppress(NotEnoughSpace):
-                self._reservation.grow(missing)
+                self._reservation.grow(missing, at_least=True)
                 self._held += missing
                 return True
         return False

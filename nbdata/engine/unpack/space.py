@@ -51,12 +51,13 @@ def plan_space(run: Run, volumes: VolumeList, out: Plan, root: str, there: list[
     if op.max_expansion is not None:
         out.needed = min(out.needed, max(block, round_up(op.max_expansion, block)))
     if op.members:  # what they take, and whether they are there at all, shows only while the archive is read
-        out.needed = block
+        out.needed, out.at_least = block, True
         out.notes.append(_IN_STEPS.format("what these members take"))
     elif out.details["format"] != "tar" or size is None:
+        out.at_least = out.needed == all_of_it  # less is all that --max-expansion allows
         out.notes.append(_IN_STEPS.format("what it unpacks to"))
     elif out.details.get("deletion") == "amid" and _gives_back(run, volumes, root):
-        out.needed = min(out.needed, _first(volumes, block))
+        out.needed, out.at_least = min(out.needed, _first(volumes, block)), True
         out.notes.append(
             "the volumes give room back as they are deleted: space is reserved step by step while it grows"
         )
