@@ -96,7 +96,7 @@ class Landing:
     landing : callable
         The same before its files get their names.
     made : callable
-        Called after each folder that was made for them.
+        Called with each folder that was made for them.
     most : callable
         Bytes that may be on their way, from before they are fetched until they have landed: what a kill loses.
 
@@ -114,7 +114,7 @@ class Landing:
         umask: int,
         landed: Callable[[list[Landed]], None],
         landing: Callable[[list[Landed]], None] = lambda _: None,
-        made: Callable[[], None] = lambda: None,
+        made: Callable[[str], None] = lambda _: None,
         most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self._most, self._reserved = most, 0

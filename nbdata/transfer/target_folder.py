@@ -39,7 +39,7 @@ class TargetFolder:
     umask : int
         The user's, for files and folders.
     made : callable
-        Called after each folder that was made.
+        Called with each folder that was made.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class TargetFolder:
     """
 
     def __init__(
-        self, root: str, control: Control, *, umask: int, made: Callable[[], None] = lambda: None
+        self, root: str, control: Control, *, umask: int, made: Callable[[str], None] = lambda _: None
     ) -> None:
         self._control, self._tell_made = control, made
         self.root = root.rstrip("/") or "/"
@@ -105,7 +105,7 @@ class TargetFolder:
             try:
                 self._make(folder, 0o777)
                 os.chmod(folder, self._folder_mode)
-                self._tell_made()
+                self._tell_made(folder)
             except FileExistsError as error:
                 if not os.path.isdir(folder):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
@@ -130,7 +130,7 @@ class TargetFolder:
         """
         with contextlib.suppress(FileExistsError):
             self._make(folder, 0o700)
-            self._tell_made()
+            self._tell_made(folder)
         try:
             if not stat.S_ISDIR(os.lstat(folder).st_mode):
                 raise UnsafeMember(f"{OWN_FOLDER} in the target is not a folder of ours", path=folder)

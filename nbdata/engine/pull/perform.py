@@ -365,7 +365,7 @@ class _Pulling:
 
     # -- what landed --------------------------------------------------------------------------
 
-    def _folder_made(self) -> None:
+    def _folder_made(self, _: str) -> None:
         """An inode that the disk shows as used now need not be kept for it any more."""
         if self._run.reservation is not None:
             self._run.reservation.landed(0, made=1)

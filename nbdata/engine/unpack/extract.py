@@ -79,14 +79,16 @@ class Extraction:
         self._run, self._root, self._written, self._outcome = run, root, written, outcome
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
+        made = list[str]()
         self._landing = Landing(
             root, run.control, umask=run.context.umask, landed=self._landed,
             landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
+            made=made.append,
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, str] = {}  # path that has not landed yet -> its outcome
-        self._folders = ArchiveFolders(root, self._landing.target, outcome)
+        self._folders = ArchiveFolders(root, self._landing.target, outcome, made)
         self._links = HardLinks(root, written)
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
@@ -100,6 +102,15 @@ class Extraction:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        whole = False
+        try:
+            self._close(*exc)
+            whole = exc[1] is None
+        finally:
+            if not whole:
+                self._folders.remove_empty()
+
+    def _close(self, *exc: object) -> None:
         try:
             self._writers.close(drop=self._run.control.is_set())
         finally:
@@ -396,6 +407,7 @@ class Extraction:
         records: dict[str, Record | None] = {**self._links.records(), **self._folders.records()}
         index = self._written.index
         index.put({path: record for path, record in records.items() if index.get(path) != record})
+        self._folders.keep()
 
     def finish(self) -> None:
         """All members were taken: land the rest, give folders their times, remember."""

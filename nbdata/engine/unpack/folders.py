@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from nbdata.archives.tar import Member
@@ -24,6 +25,8 @@ class ArchiveFolders:
     target : TargetFolder
         The same, entered before this is.
     outcome : Outcome
+    made : list of str
+        The absolute paths of folders that were not there before; whoever makes one adds it.
 
     Attributes
     ----------
@@ -31,9 +34,9 @@ class ArchiveFolders:
         By folders that were looked at, the folder for temporaries of what goes there.
     """
 
-    def __init__(self, root: str, target: TargetFolder, outcome: Outcome) -> None:
+    def __init__(self, root: str, target: TargetFolder, outcome: Outcome, made: list[str]) -> None:
         self._root, self._target, self._outcome = root, target, outcome
-        self._real_root = ""
+        self._real_root, self._made = "", made
         self.staging: dict[str, str] = {}
         self._told: dict[str, tuple[int, str]] = {}  # path -> time and tag
         self._unsynced = {""}  # folders whose names may not be on the disk yet
@@ -73,6 +76,21 @@ class ArchiveFolders:
             self._outcome.add(member.name, "folders")
             self._unsynced.add(member.name)
         self._told[member.name] = (member.mtime_ns, tag)
+
+    def keep(self) -> None:
+        """All that was put into the folders made so far is there, and what is to be remembered of them is recorded."""
+        self._made.clear()
+
+    def remove_empty(self) -> None:
+        """Remove those that were made since, and in which nothing is: no record tells whose they are."""
+        below = self._root.rstrip("/") + "/"
+        for folder in reversed(self._made):  # what is in a folder before the folder
+            if not folder.startswith(below):  # the target itself
+                continue
+            expected = os.path.join(self._real_root, folder.removeprefix(below))
+            if os.path.realpath(folder) == expected:  # else a link leads there
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
 
     def records(self) -> dict[str, Record]:
         """What is to be remembered of them."""

@@ -54,6 +54,14 @@ def test_an_interrupted_line_goes_on_behind_what_was_verified(
     assert untar(volumes, tmp_path / "out").counts == {"unchanged": COUNT + 2}
 
 
+def test_an_empty_folder_before_a_checkpoint_stays(tmp_path: Path) -> None:
+    volumes = cut(packed([("empty", "folder", None), *entries()])[0], tmp_path / "v")
+    interrupted(volumes, tmp_path / "out", 50)
+    assert (tmp_path / "out" / "empty").is_dir()
+    assert untar(volumes, tmp_path / "out").details["resumed_at"] > size_of(volumes) / 2
+    assert (tmp_path / "out" / "empty").is_dir()
+
+
 @pytest.mark.parametrize("name", ["tar.gz", "tar.xz", "tar.zst"])
 def test_what_is_compressed_in_one_piece_is_read_from_its_start_and_says_so(
     name: str, tmp_path: Path, expected: dict[str, tuple[object, ...]]

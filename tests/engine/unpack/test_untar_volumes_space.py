@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from tests.engine.unpack.unpacking import no_leftovers, pack, untar, whole
+from nbdata.archives.tar import Member
+from nbdata.engine.unpack.extract import Extraction
+from tests.engine.unpack.unpacking import archive, no_leftovers, pack, untar, whole
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -49,6 +51,73 @@ def test_a_disk_that_fills_ends_it_clearly_with_nothing_half_written(
     report = untar(bulky, out)
     assert report.counts == {"unchanged": count, "extracted": 60 - count}
     assert whole(out, tmp_path / "bulky") == 60
+
+
+@pytest.mark.parametrize("kind", ["with members of their own", "that paths only imply"])
+def test_folders_that_a_full_disk_leaves_empty_are_gone(kind: str, tmp_path: Path, small_disk: Path) -> None:
+    content = tmp_path / "content"
+    for folder in ("a/full", "b/never/reached", "kept/here"):
+        (content / folder).mkdir(parents=True)
+    (content / "a" / "full" / "small").write_bytes(b"small")
+    (content / "b" / "never" / "reached" / "big").write_bytes(os.urandom(40) * 500_000)
+    (content / "kept" / "here" / "last").write_bytes(b"last")
+    folder = tmp_path / "v"
+    folder.mkdir()
+    only_files = kind == "that paths only imply"
+    names = "find . -type f -print0 | sort -z" if only_files else "printf '.\\0'"
+    tar = f"{names} | tar --null -T - --sort=name -czf '{folder}/a.tar.gz'"
+    subprocess.run(tar, shell=True, cwd=content, check=True)
+    out = small_disk / "out"
+    (out / "b").mkdir(parents=True)  # the user's own
+    for _ in range(2):
+        with pytest.raises(nbdata.NotEnoughSpace):
+            untar(folder, out, ignore_space=True)
+        assert sorted(str(p.relative_to(out)) for p in out.rglob("*")) == ["a", "a/full", "a/full/small", "b"]
+    nbdata.cleanup(out, all=True, quiet=True)
+    assert [p.name for p in out.rglob("*")] == ["b"]
+    subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True)
+    assert untar(folder, out).counts["extracted"] == 3
+    assert whole(out, content) == 3
+
+
+def test_no_empty_folder_is_removed_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = archive(tmp_path / "v", ("d/e", "folder", None), ("x", "file", b"x")), tmp_path / "out"
+    elsewhere = tmp_path / "elsewhere"
+    take = Extraction.take
+
+    def stop(extraction: Extraction, member: Member) -> bool:
+        if member.name != "x":
+            return take(extraction, member)
+        (out / "d").rename(elsewhere)
+        (out / "d").symlink_to(elsewhere)
+        raise nbdata.Cancelled("cancelled")
+
+    monkeypatch.setattr(Extraction, "take", stop)
+    with pytest.raises(nbdata.Cancelled):
+        untar(source, out)
+    assert (elsewhere / "e").is_dir()
+
+
+def test_what_is_needed_of_a_compressed_archive_is_told_as_a_lower_bound(
+    bulky: Path, tmp_path: Path, small_disk: Path
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=1m", small_disk], check=True)
+    held = small_disk / "held"
+    size = sum(path.stat().st_size for path in bulky.iterdir())
+    held.write_bytes(bytes((1 << 20) - size // 2))
+    assert "needs at least " in untar(bulky, small_disk / "out", dry_run=True).line
+    with pytest.raises(nbdata.NotEnoughSpace, match="not enough space: it needs at least "):
+        untar(bulky, small_disk / "out")
+    with pytest.raises(nbdata.NotEnoughSpace, match="became full: it still needs at least "):
+        untar(bulky, small_disk / "out", ignore_space=True)
+
+
+def test_what_plain_tar_needs_is_told_as_it_is(content: Path, tmp_path: Path) -> None:
+    volumes = pack(content, tmp_path / "v", "a.tar")
+    for options in ({}, {"max_expansion": "1m"}):
+        plan = untar(volumes, tmp_path / "out", dry_run=True, **options)
+        assert plan.needed
+        assert not plan.at_least
 
 
 def test_a_limit_is_kept_while_it_grows_and_the_same_line_continues(
