@@ -17,19 +17,13 @@ from nbdata.archives.bzip2 import Bzip2Stream
 from nbdata.archives.decoders import CODECS, Codec, Decoder
 from nbdata.archives.looks import looks_like
 from nbdata.archives.place import EVERYTHING, Restart, Restarts
-from nbdata.archives.stream import told_place, volume_at
+from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, bad_data, volume_at
 from nbdata.archives.tar_headers import is_header
 from nbdata.errors import BadArchive, BadOption
 from nbdata.sizes import format_size
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-# Wrong bytes are often noticed long after they were read.
-_DAMAGED = (
-    "This volume or one before it is damaged: md5check finds which, and --repair fetches it again; what was unpacked "
-    "last may be wrong, and the same line then replaces it"
-)
 
 __all__ = ["Decompressed", "ExpansionLimit", "begins_archive", "detect", "open_decompressed"]
 
@@ -152,6 +146,8 @@ class Decompressed(io.RawIOBase):
 
     #: Bytes that lie behind the end, and are none of the format; known at the end.
     trailing = 0
+    #: Zeros behind the end of the compressed data; known at the end.
+    padding = 0
 
     @property
     def verified(self) -> int:
@@ -316,9 +312,9 @@ class _Decoded(Decompressed):
                 block = b"" if ended else decoder.decompress(data, _OUTPUT)
             except self._codec.errors as error:
                 offset = max(self._source.taken - getattr(error, "behind", len(data)), 0)
-                raise self._bad(f"is damaged ({error})", offset, _DAMAGED) from error
+                raise self._bad(DAMAGED, f"is damaged ({error})", offset) from error
             if ended:
-                raise self._bad("ends too early", self._source.taken, "The last volumes may be missing")
+                raise self._bad(TRUNCATED, "ends too early", self._source.taken)
             self._expanded += len(block)
             self._note_blocks(decoder)
             if decoder.eof:
@@ -344,11 +340,15 @@ class _Decoded(Decompressed):
     def _next_member(self) -> Decoder | None:
         """The decoder of the next member, or None at the end of the source."""
         data = self._take()
+        padding = 0
         while self._begun and data and not data[0]:
-            data = data.lstrip(b"\0") or self._take()
+            stripped = data.lstrip(b"\0")
+            padding += len(data) - len(stripped)
+            data = stripped or self._take()
         while data and len(data) < 6 and (more := self._take()):
             data += more
         if self._begun and not data:
+            self.padding = padding
             return None
         if self._began.state and not self._begun and self._codec.within is not None:
             self._begun, self._pending = True, data
@@ -361,11 +361,9 @@ class _Decoded(Decompressed):
                     data = self._take()
                 if not data:
                     return None
-                raise self._bad(
-                    "is followed by something else", offset, "Check that all volumes belong to it"
-                )
+                raise self._bad(FOLLOWED, "is followed by something else", offset)
             what = "is followed by something else" if self._begun else "does not begin as such"
-            raise self._bad(what, self._source.taken - len(data), "Check that all volumes belong to it")
+            raise self._bad(FOLLOWED, what, self._source.taken - len(data))
         if self._begun:
             self._began = Restart(self._source.taken - len(data), self._expanded)
             self._restarts.begins(self._began)
@@ -379,11 +377,9 @@ class _Decoded(Decompressed):
         data, self._pending = self._pending, b""
         return data
 
-    def _bad(self, what: str, offset: int, remedy: str) -> BadArchive:
-        place, details = told_place(self._source, offset, "compressed byte")
-        return BadArchive(
-            f"the {self._codec.title} data {what} at {place}", path=self._name, remedy=remedy, details=details
-        )
+    def _bad(self, fault: str, what: str, offset: int) -> BadArchive:
+        what = f"the {self._codec.title} data {what}"
+        return bad_data(fault, what, self._source, offset, name=self._name, unit="compressed byte")
 
 
 def _is_tar(head: bytes) -> bool:

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 
 from nbdata.archives.safety import components, shortened
 
-__all__ = ["Remarks"]
+__all__ = ["PADDING", "Remarks"]
+
+#: Zeros behind the end of an archive that are not worth a word: tar pads to a record, of 10,240 bytes unless
+#: ``tar --blocking-factor`` says otherwise; old tapes took records of up to so many.
+PADDING = 64 << 10
 
 _NAMED = 3
 
@@ -28,6 +32,10 @@ class Remarks:
         Zero blocks amid the archive, which were passed over.
     trailing : int
         Bytes behind the end of the compressed data.
+    zeros : int
+        Bytes of zeros behind the end of the archive.
+    only_zeros : bool
+        Whether at least one volume is nothing but those: data may have been there.
     """
 
     left_out: list[str] = field(default_factory=list)
@@ -35,6 +43,8 @@ class Remarks:
     unknown: set[str] = field(default_factory=set)
     lone_blocks: int = 0
     trailing: int = 0
+    zeros: int = 0
+    only_zeros: bool = False
 
     def leave_out(self, name: str) -> None:
         """Remember a name, of the first ones."""
@@ -44,7 +54,7 @@ class Remarks:
     @property
     def complete(self) -> bool:
         """Whether all that the archive holds was handed over."""
-        return not self.left_out and not self.trailing
+        return not self.left_out and not self.trailing and not self.only_zeros
 
     def notes(self) -> list[str]:
         """All of it as sentences."""
@@ -68,5 +78,11 @@ class Remarks:
         if self.trailing:
             found.append(
                 f"behind the end of the compressed data lie {self.trailing:,} bytes that are none; left out"
+            )
+        if self.zeros > PADDING:
+            volumes = ", which fill whole volumes" if self.only_zeros else ""
+            found.append(
+                f"behind the end of the archive lie {self.zeros:,} bytes of zeros{volumes}; if a transfer failed and "
+                "left them, members are missing: compare the digests"
             )
         return found

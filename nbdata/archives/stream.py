@@ -25,7 +25,18 @@ from nbdata.errors import BadArchive, BadOption
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["JoinedStream", "Readable", "Readahead", "VolumeSource", "volume_at"]
+__all__ = ["JoinedStream", "Readable", "Readahead", "VolumeSource", "bad_data", "volume_at"]
+
+#: What errors of `bad_data` have in their details: one of the three words for what is wrong.
+FAULT = "fault"
+DAMAGED, TRUNCATED, FOLLOWED = "damaged", "truncated", "followed"
+# Wrong bytes are often noticed long after they were read.
+WHAT_THEN = "what was unpacked last may be wrong: the same line replaces it"
+_REMEDIES = {
+    DAMAGED: f"It is damaged, or not whole: md5check --repair sees that and fetches it again; {WHAT_THEN}",
+    TRUNCATED: "The last volumes may be missing",
+    FOLLOWED: "Check that all volumes belong to it",
+}
 
 
 class Readable(Protocol):
@@ -183,14 +194,36 @@ def volume_at(stream: object, offset: int) -> tuple[str, int] | None:
     return None if locate is None else locate(offset)
 
 
-def told_place(stream: object, offset: int, unit: str = "byte") -> tuple[str, dict[str, Any]]:
-    """An offset in words, and as an error's details; both name the volume before it, if there are any."""
-    words, details = f"{unit} {offset:,}", dict[str, Any](offset=offset)
+def bad_data(
+    fault: str, what: str, stream: object, offset: int, *,
+    name: str | None, unit: str = "byte", remedy: str | None = None,
+) -> BadArchive:  # fmt: skip
+    """The error for data that are not as they were made; it says where that was noticed.
+
+    Which volume is to blame shows only where all of them are known (`nbdata.archives.suspects`).
+
+    Parameters
+    ----------
+    fault : str
+        `DAMAGED`, `TRUNCATED` or `FOLLOWED` by something else.
+    what : str
+        The first words of the message.
+    stream : object
+        What was read; if it is made of volumes, the one before the offset is named.
+    offset : int
+    name : str or None
+        How messages call the archive.
+    unit : str
+        What the offset counts.
+    remedy : str, optional
+        In place of what the fault wants.
+    """
+    words, details = f"{unit} {offset:,}", dict[str, Any]({"offset": offset, FAULT: fault})
     where = volume_at(stream, max(offset - 1, 0))
     if where is not None:
         details["volume"] = where[0]
         words += f", in volume {where[0]}"
-    return words, details
+    return BadArchive(f"{what} at {words}", path=name, remedy=remedy or _REMEDIES[fault], details=details)
 
 
 class Readahead(io.RawIOBase):

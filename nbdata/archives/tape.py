@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
-from nbdata.archives.stream import told_place
+from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, bad_data
 from nbdata.errors import BadArchive
 
 __all__ = ["Tape"]
@@ -91,13 +91,15 @@ class Tape:
             if not self._piece(left):
                 raise self.ends_too_early()
 
-    def drain(self) -> None:
-        """Read what is left, which must be zeros."""
+    def drain(self) -> int:
+        """Read what is left, which must be zeros; how many there were."""
+        begins = self.tell()
         while piece := self._piece(_BUFFER):
             data = bytes(piece)
             if data.count(0) < len(data):
                 self._at -= len(data.lstrip(b"\0"))
                 raise self.goes_on()
+        return self.tell() - begins
 
     def _take(self, size: int) -> bytes:
         end = self._at + size
@@ -124,22 +126,25 @@ class Tape:
 
     def ends_too_early(self) -> BadArchive:
         """The error for a stream that stops where more should come."""
-        return self.bad("ends too early", "Check that the last volume is there, and whole")
+        remedy = "Check that the last volume is there, and whole"
+        return self._bad(TRUNCATED, "ends too early", remedy)
 
     def goes_on(self) -> BadArchive:
         """The error for a stream that has something behind its end."""
-        return self.bad(
+        return self._bad(
+            FOLLOWED,
             "has more data after its end",
             "If several archives were joined, cut them apart, or unpack them with tar --ignore-zeros; "
             "else fetch it again: zeros where data should be look like an end",
         )
 
-    def bad(self, what: str, remedy: str = "Fetch it again and compare digests") -> BadArchive:
-        """The error for what is found here, with the volume that it lies in."""
-        place, details = told_place(self._source, self.tell())
-        return BadArchive(
-            f"the tar archive {what} at {place}", path=self.name, remedy=remedy, details=details
-        )
+    def bad(self, what: str) -> BadArchive:
+        """The error for damage that is found here, with the volume that it lies in."""
+        return self._bad(DAMAGED, what)
+
+    def _bad(self, fault: str, what: str, remedy: str | None = None) -> BadArchive:
+        what = f"the tar archive {what}"
+        return bad_data(fault, what, self._source, self.tell(), name=self.name, remedy=remedy)
 
     def close(self) -> None:
         """Hold the source's memory no longer."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nbdata.archives.decompress import ExpansionLimit
+from nbdata.archives.looks import looks_like
 from nbdata.archives.place import Place
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
@@ -24,7 +25,12 @@ from nbdata.errors import BadArchive, BadOption, UnsafeMember
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["Member", "MemberReader", "read_members"]
+__all__ = ["EMPTY_ARCHIVE", "Member", "MemberReader", "read_members"]
+
+#: Bytes of zeros that tar makes of no members at all: one of its records.
+EMPTY_ARCHIVE = 10_240
+# Zeros that end an archive.
+_END = 1024
 
 
 class MemberReader:
@@ -171,7 +177,8 @@ def read_members(
     UnsafeMember
         If a member would leave the target (see `nbdata.archives.safety`), or is a device or a fifo.
     BadArchive
-        If the archive is damaged, ends too early, goes on after its end, or passes `max_expansion`.
+        If the archive is damaged, ends too early, goes on after its end, passes `max_expansion`, or is nothing but
+        more zeros than tar makes of no members.
     NotFound
         At the end: a pattern of `members` matched nothing.
     """
@@ -222,7 +229,16 @@ def _read(
                 yield member
             finally:
                 member.reader.close()
-        tape.drain()
+        end = tape.tell()
+        remarks.zeros += tape.drain()
+        if end <= _END and tape.tell() > EMPTY_ARCHIVE:
+            raise BadArchive(
+                "the file holds no tar archive",
+                path=tape.name,
+                got=looks_like(bytes(1)),
+                remedy="Fetch it again and compare digests",
+                details={"offset": 0},
+            )
         remarks.lone_blocks += headers.lone_blocks
         remarks.unknown |= headers.unknown
         selection.check_all_matched()

@@ -435,7 +435,7 @@ def _number(field: bytes) -> int:
         return (int.from_bytes(field, "big") & (2 * sign - 1)) - (2 * sign if field[0] & 0x40 else 0)
     found = _OCTAL.match(field)
     if found is None or not (found.end() == len(field) or b"\0" in found[0].lstrip(b"\0 ")):
-        raise ValueError(f"{field.hex(' ')} where an octal number should be")
+        raise ValueError("not an octal number")
     return int(found[1] or b"0", 8)
 
 

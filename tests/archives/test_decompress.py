@@ -75,7 +75,7 @@ def test_a_stream_that_ends_too_early_says_where_and_in_which_volume(name: str) 
         stream, _ = open_decompressed(JoinedStream(volumes_of(volumes)), name="a.tar")
         with pytest.raises(BadArchive, match="ends too early") as caught:
             stream.read()
-        assert caught.value.details == {"offset": end, "volume": where}
+        assert caught.value.details == {"offset": end, "volume": where, "fault": "truncated"}
         assert f"{end:,}" in str(caught.value)
 
 

@@ -109,6 +109,13 @@ class Scene:
                 if part in parts:
                     (work / folder / f"set.tar.a{part}").write_bytes(data[number * 4096 :][:4096])
         (work / "vols" / "set.tar.ac").write_bytes(data[8192:])
+        text = archive({"a/one.txt": b"one " * 700, "a/two.txt": b"two " * 700})
+        for folder, damaged in (("empty", b""), ("short", text[2048:3000])):
+            (work / folder).mkdir()
+            for number, part in enumerate("abcde"):
+                content = damaged if part == "b" else text[number * 2048 :][:2048]
+                (work / folder / f"set.tar.a{part}").write_bytes(content)
+        (work / "zeros.tar").write_bytes(bytes(20_000))
         for name in ("one.tar", "other.tar"):
             (work / "two" / name).write_bytes(data)
         (work / "two" / "set.tar.aa").unlink()

@@ -13,8 +13,9 @@ from types import TracebackType
 
 from nbdata.archives.decompress import Decompressed, open_decompressed
 from nbdata.archives.place import EVERYTHING, Place, Restart
-from nbdata.archives.remarks import Remarks
+from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
+from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import Member, read_members
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.volumes import VolumeList
@@ -112,6 +113,8 @@ class ArchiveStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+        if isinstance(error, BadArchive):
+            name_suspects(error, self._volumes.volumes)
 
     def _open(self) -> None:
         op, title = self._op, self._volumes.title
@@ -139,6 +142,15 @@ class ArchiveStream:
         yield from members
         if self._decompressed is not None:
             self.remarks.trailing = self._decompressed.trailing
+            self._look_at_zeros(self._decompressed.padding)
+
+    def _look_at_zeros(self, padding: int) -> None:
+        """See whether the zeros behind the end fill whole volumes."""
+        zeros = self.remarks.zeros if self.format == "tar" else padding
+        self.remarks.zeros += padding
+        if zeros > PADDING:
+            end = self.began.compressed + self.read
+            self.remarks.only_zeros = self._volumes.begins_behind(end - zeros)
 
     def _progress(self, count: int) -> None:
         self.read += count

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from nbdata.archives.suspects import odd_sized
 from nbdata.engine.job.run import BAD, Outcome, Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints
@@ -164,6 +165,7 @@ def _extract(
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(outcome, details, stream, again_to)
     _note_unproven(outcome, found.volumes, stream)
+    _note_odd(outcome, found.volumes, stream)
     outcome.notes += stream.remarks.notes()
     return done and stream.remarks.complete
 
@@ -252,6 +254,17 @@ def _note_unproven(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream)
         )
 
 
+def _note_odd(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream) -> None:
+    """Say which volumes may lack something that a plain tar, which has no checksums itself, does not show."""
+    odd = odd_sized(volumes.volumes) if stream.format == "tar" else []
+    if odd:
+        shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
+        outcome.notes.append(
+            f"smaller than the other volumes: {shown}; if not made so, something is missing, and plain tar has no "
+            "checksums that would show it: compare the digests"
+        )
+
+
 def _list(
     run: Run, op: UntarVolumes, volumes: VolumeList, outcome: Outcome, details: dict[str, Any]
 ) -> Report:
@@ -289,7 +302,9 @@ def _delete_rest(
 ) -> None:
     """Delete what is left of the volumes, if all that they hold was written."""
     if not whole:
-        outcome.notes.append("not all volumes were deleted, because not everything was unpacked")
+        outcome.notes.append(
+            "not all volumes were deleted, because not everything in them is known to be unpacked"
+        )
         return
     found = os.stat(root_of(op.target))
     written.index.open((found.st_dev, found.st_ino))

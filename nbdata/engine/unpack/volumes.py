@@ -15,11 +15,14 @@ from itertools import accumulate
 
 from nbdata.archives.decompress import begins_archive, detect
 from nbdata.archives.stream import Readable
+from nbdata.archives.suspects import refuse_empty
+from nbdata.archives.tar import EMPTY_ARCHIVE
 from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.sources import find, head_of
 from nbdata.errors import (
     AccessDenied,
+    BadArchive,
     BadOption,
     ChecksumMismatch,
     MissingVolume,
@@ -103,18 +106,39 @@ class VolumeList:
         """Whether all lie on disks of this machine."""
         return all(volume.local for volume in self.volumes)
 
+    def begins_behind(self, offset: int) -> bool:
+        """Whether a volume begins there or behind; also if sizes are not known, and there are several."""
+        if self.size is None:
+            return len(self.volumes) > 1
+        return any(end - (v.size or 0) >= offset for v, end in zip(self.volumes, self._ends, strict=True))
+
     def ends(self) -> list[int]:
         """The offset behind each volume, of volumes of known sizes."""
         return self._ends
 
     def detect(self) -> str:
-        """The format by the first 512 bytes, and nothing but these is asked for; BadArchive if it is none."""
+        """The format by the first 512 bytes, and hardly more is asked for; BadArchive if it is none."""
+        head = self._head(_HEAD)
+        found = detect(head, self.title)
+        # An archive that begins with two zero blocks has ended, and what follows can only be more zeros, or damage.
+        if not any(head) and (self.size or 0) > EMPTY_ARCHIVE and not any(self._head(2 * _HEAD)):
+            raise BadArchive(
+                "not an archive",
+                path=self.title,
+                expected="tar, gzip, bzip2, xz, zstd or zip",
+                got="zeros at its beginning, as a download leaves them that reserved the space and did not fill it",
+                remedy="Fetch it again and compare digests",
+                details={"offset": 0},
+            )
+        return found
+
+    def _head(self, count: int) -> bytes:
         head = b""
         for volume in self.volumes:
-            head += volume.head(_HEAD - len(head))
-            if len(head) == _HEAD:
+            head += volume.head(count - len(head))
+            if len(head) == count:
                 break
-        return detect(head, self.title)
+        return head
 
 
 class StoredVolume:
@@ -234,7 +258,7 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
     Raises
     ------
     MissingVolume
-        If the set has a hole.
+        If the set has a hole, or one of several volumes is empty.
     BadOption
         If several sets are there, or they are volumes of GNU tar's own.
     NotFound
@@ -277,6 +301,7 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
             )
         single_one = next(volume for volume in volumes if volume.name == first)
         return VolumeList(first, guess_format(first), (single_one,))
+    refuse_empty(volumes, chosen.stem)
     return VolumeList(chosen.stem, chosen.format, volumes)
 
 
@@ -303,8 +328,18 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
         location = run.open(place)
         info = retrying(run.control, lambda at=location: at.store.head(at.key))  # type: ignore[misc]
         volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
-    title = volumes[0].name
+    title = _titled([volume.name for volume in volumes])
+    refuse_empty(volumes, title)
     return VolumeList(title, guess_format(title), tuple(volumes))
+
+
+def _titled(names: list[str]) -> str:
+    """How to call the archive of a list: no volume's name, which a message would seem to speak of."""
+    prefixes = {set_prefix(name) for name in names}
+    common = min(prefixes).rstrip("._-") if len(prefixes) == 1 else ""
+    if len(names) == 1 or not common:
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1:,} more"
+    return common
 
 
 def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, ObjectInfo]:

@@ -120,6 +120,13 @@ REFUSED = [
         "zeros in the place of data, as failed downloads leave them, look the same; what comes before is unpacked",
     ),
     Refused(
+        "nothing but zeros, of more than 10,240 bytes",
+        _bytes(lambda: bytes(3_000_000)),
+        "BadArchive",
+        "zeros at its beginning",
+        "10,240 bytes of zeros are an archive of no members, as `tar` makes it; more are what a failed download leaves",
+    ),
+    Refused(
         "something else behind the end of xz",
         _bytes(lambda: lzma.compress(_tar(_FILE)) + b"junk"),
         "BadArchive",

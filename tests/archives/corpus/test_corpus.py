@@ -110,7 +110,8 @@ tests its own parser with are unpacked, too.
 What is put right is said in a note of the report: a slash at the start of a name is taken off, one zero block amid the
 archive is passed over, up to 64 KiB of something else behind the end of gzip or bzip2 are left out, and members of a
 kind that the standard does not know are taken for files. Where something is left out, `--delete-volumes` keeps the
-volumes.
+volumes. A note says, too, if more than 64 KiB of zeros lie behind the end: `tar` pads to 10,240 bytes unless it is told
+otherwise, but a failed transfer leaves zeros where members should be. If they fill whole volumes, these are kept.
 
 ## What is refused
 
