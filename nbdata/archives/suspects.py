@@ -28,8 +28,6 @@ def refuse_empty(volumes: Sequence[VolumeSource], title: str) -> None:
     raise MissingVolume(
         f"empty volume{'s' if len(empty) > 1 else ''} {shown}",
         path=title,
-        expected="bytes in each of them",
-        got="0 bytes",
         remedy="Fetch it again: a transfer that failed leaves such a file",
         details={"missing": empty},
     )

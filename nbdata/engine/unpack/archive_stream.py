@@ -104,8 +104,9 @@ class ArchiveStream:
     def __enter__(self) -> ArchiveStream:
         try:
             self._open()
-        except BaseException:
+        except BaseException as error:
             self._stack.close()
+            self._name_suspects(error)
             raise
         return self
 
@@ -113,6 +114,9 @@ class ArchiveStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+        self._name_suspects(error)
+
+    def _name_suspects(self, error: BaseException | None) -> None:
         if isinstance(error, BadArchive):
             name_suspects(error, self._volumes.volumes)
 

@@ -42,7 +42,7 @@ def test_members_that_fit_are_not_refused_for_those_that_are_left_out(
     volumes, out = pack(files, tmp_path / "v", name), tmp_path / "out"
     out.mkdir()
     monkeypatch.setenv("NBDATA_QUOTA", f"3MB:{out}")
-    with pytest.raises(nbdata.NotEnoughSpace, match="it needs (at least )?8"):
+    with pytest.raises(nbdata.NotEnoughSpace, match=r"it needs (at least )?8"):
         untar(volumes, out)
     plan = untar(volumes, out, members="f0[0-3]", dry_run=True)
     assert plan.fits
