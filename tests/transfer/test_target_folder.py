@@ -19,7 +19,7 @@ def test_a_folder_has_the_users_mode_though_what_is_told_of_it_fails(tmp_path: P
     """An agent's own files are nobody else's, and so would be what it makes."""
     folder = tmp_path / "a"
 
-    def made() -> None:
+    def made(_: str) -> None:
         if folder.exists():
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
