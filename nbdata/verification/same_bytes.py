@@ -9,7 +9,7 @@ from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.file_source import blocks
 from nbdata.transfer.retry import retrying
-from nbdata.verification.verify import plain_md5, stream_check
+from nbdata.verification.checker import plain_md5, stream_check
 
 __all__ = ["same_bytes"]
 

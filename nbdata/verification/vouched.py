@@ -16,8 +16,8 @@ from nbdata.integrity.verdicts import Verdict
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying, told_part_size
+from nbdata.verification.checker import of_parts, plain_md5, vouched
 from nbdata.verification.hashing import hash_object
-from nbdata.verification.verify import of_parts, plain_md5, vouched
 
 __all__ = ["Answer", "compare"]
 

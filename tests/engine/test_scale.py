@@ -16,7 +16,7 @@ import pytest
 import nbdata
 from benchmarks.listing import Bucket, write_files
 from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.planning.existing_objects import Standing
+from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.runner import Planning
 from nbdata.errors import AccessDenied
 from nbdata.operation import Context
@@ -90,7 +90,7 @@ def test_of_what_stands_at_a_target_only_places_are_held(tmp_path: Path) -> None
     objects = (ObjectInfo(f"prefix/folder/object-{n:07d}", n, f'"{n:032x}"', 1.7e9 + n) for n in range(count))
     tracemalloc.start()
     try:
-        there = Standing(str(tmp_path), objects)
+        there = ExistingObjects(str(tmp_path), objects)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

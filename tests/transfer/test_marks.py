@@ -17,7 +17,7 @@ import nbdata
 from nbdata.engine.runner import Planning
 from nbdata.errors import Cancelled, NbdataError, NotFound
 from nbdata.transfer import marks
-from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.committer import Committer, PendingFile
 from tests.waiting import PATIENCE, wait_until
 
 ELSEWHERE = "0123456789ab"
@@ -35,8 +35,8 @@ def mark_of_elsewhere(target: Path, *, age: float = 0.0) -> Path:
     return mark
 
 
-def landing(target: Path, control: Planning | None = None) -> Landing:
-    return Landing(str(target), control or Planning(), umask=0o022, landed=lambda batch: None)
+def landing(target: Path, control: Planning | None = None) -> Committer:
+    return Committer(str(target), control or Planning(), umask=0o022, landed=lambda batch: None)
 
 
 def test_a_job_waits_for_one_of_another_machine_and_says_so(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> 
             fd, temporary = one.target.temporary(staging)
             os.close(fd)
             os.unlink(f"{staging}/{one.target._token}0")
-            one.land(Landed("a", temporary, final, 0))
+            one.land(PendingFile("a", temporary, final, 0))
 
     with pytest.raises(NbdataError, match="another machine has taken this job for dead"):
         wake_up()
@@ -100,7 +100,7 @@ def test_whose_folder_was_deleted_is_told_so(tmp_path: Path) -> None:
             fd, temporary = one.target.temporary(staging)
             os.close(fd)
             shutil.rmtree(tmp_path / "new")
-            one.land(Landed("a", temporary, final, 0))
+            one.land(PendingFile("a", temporary, final, 0))
 
     with pytest.raises(NotFound, match="the folder was deleted while this job worked in it"):
         deleted()
@@ -168,12 +168,12 @@ def test_on_a_full_disk_a_living_job_of_another_machine_is_seen_all_the_same(
 def test_who_is_taken_for_dead_while_it_syncs_renames_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import nbdata.transfer.landing as module
+    import nbdata.transfer.committer as module
 
     monkeypatch.setattr(
         module, "make_durable", lambda _: [os.unlink(mark._path) for mark in at[0].target._marks]
     )
-    at: list[Landing] = []
+    at: list[Committer] = []
 
     def slow_sync() -> None:
         with landing(tmp_path) as one:
@@ -181,7 +181,7 @@ def test_who_is_taken_for_dead_while_it_syncs_renames_nothing(
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
             os.close(fd)
-            one.land(Landed("a", temporary, final, 0))
+            one.land(PendingFile("a", temporary, final, 0))
 
     with pytest.raises(NbdataError, match="taken this job for dead"):
         slow_sync()

@@ -15,7 +15,7 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Pulse
 from nbdata.transfer.reader import RangesIgnored, Reader
-from nbdata.verification.verify import stream_check
+from nbdata.verification.checker import stream_check
 from tests.transfer.flaky import Flaky, broken
 
 MIB = 1 << 20

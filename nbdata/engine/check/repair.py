@@ -27,7 +27,7 @@ from nbdata.transfer.selection import Entry
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull
-from nbdata.verification.verify import check_for, digest_check, of_parts, vouched
+from nbdata.verification.checker import check_for, digest_check, of_parts, vouched
 
 __all__ = ["Repair", "promised_by"]
 

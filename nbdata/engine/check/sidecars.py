@@ -23,7 +23,7 @@ from nbdata.integrity.checksum_files import Entry, format_checksums, parse_check
 from nbdata.redaction import redacted
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.local import LocalStore
-from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.worker_pool import run_units
@@ -92,7 +92,7 @@ class _Writing(ChecksumWriting):
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         super().__init__(run, op, planned)
         self.folder: str = planned.details["folder"]
-        self.landing: Landing | None = None
+        self.landing: Committer | None = None
         self.waiting: dict[str, tuple[str, Row, dict[str, str]]] = {}
 
     def run_all(self) -> Report:
@@ -101,7 +101,7 @@ class _Writing(ChecksumWriting):
                 umask = self.run.context.umask
                 root = "/" + self.folder
                 self.landing = stack.enter_context(
-                    Landing(root, self.run.control, umask=umask, landed=self._landed)
+                    Committer(root, self.run.control, umask=umask, landed=self._landed)
                 )
             run_units(
                 self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
@@ -188,9 +188,9 @@ class _Writing(ChecksumWriting):
         finally:
             os.close(fd)
         self.waiting[sidecar] = outcome, row, detail
-        self.landing.land(Landed(sidecar, temporary, final, len(content)))
+        self.landing.land(PendingFile(sidecar, temporary, final, len(content)))
 
-    def _landed(self, batch: list[Landed]) -> None:
+    def _landed(self, batch: list[PendingFile]) -> None:
         """From the committing thread: these are durable under their final names."""
         for file in batch:
             outcome, row, detail = self.waiting.pop(file.path)

@@ -16,7 +16,7 @@ from nbdata.report import Row
 from nbdata.stores.base import Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
-from nbdata.verification.verify import plain_md5
+from nbdata.verification.checker import plain_md5
 
 __all__ = ["batches", "right_files"]
 

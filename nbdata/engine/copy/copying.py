@@ -27,8 +27,8 @@ from nbdata.transfer.send import (
     upload_part_size,
     withdrawn,
 )
-from nbdata.verification.sent import MultipartJudge, SentHasher
-from nbdata.verification.verify import check_for, plain_md5, vouched
+from nbdata.verification.checker import check_for, plain_md5, vouched
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
 __all__ = ["Copier"]
 
@@ -277,7 +277,7 @@ class Copier:
             size,
             send,
             before=before,
-            whole=MultipartJudge(job.key, verify),
+            whole=MultipartChecker(job.key, verify),
             done=lambda made, proven: job.done(Copied(made, _why(source_proven, proven), by_store=False)),
             failed=failed,
             in_order=whole is not None,

@@ -21,7 +21,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import PartedSend, SentPart, withdrawn
 from nbdata.verbs.copy import Copy
-from nbdata.verification.verify import plain_md5
+from nbdata.verification.checker import plain_md5
 
 __all__ = ["WHOLE", "Copied", "Ends", "Job"]
 

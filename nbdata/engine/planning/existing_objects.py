@@ -14,10 +14,10 @@ from nbdata.sealed_lines import format_line, parse_line
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.keyed_lines import KeyedLines, key_of
 
-__all__ = ["Standing"]
+__all__ = ["ExistingObjects"]
 
 
-class Standing:
+class ExistingObjects:
     """Objects by key.
 
     Parameters

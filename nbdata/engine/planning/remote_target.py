@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.planning.existing_objects import Standing
+from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.paths import is_ours
 from nbdata.redaction import redacted
@@ -46,7 +46,7 @@ def key_at(target: Location, path: str) -> str:
     return _prefix(target) + path
 
 
-def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> Standing:
+def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> ExistingObjects:
     """What stands at the target already."""
     if target.store.read_only:
         raise BadOption(
@@ -55,7 +55,7 @@ def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: b
             remedy="Write to a store, by its own protocol: s3://, gs://, az:// …",
         )
     nothing = overwrite == "always" and not delete
-    return Standing(run.folder, () if nothing else _listed(run, target, name))
+    return ExistingObjects(run.folder, () if nothing else _listed(run, target, name))
 
 
 def _listed(run: Run, target: Location, name: str) -> Iterator[ObjectInfo]:
@@ -76,7 +76,7 @@ def _listed(run: Run, target: Location, name: str) -> Iterator[ObjectInfo]:
 def plan_deletions(
     run: Run,
     target: Location,
-    remote: Standing,
+    remote: ExistingObjects,
     index: Index,
     out: Plan,
     add: Callable[[Row], None],
@@ -87,7 +87,7 @@ def plan_deletions(
 
     Parameters
     ----------
-    remote : Standing
+    remote : ExistingObjects
         What is there, without the objects that are to be kept.
     spared : callable, optional
         Whether nobody knows what the source has at a relative path, so that the object there stays.

@@ -20,9 +20,9 @@ from nbdata.space.limits import disk_of
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.sessions import Answer, Read
 from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
+from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
 from nbdata.transfer.index import Record
-from nbdata.transfer.landing import Landed, Landing
 from nbdata.transfer.part_records import NOTED, PART, Begun, part_size_for, validator
 from nbdata.transfer.partials import Partial
 from nbdata.transfer.reader import Check, RangesIgnored
@@ -30,8 +30,8 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.pull import Pull
+from nbdata.verification.checker import Checker, decided, right
 from nbdata.verification.same_bytes import same_bytes
-from nbdata.verification.verify import Judge, decided, right
 
 __all__ = ["FETCHED", "perform", "plan"]
 
@@ -72,7 +72,7 @@ class _Pulling:
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical)
         self._small = Batcher[PullRow](run.control, self._workers, self._gather, self._whole)
-        self._landing = Landing(
+        self._landing = Committer(
             self._root,
             run.control,
             umask=run.context.umask,
@@ -129,11 +129,11 @@ class _Pulling:
 
     def _check(self, info: ObjectInfo) -> Check:
         """Of an object in one piece, or by what somebody promised."""
-        return self._promised(info) if self._promised is not None else self._judge(info).check()
+        return self._promised(info) if self._promised is not None else self._checker(info).check()
 
-    def _judge(self, info: ObjectInfo) -> Judge:
+    def _checker(self, info: ObjectInfo) -> Checker:
         """What its store vouches for."""
-        return Judge(self._control, self._store, info, self._op.verify)
+        return Checker(self._control, self._store, info, self._op.verify)
 
     def _anew(self, item: PullRow) -> None:
         """Tell that what was begun of an object is of no use."""
@@ -191,7 +191,7 @@ class _Pulling:
         finally:
             os.close(fd)
         self._landing.land(
-            Landed(item.path, temporary, final, size, tag=validator(info), reserved=expected, of=item)
+            PendingFile(item.path, temporary, final, size, tag=validator(info), reserved=expected, of=item)
         )
 
     def _keep(self, item: PullRow, staging: str, temporary: str, fd: int, error: BaseException) -> bool:
@@ -263,7 +263,7 @@ class _Pulling:
             item.claimed, item.verified = item.needed, verified
             temporary = self._target.written(staging, body, item.path)
             size, tag = item.info.size, validator(item.info)
-            self._landing.land(Landed(item.path, temporary, final, size, tag=tag, of=item))
+            self._landing.land(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
             self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
@@ -290,14 +290,14 @@ class _Pulling:
             final, staging = self._target.prepare(item.path)
             if self._op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self._control, lambda: self._store.head(info.key))
-            judge = self._judge(told) if self._promised is None else None
+            checker = self._checker(told) if self._promised is None else None
             parts = Partial(
                 staging,
                 item.path,
                 self._op.source,
                 info,
                 self._target.file_mode,
-                layout=judge.layout if judge is not None else None,
+                layout=checker.layout if checker is not None else None,
                 ours=self._target.check,
                 marked=partial(self._part_landed, item),
             )
@@ -309,7 +309,7 @@ class _Pulling:
             self._anew(item)
 
         def check(_: ObjectInfo) -> Check:
-            return self._check(told) if judge is None else judge.check(parts.part_size)
+            return self._check(told) if checker is None else checker.check(parts.part_size)
 
         fetch = PartedFetch(
             self._control,
@@ -338,7 +338,7 @@ class _Pulling:
         item.verified, item.present = verified, fetch.present
         size, tag = item.info.size, validator(item.info)
         self._landing.land(
-            Landed(item.path, parts.data, final, size, synced=True, tag=tag, inode=inode, of=item)
+            PendingFile(item.path, parts.data, final, size, synced=True, tag=tag, inode=inode, of=item)
         )
 
     def _parts_failed(self, item: PullRow, fetch: PartedFetch, parts: Partial, error: Exception) -> None:
@@ -370,7 +370,7 @@ class _Pulling:
         if self._run.reservation is not None:
             self._run.reservation.landed(0, made=1)
 
-    def _landed(self, batch: list[Landed]) -> None:
+    def _landed(self, batch: list[PendingFile]) -> None:
         """From the committing thread: these are durable under their final names."""
         records: dict[str, Record | None] = {}
         for file in batch:

@@ -37,7 +37,7 @@ from nbdata.transfer.send import (
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.push import Push
 from nbdata.verification.same_bytes import same_bytes
-from nbdata.verification.sent import MultipartJudge, SentHasher
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
 __all__ = ["perform", "plan"]
 
@@ -296,7 +296,7 @@ class _Pushing:
             begin=begin,
             abandon=partial(self._uploads.abandon, key),
             before=lambda _: still_same(fd, before, item.file),
-            whole=MultipartJudge(key, self._op.verify),
+            whole=MultipartChecker(key, self._op.verify),
             done=done,
             failed=failed,
             there=partial(self._there, fd, item),

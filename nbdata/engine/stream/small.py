@@ -15,7 +15,7 @@ from nbdata.stores.sessions import Answer, Read
 from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.control import Control
 from nbdata.transfer.worker_pool import Unit, WorkerPool
-from nbdata.verification.verify import decided, right
+from nbdata.verification.checker import decided, right
 
 __all__ = ["SmallFiles", "WantedFile", "new_file"]
 

@@ -39,7 +39,7 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verification.verify import Judge
+from nbdata.verification.checker import Checker
 
 __all__ = ["Streaming"]
 
@@ -226,7 +226,7 @@ class Streaming:
                     self.store,
                     wanted.info,
                     fd,
-                    lambda told: self._judge(wanted.info, told).check(),
+                    lambda told: self._checker(wanted.info, told).check(),
                     failed=error,
                 )
             finally:
@@ -241,14 +241,14 @@ class Streaming:
         try:
             if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
                 told = retrying(self.run.control, lambda: self.store.head(info.key))
-            judge = self._judge(info, told)
+            checker = self._checker(info, told)
             fd = new_file(wanted.path)
         except NbdataError as error:
             self._failed(entry.path, error)
             self._one_less(filling, failed=True)
             return
         self.open_files.add(fd)
-        parts = UnrecordedParts(fd, info.size, judge.layout)
+        parts = UnrecordedParts(fd, info.size, checker.layout)
 
         def close() -> None:
             self.open_files.discard(fd)
@@ -273,13 +273,13 @@ class Streaming:
             self.store,
             info,
             parts,
-            lambda _: judge.check(parts.part_size),
+            lambda _: checker.check(parts.part_size),
             done=done,
             failed=failed,
         )
         yield from fetch.units()
 
-    def _judge(self, listed: ObjectInfo, info: ObjectInfo) -> Judge:
+    def _checker(self, listed: ObjectInfo, info: ObjectInfo) -> Checker:
         """What the store vouches for of an object, of which it says `info` now."""
         if info.size not in (-1, listed.size):  # room was taken for what was listed
             raise SourceChanged(
@@ -288,7 +288,7 @@ class Streaming:
                 expected=f"{listed.size} bytes",
                 got=f"{info.size} bytes",
             )
-        return Judge(self.run.control, self.store, info, self.op.verify)
+        return Checker(self.run.control, self.store, info, self.op.verify)
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:

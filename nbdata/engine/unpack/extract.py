@@ -3,7 +3,7 @@
 Every member ends up in one of these ways, under its final name or not at all:
 
 * a *file* is written to a temporary (small ones by a writer's thread, so that parsing goes on meanwhile),
-  gets the archive's mode and time, and lands as `nbdata.transfer.landing` says;
+  gets the archive's mode and time, and lands as `nbdata.transfer.committer` says;
 * a *symbolic link* is made under a temporary name and replaces whatever stood there; a *hard link* too,
   once the file that it is linked to has landed;
 * a *folder* is made at once; it gets its time at the end, when nothing is put into it any more.
@@ -35,8 +35,8 @@ from nbdata.engine.unpack.written import Written, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
 from nbdata.space.limits import disk_of
+from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.transfer.index import Record
-from nbdata.transfer.landing import Landed, Landing
 
 __all__ = ["Extraction"]
 
@@ -80,7 +80,7 @@ class Extraction:
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
         made = list[str]()
-        self._landing = Landing(
+        self._landing = Committer(
             root, run.control, umask=run.context.umask, landed=self._landed,
             landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
             made=made.append,
@@ -294,7 +294,7 @@ class Extraction:
 
     def _write_all(self, items: list[_Small]) -> None:
         """In a thread of the writers."""
-        whole: list[Landed] = []
+        whole: list[PendingFile] = []
         try:
             for item in items:
                 try:
@@ -306,7 +306,7 @@ class Extraction:
 
     def _write(
         self, member: Member, staging: str, blocks: Iterable[bytes | memoryview], volume: int | None
-    ) -> Landed:
+    ) -> PendingFile:
         fd, temporary = self._landing.target.temporary(staging)
         crc = size = 0
         try:
@@ -329,7 +329,7 @@ class Extraction:
         finally:
             os.close(fd)
         tag = self._written.tag(member, self._volume() if volume is None else volume, crc)
-        return Landed(member.name, temporary, self._below + member.name, member.size, tag=tag)
+        return PendingFile(member.name, temporary, self._below + member.name, member.size, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
         temporary = self._landing.target.unused(staging)
@@ -349,7 +349,7 @@ class Extraction:
             raise disk_error(error, os.path.join(self._root, member.name)) from error
         self._pending[member.name] = "links"
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
-        self._landing.land(Landed(member.name, temporary, final, 0, synced=True, tag=tag))
+        self._landing.land(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
 
     def _refuse_orphan(self, member: Member) -> None:
         """NbdataError if a hard link's other name was moved away: only its own member holds the content."""
@@ -379,7 +379,7 @@ class Extraction:
 
     # -- afterwards ---------------------------------------------------------------------------
 
-    def _landed(self, batch: list[Landed]) -> None:
+    def _landed(self, batch: list[PendingFile]) -> None:
         """From the committing thread: these are durable under their final names."""
         good = [f for f in batch if f.error is None]
         self._written.index.put(

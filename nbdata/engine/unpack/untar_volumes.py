@@ -21,7 +21,7 @@ from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
 from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
-from nbdata.transfer.landing import Landing
+from nbdata.transfer.committer import Committer
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["perform", "plan"]
@@ -120,7 +120,7 @@ def _tidy(run: Run, op: UntarVolumes) -> None:
     """Take away what a run has left in the target whose machine was lost when all was done."""
     root = root_of(op.target or "")
     if os.path.isdir(os.path.join(root, OWN_FOLDER)):
-        with Landing(root, run.control, umask=run.context.umask, landed=lambda _: None):
+        with Committer(root, run.control, umask=run.context.umask, landed=lambda _: None):
             pass
 
 

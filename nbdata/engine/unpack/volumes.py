@@ -36,7 +36,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import listing, retrying
-from nbdata.verification.verify import stream_check
+from nbdata.verification.checker import stream_check
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
 

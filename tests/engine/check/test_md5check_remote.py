@@ -17,7 +17,7 @@ from nbdata.errors import StoreUnavailable
 from nbdata.report import Report
 from nbdata.stores.http.answers import ResponseBody
 from nbdata.stores.s3.store import S3Store
-from tests.verification.test_verify import BARE
+from tests.verification.test_checker import BARE
 
 from .test_md5check import check, flip, found, manifest, sidecars
 

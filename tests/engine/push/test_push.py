@@ -173,7 +173,7 @@ def test_a_store_that_answers_another_checksum_is_not_believed(
     tree: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one lie that is told here is told by the hash: real bytes go to a real store."""
-    from nbdata.verification import sent
+    from nbdata.verification import sent_checker as sent
 
     class Wrong:
         def update(self, data: memoryview, /) -> None: ...

@@ -11,21 +11,21 @@ import pytest
 
 from nbdata import disk
 from nbdata.engine.runner import Planning
-from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.committer import Committer, PendingFile
 
 FOLDERS = 40
 
 
-def land(target: Path, landed: Callable[[list[Landed]], None]) -> None:
+def land(target: Path, landed: Callable[[list[PendingFile]], None]) -> None:
     """One file in each of many folders, handed over together."""
-    with Landing(str(target), Planning(), umask=0o022, landed=landed) as there:
+    with Committer(str(target), Planning(), umask=0o022, landed=landed) as there:
         files = []
         for number in range(FOLDERS):
             final, staging = there.target.prepare(f"{number}/file")
             fd, temporary = there.target.temporary(staging)
             os.write(fd, b"content")
             os.close(fd)
-            files.append(Landed(f"{number}/file", temporary, final, 7))
+            files.append(PendingFile(f"{number}/file", temporary, final, 7))
         there.land_all(files)
 
 
@@ -46,7 +46,7 @@ def test_their_names_are_synced_together_before_they_are_reported(
 
 
 def test_none_of_them_is_done_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results, batches = [0, -1], list[list[Landed]]()
+    results, batches = [0, -1], list[list[PendingFile]]()
     monkeypatch.setattr(disk, "syncfs", lambda _: results.pop(0))
     monkeypatch.setattr(disk.ctypes, "get_errno", lambda: errno.EIO)
     land(tmp_path, batches.append)

@@ -25,7 +25,7 @@ from nbdata.errors import Cancelled, NbdataError
 from nbdata.transfer.control import Control
 from nbdata.transfer.target_folder import TargetFolder, target_error
 
-__all__ = ["Landed", "Landing"]
+__all__ = ["Committer", "PendingFile"]
 
 # Files that may wait for the committer, and their bytes; more holds the writers.
 _WAITING, _WAITING_BYTES = 2048, 128 << 20
@@ -38,7 +38,7 @@ _GATHER = 0.1
 
 
 @dataclass
-class Landed:
+class PendingFile:
     """A whole, verified file that waits for its final name.
 
     Attributes
@@ -55,7 +55,7 @@ class Landed:
     mtime_ns : int or None
         Time to give the file, or None for now.
     reserved : int
-        Of the bytes, what `Landing.reserve` was told of.
+        Of the bytes, what `Committer.reserve` was told of.
     inode : int or None
         Of the file that was written, where another job may have put its own in its place.
     error : NbdataError or None
@@ -80,7 +80,7 @@ class Landed:
     of: Any = None
 
 
-class Landing:
+class Committer:
     """Files on their way into one target folder; a context manager around the whole transfer.
 
     Parameters
@@ -112,8 +112,8 @@ class Landing:
         control: Control,
         *,
         umask: int,
-        landed: Callable[[list[Landed]], None],
-        landing: Callable[[list[Landed]], None] = lambda _: None,
+        landed: Callable[[list[PendingFile]], None],
+        landing: Callable[[list[PendingFile]], None] = lambda _: None,
         made: Callable[[str], None] = lambda _: None,
         most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
@@ -121,7 +121,7 @@ class Landing:
         self._pressed = 0  # how many wait for that
         self.target = TargetFolder(root, control, umask=umask, made=made)
         self._announce, self._report = landing, landed
-        self._ready: deque[Landed] = deque()
+        self._ready: deque[PendingFile] = deque()
         self._ready_bytes = 0
         self._queue = threading.Lock()
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
@@ -129,7 +129,7 @@ class Landing:
         self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
 
-    def __enter__(self) -> Landing:
+    def __enter__(self) -> Committer:
         self.target.enter()
         self._thread.start()
         return self
@@ -164,11 +164,11 @@ class Landing:
             self._reserved -= size
             self._room.notify_all()
 
-    def land(self, file: Landed) -> None:
+    def land(self, file: PendingFile) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
         self.land_all((file,))
 
-    def land_all(self, files: Sequence[Landed]) -> None:
+    def land_all(self, files: Sequence[PendingFile]) -> None:
         """Hand over several, which costs little more than one."""
         more = 0
         for file in files:
@@ -222,12 +222,12 @@ class Landing:
                     self._broken = error  # go on taking, so that nobody waits for ever
             self.release(sum(file.reserved for file in batch))
 
-    def _next_batch(self) -> list[Landed]:
+    def _next_batch(self) -> list[PendingFile]:
         """What has gathered; nothing at the end."""
         with self._queue:
             self._due.wait_for(lambda: self._ready or self._ended)
             self._due.wait_for(self._is_batch, _GATHER)
-            batch, size = list[Landed](), 0
+            batch, size = list[PendingFile](), 0
             while self._ready and len(batch) < _BATCH and size < _BATCH_BYTES:
                 batch.append(self._ready.popleft())
                 size += _weight(batch[-1])
@@ -235,7 +235,7 @@ class Landing:
             self._room.notify_all()
             return batch
 
-    def _commit(self, batch: list[Landed]) -> None:
+    def _commit(self, batch: list[PendingFile]) -> None:
         self.target.check()
         try:
             make_durable([file.temporary for file in batch if not file.synced])
@@ -243,7 +243,7 @@ class Landing:
             for file in batch:
                 file.error = disk_error(error, file.final)
         self._announce([file for file in batch if file.error is None])
-        parents: dict[str, list[Landed]] = {}
+        parents: dict[str, list[PendingFile]] = {}
         self.target.check()  # again: to sync may take as long as another machine needs to take us for dead
         for file in batch:
             if file.error is not None:
@@ -263,7 +263,7 @@ class Landing:
         self.target.sync_folders()
         self._report(batch)
 
-    def _sync_names(self, parents: dict[str, list[Landed]]) -> None:
+    def _sync_names(self, parents: dict[str, list[PendingFile]]) -> None:
         """Make the new names durable: folder by folder, or where they are many, all at once."""
         if len(parents) > _MANY and syncfs is not None:
             moved = [file for files in parents.values() for file in files]
@@ -282,6 +282,6 @@ class Landing:
                     file.error = disk_error(error, file.final)
 
 
-def _weight(file: Landed) -> int:
+def _weight(file: PendingFile) -> int:
     """Bytes that are still to be written to the disk."""
     return 0 if file.synced else file.size

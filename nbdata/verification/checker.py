@@ -16,7 +16,7 @@ from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import told_part_size
 
 __all__ = [
-    "Judge",
+    "Checker",
     "PartsPromise",
     "check_for",
     "digest_check",
@@ -253,7 +253,7 @@ class _SideBySide(_Multipart):
         return self._parts.hexdigest()
 
 
-class Judge:
+class Checker:
     """What a store vouches for of one object, and so how its bytes are best fetched and how they are checked.
 
     Asks the store in what parts the object was uploaded, if only that tells what its checksum means.

@@ -7,17 +7,17 @@ import threading
 from pathlib import Path
 
 from nbdata.engine.runner import Planning
-from nbdata.transfer.landing import Landed, Landing
+from nbdata.transfer.committer import Committer, PendingFile
 from tests.waiting import PATIENCE, wait_until
 
 
 def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> None:
     go_on, landed = threading.Event(), list[str]()
 
-    def announce(batch: list[Landed]) -> None:
+    def announce(batch: list[PendingFile]) -> None:
         go_on.wait(PATIENCE)  # as a slow disk does
 
-    with Landing(
+    with Committer(
         str(tmp_path / "out"),
         Planning(),
         umask=0o022,
@@ -33,7 +33,7 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
                 begun.append(number)
                 final, staging = landing.target.prepare(str(number))
                 temporary = landing.target.written(staging, memoryview(os.urandom(40)), str(number))
-                landing.land(Landed(str(number), temporary, final, 40, reserved=40))
+                landing.land(PendingFile(str(number), temporary, final, 40, reserved=40))
 
         writer = threading.Thread(target=write)
         writer.start()

@@ -7,7 +7,7 @@ from nbdata.integrity.digests import new_digest
 from nbdata.integrity.etags import combine, parse_etag
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["MultipartJudge", "SentHasher"]
+__all__ = ["MultipartChecker", "SentHasher"]
 
 
 class SentHasher:
@@ -45,7 +45,7 @@ class SentHasher:
         return False
 
 
-class MultipartJudge:
+class MultipartChecker:
     """The same for an object that was put together from parts."""
 
     def __init__(self, key: str, verify: str) -> None:
