@@ -1,6 +1,6 @@
-"""Many reads, or writes, by one thread: requests are submitted to a session, and its answers are taken as they come.
+"""Sessions: one thread submits many reads or writes to a store, and takes the answers as they arrive.
 
-Where a store has no way of its own to do many at a time, threads do it one by one (`Threads`).
+A store without a multiplexer of its own uses `Threads`, with one request per thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["AHEAD", "NOTHING", "Answer", "Read", "Session", "Threads", "Unusual"
 
 #: No bytes.
 NOTHING = memoryview(b"")
-#: Requests that wait beyond those under way, so that a connection that becomes free has one at once.
+#: Requests that wait beside those under way, so that a free connection has its next one at once.
 AHEAD = 8
 
 _T = TypeVar("_T")
@@ -28,25 +28,25 @@ _Q = TypeVar("_Q")
 
 
 class Unusual(NbdataError):
-    """The answer is of a kind that the session does not take; `Store.read`, or `write`, finds out what it means."""
+    """The session does not handle this answer: repeat the request with `Store.read` or `Store.write`."""
 
 
 @dataclass(slots=True, eq=False)
 class Read(Generic[_T]):
-    """Bytes that are wanted.
+    """A request for an object, or for a range of it.
 
     Attributes
     ----------
     of : any
-        What they are for: the caller's own.
+        The caller's own tag.
     info : ObjectInfo
-        The object, of that very version.
+        The object, in this version.
     start : int
         The first byte.
     end : int or None
-        The byte behind the last one; None for all to the end.
+        The byte behind the last one; None for the end of the object.
     into : memoryview or None
-        Where they go; just as long as what is wanted. None: memory of the session's.
+        The buffer to fill, which must have the length of the range. None uses memory of the session's.
     """
 
     of: _T
@@ -57,24 +57,24 @@ class Read(Generic[_T]):
 
     @property
     def size(self) -> int:
-        """How many bytes are wanted; -1 if nobody knows."""
+        """Bytes of the range; -1 if the size of the object is not known."""
         end = self.info.size if self.end is None else self.end
         return end - self.start if end >= 0 else -1
 
 
 @dataclass(slots=True, eq=False)
 class Write(Generic[_T]):
-    """A small object that is to be made.
+    """A request to create a small object.
 
     Attributes
     ----------
     of : any
-        As of `Read`.
+        The caller's own tag.
     key : str
     data : bytes
-        All of it.
+        The whole content.
     md5 : str
-        Of all bytes, in hex, for the store to look at; or ''.
+        MD5 of the content in hex, for the store to check; '' for none.
     """
 
     of: _T
@@ -85,17 +85,17 @@ class Write(Generic[_T]):
 
 @dataclass(slots=True, eq=False)
 class Answer(Generic[_Q]):
-    """What came of one request.
+    """The answer to one request.
 
     Attributes
     ----------
     request : Read or Write
     told : ObjectInfo or None
-        What the store said along with these bytes, or of the object that was made; None if there is an error.
+        What the store reported with these bytes, or of the new object; None after an error.
     data : memoryview
-        The bytes of a Read: `into`, or valid until the next answer is asked for.
+        The bytes of a Read: in `into`, or valid until the next answer.
     error : NbdataError or None
-        Why it did not come.
+        Why the request failed.
     """
 
     request: _Q
@@ -105,32 +105,32 @@ class Answer(Generic[_Q]):
 
 
 class Session(abc.ABC, Generic[_Q]):
-    """Requests under way together; made by `Store.reading` and `Store.writing`, closed at the end as ``with`` does."""
+    """Several requests at a time, made by `Store.reading` or `Store.writing`. Close it at the end, or use ``with``."""
 
     @abc.abstractmethod
     def submit(self, request: _Q) -> None:
-        """Add one, from any thread; who takes the answers is woken. How many wait is for the caller to bound."""
+        """Add a request, from any thread, and wake the thread in `results`. The caller bounds how many wait."""
 
     @abc.abstractmethod
     def wake(self) -> None:
-        """Have `results` give None soon; from any thread."""
+        """Make `results` yield None soon; callable from any thread."""
 
     @abc.abstractmethod
     def results(self) -> Iterator[Answer[_Q] | None]:
-        """Each request's answer, just once and in any order, until all have come; by one thread at a time.
+        """Yield the answer to each request exactly once, in any order; for one thread at a time.
 
-        None where `wake` was called. It ends early if the work is to end; and can be asked for again when more was
-        submitted.
+        Yields None after `wake`. Ends when every request is answered, or early if the work is to end. Call it again
+        after more requests were submitted.
         """
 
     @property
     @abc.abstractmethod
     def free(self) -> int:
-        """How many more are best submitted now, so that nothing has to wait for them."""
+        """How many more requests to submit now to keep all connections busy."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give up what is under way, and give connections back."""
+        """Abandon the requests under way, and release the connections."""
 
     def __enter__(self) -> Session[_Q]:
         return self
@@ -140,18 +140,18 @@ class Session(abc.ABC, Generic[_Q]):
 
 
 class Threads(Session[_Q]):
-    """A session of a store that answers one request a thread.
+    """A session with one thread per request.
 
     Parameters
     ----------
     ask : callable
-        The answer to a request, by a thread of its own; what is known of it already is in the Answer that it gets.
+        Returns the answer to a request; called in a thread of the session.
     width : callable
-        How many may be under way together, at least 1.
+        Returns how many requests may run at a time.
     size : callable
-        Bytes of a request, -1 if not known.
+        Returns the bytes of a request; -1 if not known.
     max_bytes : int
-        Bytes that may be in memory of requests under way and of answers that wait to be taken; one is always taken.
+        Bytes of requests that run and of answers that wait. A single request may exceed it.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class Threads(Session[_Q]):
         return not self._bytes or self._bytes + max(0, self._size(self._waiting[0])) <= self._max_bytes
 
     def close(self) -> None:
-        """What is under way comes to its end, and nobody is told of it."""
+        """Drop what waits; requests that run come to their end, and their answers are dropped."""
         with self._changed:
             self._over = True
             self._waiting.clear()
@@ -249,16 +249,16 @@ class Threads(Session[_Q]):
 
 
 def from_body(body: Body, request: Read[_T]) -> Answer[Read[_T]]:
-    """The answer that a body holds, read to its end and closed.
+    """Read a body to its end, close it, and return the answer.
 
     Raises
     ------
     SourceChanged
-        If there are more bytes than are wanted.
+        If there are more bytes than requested.
     StoreUnavailable
-        If there are fewer; worth another try.
+        If there are fewer; it may succeed later.
     Unusual
-        If the store gave all of it for a range.
+        If the store sent the whole object for a range.
     """
     try:
         size = request.size

@@ -1,7 +1,7 @@
-"""The bytes of one version of one object: from an offset on, gone on with after whatever breaks off on the way.
+"""Read one version of one object from an offset on, and resume after every interruption.
 
-Everybody who reads more than a small object reads here: into a buffer, as blocks, or into a file. A read that broke
-off, stalled or ended early is asked for again from the byte that was reached; an answer of another version is refused.
+Everything larger than a small object is read here: into a buffer, as blocks, or into a file. A read that broke off,
+stalled or ended early is resumed at the byte it reached. An answer of another version is refused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from nbdata.transfer.retry import Patience
 
 __all__ = ["BLOCK", "Check", "RangesIgnored", "Reader"]
 
-#: Bytes of the block that each thread has for what it reads.
+#: Bytes of the block that each thread reads into.
 BLOCK = 1 << 20
-# Bytes that are dropped at a time, of what comes before the offset.
+# Bytes that are skipped at a time before the offset.
 _DROPPED = 256 << 10
 
 _T = TypeVar("_T")
@@ -43,56 +43,56 @@ class Check(Protocol):
 
 
 class RangesIgnored(NbdataError):
-    """The store sent the whole object for a range: it has to be fetched in one piece."""
+    """The store sent the whole object for a range; fetch it in one piece."""
 
 
 class Reader:
-    """Bytes of an object, in order; used by one thread at a time. To be closed at the end, as ``with`` does.
+    """The bytes of an object in order, for one thread at a time. Close it at the end, or use ``with``.
 
-    Tries are counted anew whenever it gets further than ever before. It counts no bytes with its control: who uses
-    them does.
+    The count of tries starts again whenever a read gets further than all before. The reader does not count bytes with
+    its control; the caller does.
 
     Parameters
     ----------
     control : Control
-        Stops and pauses it, and is told of further tries; no job has to run.
+        Stops and pauses the reader, and counts its retries. No job has to run.
     store : Store
     info : ObjectInfo
-        The version that is meant.
+        The version to read.
     start : int
         The first byte.
     end : int, optional
-        The byte behind the last one; None for all that there is.
+        The byte behind the last one; None for the end of the object.
     begins : callable, optional
-        Told what the store says of the object, when its first bytes are about to come, and whenever it begins anew.
+        Called with what the store reports of the object before its first bytes, also when the reader starts over.
     anew : bool
-        Whether it begins again at `start` where nothing tells versions apart. Else it goes on at the offset that it
-        reached, of whatever is there then.
+        True starts over at `start` after an interruption if the store gives no validator. False resumes at the offset
+        even then, in whatever version is there.
     skips : bool
-        Whether what comes before the offset is read and dropped, if the store gives no ranges; else RangesIgnored.
+        True reads and drops the bytes before the offset if the store ignores ranges. False raises RangesIgnored.
     retries : bool
-        Whether it tries again itself; else errors are for who began it, and begins again.
+        False raises every error at once, for callers that start over themselves.
     check : callable, optional
-        Gives the check of all bytes, by what the store says of the object; for who reads from 0 to the end. If they are
-        wrong the last ones are not given, but ChecksumMismatch.
+        Makes the check of all bytes from what the store reports; for reads from 0 to the end. If the bytes are wrong,
+        ChecksumMismatch comes in place of the last ones.
     failed : Exception, optional
-        Why a first try failed that was made elsewhere; the control was told of it.
+        The error of a first try that was made elsewhere, and that the control has counted.
 
     Attributes
     ----------
     at : int
-        The byte that comes next.
+        The offset of the next byte.
     proven : bool or None
-        Whether `check` found all bytes to be what the store vouches for; None until all have come.
+        True if `check` found all bytes to match the stored checksum; None until all were read.
 
     Raises
     ------
     SourceChanged
-        By whatever reads: the object is not, or no longer, the one that `info` describes.
+        By every reading method, if the object is not, or no longer, the version of `info`.
     RangesIgnored
-        Likewise: see `skips`.
+        Likewise, see `skips`.
     StoreUnavailable
-        Likewise: the store gave up, after the tries that it is worth.
+        Likewise, if the last try failed.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Reader:
         self.proven: bool | None = None
 
     def open(self) -> Body:
-        """Have the first bytes come; who only reads need not call this. The body's `info` is what the store says."""
+        """Send the request. Optional: reading does so, too. The body's `info` is what the store reports."""
         return self._trying(self._opened)
 
     def readinto(self, buffer: memoryview, /) -> int:
@@ -140,18 +140,18 @@ class Reader:
         return count
 
     def blocks(self) -> Iterator[memoryview]:
-        """All that is left, in the block of this thread: each is good until the next, and until another reader's."""
+        """Yield the rest in this thread's block; each is valid until the next block of any reader of this thread."""
         view = _block()
         while count := self.readinto(view[: self._control.block]):
             yield view[:count]
 
     def into(self, fd: int, claim: Callable[[int], None] = lambda _end: None) -> Iterator[memoryview]:
-        """The same, each once it stands in a file, at the offset that it has in the object.
+        """Write the rest to a file, at the same offsets, and yield each block once it is written.
 
         Parameters
         ----------
         claim : callable
-            Told, before a block is written, how long the file will be.
+            Called before a block is written, with the length that the file will have.
         """
         for block in self.blocks():
             claim(self.at)
@@ -170,7 +170,7 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back; it can be read on after that."""
+        """Release the connection; reading may go on after that."""
         body, self._body = self._body, None
         if body is not None:
             body.close()
@@ -231,7 +231,7 @@ class Reader:
         return body
 
     def _drop(self, body: Body, at: int) -> None:
-        """Read what a store without ranges gives before the offset."""
+        """Skip the bytes before the offset of a store without ranges."""
         self._require(self._skips)
         if body.start != 0:
             raise NbdataError("the store answers with another range", path=self._info.key)

@@ -1,11 +1,11 @@
-"""Many small answers at once: one thread drives several connections, and waits for all of them together.
+"""Drive several HTTP connections from one thread, each with one request at a time.
 
-For objects of a few kilobytes a thread each was measured to cost more than the transfer: with 16 threads in one
-interpreter nearly every system call hands the interpreter's lock to another one, and takes it back. Here there is
-nobody to hand it to (docs/design/2026-11-21-small-objects.md).
+For objects of a few kilobytes, one thread per object costs more than the transfer itself: with 16 threads in one
+interpreter nearly every system call passes the interpreter's lock to another thread and back. One thread has nobody to
+pass it to (docs/design/2026-11-21-small-objects.md).
 
-It does the usual case only: the answer good and of known length. What comes otherwise is left to who asks in the usual
-way, one object a thread, and knows what every answer means.
+Only the usual response is handled here: a success of known length. Every other response is left to the caller, who
+repeats the request over the ordinary client, where each status has its meaning.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from nbdata.threads import begin
 
 __all__ = ["Asked", "Came", "Multiplexer"]
 
-# Seconds until a look at whether a connection is dead, or whether more are wanted.
+# Seconds between two checks for dead connections and for more requests.
 _LOOK = 0.25
-# Connections that are made at a time, each by a thread that waits for it.
+# Connections that are opened at a time, each by a thread of its own.
 _DIALS = 16
-# What a socket without a time limit says when there is nothing to do.
+# What a non-blocking socket raises when there is nothing to do.
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -44,15 +44,15 @@ class Asked(NamedTuple):
     Attributes
     ----------
     of : any
-        What it is for: the caller's own.
+        The caller's own tag.
     request : bytes
-        The whole of it, body included.
+        Head and body of the request.
     usual : tuple of int
-        The status of the usual answer.
+        The status codes that are handled here.
     most : int
-        Bytes of the longest body that is taken.
+        Bytes of the longest body that is handled here.
     into : memoryview or None
-        Where the body goes, which then has to be as long; None: memory of the lane's.
+        The buffer for the body, which must have its length. None uses memory of the connection's slot.
     """
 
     of: Any
@@ -62,12 +62,13 @@ class Asked(NamedTuple):
     into: memoryview | None = None
 
 
-#: What was asked for, and the head of the usual answer and its body; or why it did not come, and None.
+#: The tag of a request with the head and body of its response; or with the error, or the head of another response, and
+#: None.
 Came = tuple[Any, "Head | NbdataError", "memoryview | None"]
 
 
 class _Slot:
-    """A connection with at most one request under way, and what has come of the answer to it."""
+    """A connection, its current request, and what it has received of the response."""
 
     def __init__(self, connection: Connection, *, kept: bool) -> None:
         self.connection, self.sock = connection, connection.sock
@@ -75,18 +76,18 @@ class _Slot:
         self.encrypted = isinstance(self.sock, ssl.SSLSocket)
         self.buffer = bytearray(64 << 10)
         self.view = memoryview(self.buffer)
-        self.may_be_closed = kept  # it has answered before: the server may have closed it since
+        self.may_be_closed = kept  # the server may have closed it since its last response
         self.asked: Asked | None = None
         self.unsent = memoryview(b"")  # of the request
         self.head: Head | None = None
-        self.came = 0  # bytes of the answer, or of the body once its head is read
-        self.body = memoryview(b"")  # where the body goes: just as long
-        self.beyond = False  # whether more came than the answer
+        self.came = 0  # bytes received: of the response, or of the body once the head is parsed
+        self.body = memoryview(b"")  # the buffer for the body, of its length
+        self.beyond = False  # True if bytes came behind the response
         self.moved = 0.0
 
 
 class Multiplexer:
-    """Several connections of one pool.
+    """Connections of one pool, used by one thread.
 
     Parameters
     ----------
@@ -94,9 +95,9 @@ class Multiplexer:
     stop : Stop or None
         Ends the waiting.
     more : callable
-        Gives what is to be asked next; None if there is nothing now.
+        Returns the next request; None if there is none now.
     width : callable
-        Gives how many connections may be used now.
+        Returns how many connections may be in use now.
     """
 
     def __init__(
@@ -108,34 +109,32 @@ class Multiplexer:
         width: Callable[[], int],
     ) -> None:
         self._pool, self._stop, self._more, self._width = pool, stop, more, width
-        self._lanes: dict[int, _Slot] = {}  # by file descriptor
+        self._slots: dict[int, _Slot] = {}  # by file descriptor
         self._came: deque[Came | None] = deque()
         self._woken = False
         self._busy = 0  # of them, that wait for an answer
         self._free: list[_Slot] = []
         self._backlog: deque[Asked] = deque()  # one for each connection that is being made
         self._lock = threading.Lock()
-        self._dialled: deque[Connection | Exception] = deque()
+        self._opened: deque[Connection | Exception] = deque()
         self._dialling = 0
         self._over = False
         self._poll = select.poll()
         try:
-            self._ear, self._mouth = socket.socketpair()
+            self._wake_reader, self._wake_writer = socket.socketpair()
         except OSError as error:
             raise StoreUnavailable(
                 f"no connections can be watched ({os.strerror(error.errno or 0)})",
                 remedy="Close files, or allow this process more of them (ulimit -n)",
             ) from error
-        for end in (self._ear, self._mouth):
+        for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
-        self._poll.register(self._ear, select.POLLIN)
+        self._poll.register(self._wake_reader, select.POLLIN)
 
     def answers(self) -> Generator[Came | None, None, None]:
-        """Ask until there is nothing more and all answers are there, or until the work is to end.
+        """Send requests until there are no more, and yield each response, or stop early if the work is to end.
 
-        Gives what each was asked for, and either the head of the usual answer and its body, valid until the next is
-        taken; or why it did not come, the error or the head of another answer than the usual, and None. Gives None
-        where `wake` was called.
+        Yields a `Came` for each request, in any order; a body is valid until the next item. Yields None after `wake`.
         """
         if self._stop is not None:
             self._stop.add(self._call)
@@ -162,39 +161,39 @@ class Multiplexer:
             self._close()
 
     def _look(self, fd: int, events: int) -> None:
-        lane = self._lanes.get(fd)
-        if fd == self._ear.fileno():
-            self._hear()
-        elif lane is not None and lane.unsent and events == select.POLLOUT:
-            self._go_on_sending(lane)
-        elif lane is not None:
-            self._read(lane)
+        slot = self._slots.get(fd)
+        if fd == self._wake_reader.fileno():
+            self._take_opened()
+        elif slot is not None and slot.unsent and events == select.POLLOUT:
+            self._go_on_sending(slot)
+        elif slot is not None:
+            self._read(slot)
 
     def _missed(self, asked: Asked, why: Head | NbdataError) -> None:
         self._came.append((asked.of, why, None))
 
     def wake(self) -> None:
-        """Have `answers` look for more to ask, and give None; from any thread."""
+        """Make `answers` look for more requests and yield None; callable from any thread."""
         self._woken = True
         self._call()
 
     def _call(self) -> None:
         with contextlib.suppress(OSError):  # full: it is awake; or over
-            self._mouth.send(b"x")
+            self._wake_writer.send(b"x")
 
     def _close(self) -> None:
         with self._lock:
             self._over = True
-            self._ear.close()
-            self._mouth.close()
-            unused = [made for made in self._dialled if isinstance(made, Connection)]
+            self._wake_reader.close()
+            self._wake_writer.close()
+            unused = [made for made in self._opened if isinstance(made, Connection)]
         for connection in unused:
             self._give_back(connection)
-        for lane in self._lanes.values():
-            if lane.asked is None:
-                self._give_back(lane.connection)
+        for slot in self._slots.values():
+            if slot.asked is None:
+                self._give_back(slot.connection)
             else:
-                lane.connection.drop()
+                slot.connection.drop()
 
     def _give_back(self, connection: Connection) -> None:
         connection.sock.settimeout(self._pool.origin.stall)
@@ -203,7 +202,7 @@ class Multiplexer:
     # -- connections ----------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Give each connection something to do, and make more where there is more to do."""
+        """Send a request on each free connection, and open connections while there are more requests."""
         width = self._width()
         while self._busy < width:
             if self._free:
@@ -225,7 +224,7 @@ class Multiplexer:
             else:
                 self._dialling += 1
                 if not begin(self._dial, name="dialler"):
-                    if self._lanes or self._dialling > 1:  # those connections that there are do it
+                    if self._slots or self._dialling > 1:  # those connections that there are do it
                         self._dialling -= 1
                         return
                     self._dial()
@@ -238,21 +237,21 @@ class Multiplexer:
             made = error
         with self._lock:
             if not self._over:
-                self._dialled.append(made)
+                self._opened.append(made)
                 self._call()
                 return
         if isinstance(made, Connection):
             self._give_back(made)
 
-    def _hear(self) -> None:
-        """Take the connections that were made."""
+    def _take_opened(self) -> None:
+        """Take over the connections that were opened."""
         with contextlib.suppress(BlockingIOError):
-            self._ear.recv(4096)
+            self._wake_reader.recv(4096)
         if self._woken:
             self._woken = False
             self._came.append(None)
-        while self._dialled:
-            made = self._dialled.popleft()
+        while self._opened:
+            made = self._opened.popleft()
             self._dialling -= 1
             if isinstance(made, Connection):
                 self._add(made, kept=False)
@@ -262,157 +261,157 @@ class Multiplexer:
                 self._missed(self._backlog.popleft(), made)
 
     def _add(self, connection: Connection, *, kept: bool) -> None:
-        lane = _Slot(connection, kept=kept)
-        self._lanes[lane.sock.fileno()] = lane
-        self._poll.register(lane.sock, select.POLLIN)
-        self._free.append(lane)
+        slot = _Slot(connection, kept=kept)
+        self._slots[slot.sock.fileno()] = slot
+        self._poll.register(slot.sock, select.POLLIN)
+        self._free.append(slot)
 
-    def _drop(self, lane: _Slot) -> Asked | None:
-        """Close a connection; gives what it was asked for."""
-        fd = lane.sock.fileno()
+    def _drop(self, slot: _Slot) -> Asked | None:
+        """Close a connection, and return its request."""
+        fd = slot.sock.fileno()
         self._poll.unregister(fd)
-        del self._lanes[fd]
-        if lane.asked is None:
-            self._free.remove(lane)
+        del self._slots[fd]
+        if slot.asked is None:
+            self._free.remove(slot)
         else:
             self._busy -= 1
-        lane.connection.drop()
-        return lane.asked
+        slot.connection.drop()
+        return slot.asked
 
-    def _break(self, lane: _Slot, why: Exception) -> None:
-        """It broke off."""
-        asked = self._drop(lane)
+    def _break(self, slot: _Slot, why: Exception) -> None:
+        """Handle a broken connection."""
+        asked = self._drop(slot)
         if asked is None:
             return
-        closed = lane.may_be_closed and not lane.came and not isinstance(why, TimeoutError)
+        closed = slot.may_be_closed and not slot.came and not isinstance(why, TimeoutError)
         if closed and not (self._stop is not None and self._stop.is_set()):
-            self._backlog.append(asked)  # closed just before it was asked: no failure
+            self._backlog.append(asked)  # closed before the request arrived: no failure
         else:
             self._missed(asked, self._pool.lost(why))
 
     def _give_up_the_silent(self, now: float) -> None:
-        """End what is dead: not what was only not looked at, since its user took his time or was paused."""
+        """Close dead connections; not those that were merely not read, while the caller was busy or paused."""
         late = [
             fd
-            for fd, lane in self._lanes.items()
-            if lane.asked is not None and now - lane.moved > self._pool.origin.stall
+            for fd, slot in self._slots.items()
+            if slot.asked is not None and now - slot.moved > self._pool.origin.stall
         ]
         if late:
             ready = dict(self._poll.poll(0))
             for fd in late:
                 if not ready.get(fd, 0) & ~select.POLLOUT:
-                    self._break(self._lanes[fd], TimeoutError())
+                    self._break(self._slots[fd], TimeoutError())
 
     # -- one exchange -----------------------------------------------------------------------------
 
-    def _ask(self, lane: _Slot, wanted: Asked) -> None:
-        lane.asked, lane.head, lane.came, lane.moved = wanted, None, 0, time.monotonic()
-        lane.beyond = False
-        lane.unsent = memoryview(wanted.request)
+    def _ask(self, slot: _Slot, wanted: Asked) -> None:
+        slot.asked, slot.head, slot.came, slot.moved = wanted, None, 0, time.monotonic()
+        slot.beyond = False
+        slot.unsent = memoryview(wanted.request)
         self._busy += 1
-        self._send(lane)
-        if lane.unsent:
-            self._poll.modify(lane.sock, select.POLLIN | select.POLLOUT)
+        self._send(slot)
+        if slot.unsent:
+            self._poll.modify(slot.sock, select.POLLIN | select.POLLOUT)
 
-    def _send(self, lane: _Slot) -> None:
+    def _send(self, slot: _Slot) -> None:
         try:
-            while lane.unsent:
-                lane.unsent = lane.unsent[lane.sock.send(lane.unsent) :]
-                lane.moved = time.monotonic()
+            while slot.unsent:
+                slot.unsent = slot.unsent[slot.sock.send(slot.unsent) :]
+                slot.moved = time.monotonic()
             return
         except _LATER:
             return
         except OSError as error:
-            lane.unsent = memoryview(b"")
+            slot.unsent = memoryview(b"")
             why = error
-        self._break(lane, why)
+        self._break(slot, why)
 
-    def _go_on_sending(self, lane: _Slot) -> None:
-        self._send(lane)
-        if not lane.unsent and lane.sock.fileno() >= 0:
-            self._poll.modify(lane.sock, select.POLLIN)
+    def _go_on_sending(self, slot: _Slot) -> None:
+        self._send(slot)
+        if not slot.unsent and slot.sock.fileno() >= 0:
+            self._poll.modify(slot.sock, select.POLLIN)
 
-    def _read(self, lane: _Slot) -> None:
-        """Take what came; when it is whole, ask for the next before it is used."""
+    def _read(self, slot: _Slot) -> None:
+        """Receive; when the response is complete, send the next request before the caller uses it."""
         while True:
-            room = lane.view[lane.came :] if lane.head is None else lane.body[lane.came :]
+            room = slot.view[slot.came :] if slot.head is None else slot.body[slot.came :]
             try:
-                count = lane.sock.recv_into(room)
-                if not count or lane.asked is None:
+                count = slot.sock.recv_into(room)
+                if not count or slot.asked is None:
                     raise Closed("the server closed the connection")
-                lane.came += count
-                lane.moved = time.monotonic()
-                usual = lane.head is not None or self._begin(lane)
+                slot.came += count
+                slot.moved = time.monotonic()
+                usual = slot.head is not None or self._begin(slot)
             except _LATER:
                 return
             except (OSError, Closed) as error:
-                self._break(lane, error)
+                self._break(slot, error)
                 return
-            if lane.head is not None:
+            if slot.head is not None:
                 if not usual:
-                    asked = self._drop(lane)
+                    asked = self._drop(slot)
                     assert asked is not None
-                    self._missed(asked, lane.head)
+                    self._missed(asked, slot.head)
                     return
-                if lane.came >= len(lane.body):
-                    self._whole(lane)
+                if slot.came >= len(slot.body):
+                    self._whole(slot)
                     return
-            if count < len(room) and not lane.encrypted:
+            if count < len(room) and not slot.encrypted:
                 return  # that was all for now
 
-    def _begin(self, lane: _Slot) -> bool:
-        """Read the head, if it is there: whether it is that of a usual answer, whose body is taken here.
+    def _begin(self, slot: _Slot) -> bool:
+        """Parse the head, if it is complete; returns True if the response is handled here.
 
-        Others may come before it (1xx), which tell nothing.
+        Informational heads (1xx) before it are skipped.
         """
         while True:
-            end = lane.buffer.find(b"\r\n\r\n", 0, lane.came)
+            end = slot.buffer.find(b"\r\n\r\n", 0, slot.came)
             if end < 0:
-                if lane.came == len(lane.view):
+                if slot.came == len(slot.view):
                     raise Closed("the head of the answer is too long")
                 return False
-            head = parse_head(bytes(lane.view[:end]))
+            head = parse_head(bytes(slot.view[:end]))
             if head.status >= 200:
                 break
-            rest = bytes(lane.view[end + 4 : lane.came])
-            lane.view[: len(rest)] = rest
-            lane.came = len(rest)
+            rest = bytes(slot.view[end + 4 : slot.came])
+            slot.view[: len(rest)] = rest
+            slot.came = len(rest)
         self._pool.reached = True
-        asked, length, begun = lane.asked, length_of(head.headers), end + 4
+        asked, length, begun = slot.asked, length_of(head.headers), end + 4
         assert asked is not None
-        lane.head = head
+        slot.head = head
         if (
             head.status not in asked.usual
             or "transfer-encoding" in head.headers
             or not 0 <= length <= asked.most
         ):
             return False
-        came = min(lane.came - begun, length)
-        lane.beyond = lane.came - begun > length
+        came = min(slot.came - begun, length)
+        slot.beyond = slot.came - begun > length
         if asked.into is not None:
             if length != len(asked.into):
                 return False
-            lane.body = asked.into
-            lane.body[:came] = lane.view[begun : begun + came]
-        elif begun + length <= len(lane.view):
-            lane.body = lane.view[begun : begun + length]
+            slot.body = asked.into
+            slot.body[:came] = slot.view[begun : begun + came]
+        elif begun + length <= len(slot.view):
+            slot.body = slot.view[begun : begun + length]
         else:
-            first, lane.buffer = lane.view[begun : begun + came], bytearray(max(length, len(lane.view)))
-            lane.view = memoryview(lane.buffer)
-            lane.view[:came] = first
-            lane.body = lane.view[:length]
-        lane.came = came
+            first, slot.buffer = slot.view[begun : begun + came], bytearray(max(length, len(slot.view)))
+            slot.view = memoryview(slot.buffer)
+            slot.view[:came] = first
+            slot.body = slot.view[:length]
+        slot.came = came
         return True
 
-    def _whole(self, lane: _Slot) -> None:
-        asked, head, body = lane.asked, lane.head, lane.body
+    def _whole(self, slot: _Slot) -> None:
+        asked, head, body = slot.asked, slot.head, slot.body
         assert asked is not None
         assert head is not None
         self._came.append((asked.of, head, body))
-        if head.keeps and not lane.beyond and not lane.unsent:
-            lane.asked, lane.may_be_closed = None, True
+        if head.keeps and not slot.beyond and not slot.unsent:
+            slot.asked, slot.may_be_closed = None, True
             self._busy -= 1
-            self._free.append(lane)
-            self._fill()  # the next answer does not come into the buffer before this body was used
+            self._free.append(slot)
+            self._fill()  # the buffer is not read into before the caller has used this body
         else:
-            self._drop(lane)
+            self._drop(slot)
