@@ -23,6 +23,7 @@ from zlib import adler32
 from nbdata.archives.looks import looks_like
 from nbdata.archives.safety import shortened
 from nbdata.archives.tape import Tape
+from nbdata.archives.tar_fields import MAX_SECONDS, SECOND, decimal, decoded, joined, number, text_of, time_ns
 from nbdata.errors import BadArchive
 
 __all__ = ["Header", "Headers", "is_header"]
@@ -31,8 +32,6 @@ _MAX_HEADER = 4 << 20
 # Characters of global pax records, which hold for all members and are looked at with each.
 _MAX_GLOBAL = 64 << 10
 _BLOCK = 512
-_SECOND = 10**9
-_MAX_SECONDS = 1 << 40
 # Name, mode, size, time and checksum, each number with the byte behind it, kind, magic, prefix of the name.
 _FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
 _NUMBER_ENDS, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
@@ -42,11 +41,9 @@ _POSIX, _GNU = b"ustar\0", b"ustar "
 _HARMLESS = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
 _RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
 _TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
-_TIME_BEGINS = re.compile(r"(-?)(\d{1,20})(?:\.(\d+))?")
 # Global records that change no member; git archive writes one.
 _IDLE = {"comment"}
 _DIGITS = b"01234567 \0"
-_OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 
 _KINDS = {
     b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hardlink", b"2": "symlink", b"3": "device",
@@ -143,7 +140,7 @@ class Headers:
             if whole is None:
                 return None
             told = bytes(whole[_BLOCK : _BLOCK + size])
-            more = _harmless(told) if kind == _PAX else (_text(told), None)
+            more = _harmless(told) if kind == _PAX else (text_of(told), None)
             found = _fields(whole[length:])
             if more is None or found is None:
                 return None
@@ -155,11 +152,11 @@ class Headers:
         try:
             bits = int(mode, 8)
             if mtime_ns is None:
-                mtime_ns = int(mtime, 8) * _SECOND
+                mtime_ns = int(mtime, 8) * SECOND
         except ValueError:
             return None
         if not path:
-            path = _joined(name, prefix)
+            path = joined(name, prefix)
         if path.endswith("/"):
             return None
         begins = tape.tell()
@@ -206,7 +203,7 @@ class Headers:
                 if sum(map(len, (*self.pax_headers, *self.pax_headers.values()))) > _MAX_GLOBAL:
                     raise ValueError("global records of more than 64 KiB")
             elif fields.kind in (b"L", b"K"):
-                names[fields.kind] = _text(self._content(fields.size))
+                names[fields.kind] = text_of(self._content(fields.size))
             else:
                 return self._member(begins, fields, records, names)
 
@@ -257,7 +254,7 @@ class Headers:
             kind = "file"
         if kind == "file" and name.endswith("/"):  # how v7 wrote folders
             kind = "folder"
-        stored = _count(told["size"]) if "size" in told else fields.size
+        stored = decimal(told["size"]) if "size" in told else fields.size
         if kind in _EMPTY or fields.kind == b"5":
             stored = 0
         if stored < 0:
@@ -272,20 +269,20 @@ class Headers:
         self.offset = self._tape.tell() + _padded(max(left, 0))
         if left < 0 or (data is not None and not _is_possible(data, size, left)):
             raise self._tape.bad(f"has a sparse file with an impossible map, {shortened(name)}")
-        mtime_ns = _time(told.get("mtime", ""))
+        mtime_ns = time_ns(told.get("mtime", ""))
         if mtime_ns is None:
-            mtime_ns = fields.mtime * _SECOND if abs(fields.mtime) <= _MAX_SECONDS else 0
+            mtime_ns = fields.mtime * SECOND if abs(fields.mtime) <= MAX_SECONDS else 0
         name = name.rstrip("/") or name[:1]
         return Header(name, kind, fields.mode, size, mtime_ns, begins, linkname, data)
 
     def _old_map(self, fields: _Fields) -> tuple[int, _Map]:
         """Size and map of a sparse file of GNU tar's old format, whose map goes on in blocks behind the header."""
         found: list[tuple[int, int]] = []
-        entries, more, size = fields.block[386:482], fields.block[482], _number(fields.block[483:495])
+        entries, more, size = fields.block[386:482], fields.block[482], number(fields.block[483:495])
         while True:
             slots = (entries[at : at + 24] for at in range(0, len(entries) // 24 * 24, 24))
             # Slots that are left over hold nothing.
-            found += [(_number(slot[:12]), _number(slot[12:])) for slot in slots if slot.strip(b"\0")]
+            found += [(number(slot[:12]), number(slot[12:])) for slot in slots if slot.strip(b"\0")]
             if not more:
                 return size, tuple(found)
             block = self._read(_BLOCK)
@@ -298,15 +295,15 @@ class Headers:
         version = told.get("GNU.sparse.major"), told.get("GNU.sparse.minor")
         if version == ("1", "0"):  # the map lies before the content
             numbers = self._numbers()
-            size = _count(told.get("GNU.sparse.realsize", ""))
+            size = decimal(told.get("GNU.sparse.realsize", ""))
         elif "GNU.sparse.map" in told:
-            numbers = [_count(number) for number in told["GNU.sparse.map"].split(",")]
-            size = _count(told.get("GNU.sparse.size", told.get("GNU.sparse.realsize", "")))
+            numbers = [decimal(number) for number in told["GNU.sparse.map"].split(",")]
+            size = decimal(told.get("GNU.sparse.size", told.get("GNU.sparse.realsize", "")))
         elif "GNU.sparse.size" in told:
             if len(records.offsets) != len(records.lengths):
                 raise ValueError("offsets and lengths of a sparse file that are not as many")
             numbers = [n for pair in zip(records.offsets, records.lengths, strict=True) for n in pair]
-            size = _count(told["GNU.sparse.size"])
+            size = decimal(told["GNU.sparse.size"])
         else:
             return None
         if len(numbers) % 2:
@@ -322,9 +319,9 @@ class Headers:
             *whole, text = text.split(b"\n")
             lines += whole
             if lines and wanted == 1:
-                wanted = 1 + 2 * _count(lines[0].decode("latin-1"))
+                wanted = 1 + 2 * decimal(lines[0].decode("latin-1"))
             if len(lines) >= wanted:
-                return [_count(line.decode("latin-1")) for line in lines[1:wanted]]
+                return [decimal(line.decode("latin-1")) for line in lines[1:wanted]]
             if len(text) > _BLOCK:
                 raise ValueError("a number without end in a sparse file's map")
             text += self._read(_BLOCK)
@@ -336,26 +333,26 @@ class _Fields:
     def __init__(self, block: bytes) -> None:
         if len(block) < _BLOCK:
             raise ValueError("less than a block")
-        checksum = _number(block[148:156])
+        checksum = number(block[148:156])
         bare = block[:148] + b" " * 8 + block[156:]
         if checksum not in (sum(bare), sum(struct.unpack("512b", bare))):  # some programs add signed bytes
             raise ValueError("bad checksum")
         self.block = block
         self.kind = block[156:157]
-        self.size = _number(block[124:136])
+        self.size = number(block[124:136])
         # GNU tar keeps other things where POSIX has the first part of the name.
-        self.name = _joined(block[:100], block[345:500] if block[257:263] == _POSIX else b"\0")
-        self.linkname = _text(block[157:257])
+        self.name = joined(block[:100], block[345:500] if block[257:263] == _POSIX else b"\0")
+        self.linkname = text_of(block[157:257])
 
     @property
     def mode(self) -> int:
         """Permissions; headers that speak of another one may have nonsense there."""
-        return _number(self.block[100:108])
+        return number(self.block[100:108])
 
     @property
     def mtime(self) -> int:
         """Seconds since 1970; the same."""
-        return _number(self.block[136:148])
+        return number(self.block[136:148])
 
 
 def is_header(block: bytes) -> bool:
@@ -392,12 +389,12 @@ class _Records:
             end = at + int(found[1]) if found is not None else 0
             if found is None or not found.end() < end <= len(content) or content[end - 1] != ord("\n"):
                 raise ValueError("a pax record of another length than it says")
-            name, value = _decoded(found[2]), _decoded(content[found.end() : end - 1])
+            name, value = decoded(found[2]), decoded(content[found.end() : end - 1])
             at = end
             if name == "GNU.sparse.offset":
-                self.offsets.append(_count(value))
+                self.offsets.append(decimal(value))
             elif name == "GNU.sparse.numbytes":
-                self.lengths.append(_count(value))
+                self.lengths.append(decimal(value))
             else:
                 self.values[name] = value
 
@@ -419,33 +416,6 @@ def _is_possible(data: _Map, size: int, stored: int) -> bool:
 
 def _padded(size: int) -> int:
     return size + -size % _BLOCK
-
-
-def _count(text: str) -> int:
-    """A decimal number that is not negative."""
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{text[:20]!r} where a number should be")
-    return int(text)
-
-
-def _number(field: bytes) -> int:
-    """A number in octal digits, or, as GNU tar writes large and negative ones, in base 256."""
-    if field[0] & 0x80:
-        sign = 1 << 8 * len(field) - 2
-        return (int.from_bytes(field, "big") & (2 * sign - 1)) - (2 * sign if field[0] & 0x40 else 0)
-    found = _OCTAL.match(field)
-    if found is None or not (found.end() == len(field) or b"\0" in found[0].lstrip(b"\0 ")):
-        raise ValueError("not an octal number")
-    return int(found[1] or b"0", 8)
-
-
-def _time(text: str) -> int | None:
-    """Nanoseconds; None if it does not begin with a number. What follows the number is passed over."""
-    found = _TIME_BEGINS.match(text)
-    if found is None or int(found[2]) > _MAX_SECONDS:
-        return None if found is None else 0
-    whole = int(found[2]) * _SECOND + int((found[3] or "")[:9].ljust(9, "0"))
-    return -whole if found[1] else whole
 
 
 # Kind, name and its prefix, size, and mode and time as they are written.
@@ -476,18 +446,6 @@ def _fields(buf: memoryview) -> _Quick | None:
         return None
 
 
-def _joined(name: bytes, prefix: bytes) -> str:
-    return f"{_text(prefix)}/{_text(name)}" if prefix[0] else _text(name)
-
-
-def _text(field: bytes) -> str:
-    return _decoded(field.partition(b"\0")[0])
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "surrogateescape")
-
-
 def _harmless(data: bytes) -> tuple[str | None, int | None] | None:
     """Path and time of a pax header, if all its records are of the harmless kind."""
     path: str | None = None
@@ -506,8 +464,8 @@ def _harmless(data: bytes) -> tuple[str | None, int | None] | None:
             if time is None:
                 return None
             seconds, fraction = time.groups(b"")
-            mtime_ns = int(seconds) * _SECOND + int(fraction[:9].ljust(9, b"0"))
+            mtime_ns = int(seconds) * SECOND + int(fraction[:9].ljust(9, b"0"))
         elif key == b"path":
-            path = _decoded(value)
+            path = decoded(value)
         at = end
     return path, mtime_ns
