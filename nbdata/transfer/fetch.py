@@ -126,25 +126,26 @@ class PartedFetch:
 
     def _fetch(self, number: int) -> None:
         start, end = self._partial.span(number)
-        noted = start + self._partial.begun.get(number, 0)
-        # What a further try goes on with is never rewritten: it is hashed.
-        reader = Reader(self._control, self._store, self._info, noted, end, skips=False)
+        at = noted = start + self._partial.begun.get(number, 0)
+        # `at` counts what stands in the file; the reader may be a block ahead of it when the disk is full.
         try:
-            with reader:
+            # What a further try goes on with is never rewritten: it is hashed.
+            with Reader(self._control, self._store, self._info, at, end, skips=False) as reader:
                 for block in reader.into(self._partial.fd):
-                    self._check.offer(reader.at - len(block), block)
+                    self._check.offer(at, block)
+                    at += len(block)
                     self._control.advance(bytes=len(block))
-                    if reader.at - noted >= NOTED:
-                        self._partial.began(noted, reader.at)
+                    if at - noted >= NOTED:
+                        self._partial.began(noted, at)
                         if self._store.refuses_first:
-                            self._partial.note(number, reader.at - start)
-                        noted = reader.at
+                            self._partial.note(number, at - start)
+                        noted = at
         except (SourceChanged, ChecksumMismatch):
             self._partial.note(number, 0)  # what was noted may be of another version
             raise
         except Exception:
             if self._store.refuses_first:
-                self._partial.note(number, reader.at - start)
+                self._partial.note(number, at - start)
             raise
         self._partial.mark(number)
         self._check.catch_up(self._partial.fd, self._partial.contiguous)

@@ -1,0 +1,61 @@
+"""A part on its way into a file: only bytes that stand there are ever noted."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbdata.engine.runner import Planning
+from nbdata.errors import NotEnoughSpace
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.fetch import PartedFetch
+from nbdata.transfer.partials import UnrecordedParts
+from nbdata.verification.checker import check_for
+
+MIB = 1 << 20
+
+
+class Refusing(LocalStore):
+    """One that refuses another version before its first byte, as object stores do."""
+
+    refuses_first = True
+
+
+class Noted(UnrecordedParts):
+    """Keeps the notes."""
+
+    def note(self, number: int, count: int) -> None:
+        self.notes = [*getattr(self, "notes", []), (number, count)]
+
+
+def test_what_a_full_disk_did_not_take_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "big").write_bytes(os.urandom(4 * MIB))
+    store, real, written = Refusing(), os.pwrite, 0
+
+    def full(fd: int, data: Any, offset: int) -> int:
+        nonlocal written
+        if written == 2 * MIB:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = real(fd, data, offset)
+        written += count
+        return count
+
+    monkeypatch.setattr("nbdata.transfer.reader.os.pwrite", full)
+    info: ObjectInfo = store.head(str(tmp_path / "big").lstrip("/"))
+    fd = os.open(tmp_path / "out", os.O_RDWR | os.O_CREAT)
+    parts, errors = Noted(fd, info.size, None), list[Exception]()
+    fetch = PartedFetch(
+        Planning(), store, info, parts, lambda told: check_for(told, "none"),
+        done=lambda _verified: None, failed=errors.append,
+    )  # fmt: skip
+    for unit in fetch.units():
+        unit()
+    os.close(fd)
+    assert [type(error) for error in errors] == [NotEnoughSpace]
+    assert parts.notes[-1] == (0, 2 * MIB)
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "big").read_bytes()[: 2 * MIB]
