@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nbdata.engine.copy.copying import Copier
@@ -18,7 +18,7 @@ from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
 from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
-from nbdata.stores.base import Location
+from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.selection import Entry, Looked, Selection
 from nbdata.transfer.worker_pool import run_units
@@ -29,6 +29,43 @@ __all__ = ["perform", "plan"]
 _MOVES = ("copy", "overwrite")
 # No local folder belongs to the records of a copy.
 _NOWHERE = (0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class CopyRow:
+    """One object of a copy, as the plan has it.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the source.
+    action : str
+        See `nbdata.engine.planning.decide`.
+    info : ObjectInfo
+        As it was listed.
+    target : str
+        Its key at the target.
+    reason : str
+        Why it is not copied, or ''.
+    """
+
+    path: str
+    action: str
+    info: ObjectInfo
+    target: str
+    reason: str = ""
+
+    def row(self) -> Row:
+        """As it stands in the plan."""
+        detail = detail_of(self.info) | {"target": self.target}
+        if self.reason:
+            detail["reason"] = self.reason
+        return Row(self.path, self.action, self.info.size, detail)
+
+    @classmethod
+    def of(cls, row: Row) -> CopyRow:
+        """The way back."""
+        return cls(row.path, row.action, info_of(row), row.detail["target"])
 
 
 def plan(run: Run) -> Plan:
@@ -48,22 +85,19 @@ def plan(run: Run) -> Plan:
     looked = Looked()
     for entry in Selection.of(op).apply(looked.at(apart.entries())):
         key = name or key_at(target, entry.path)
-        action, reason = "unrepresentable", _unfit(target, entry.path)
+        item = CopyRow(entry.path, "unrepresentable", entry.info, key, _unfit(target, entry.path) or "")
         there = remote.get(key)
         if op.delete:
             remote.keep(key)
-        if reason is None:
-            action, reason = decide_copy(
+        if not item.reason:
+            item.action, item.reason = decide_copy(
                 entry.info, there, index.get(entry.path), overwrite=op.overwrite, size_only=op.size_only
             )
-        if action in _MOVES:
+        if item.action in _MOVES:
             out.files += 1
             out.bytes += max(entry.info.size, 0)
-        out.count(action, entry.info.size)
-        detail = detail_of(entry.info) | {"target": key}
-        if reason:
-            detail["reason"] = reason
-        rows.add(Row(entry.path, action, entry.info.size, detail))
+        out.count(item.action, entry.info.size)
+        rows.add(item.row())
     if op.delete:
         plan_deletions(run, target, remote, index, out, rows.add)
     if apart.left_out:
@@ -202,19 +236,20 @@ class _Copying:
     def _units(self) -> Iterator[Callable[[], None]]:
         for row in self.plan.rows:
             if row.action in _MOVES:
+                item = CopyRow.of(row)
                 yield from self.copier.units(
-                    info_of(row),
-                    row.detail["target"],
-                    done=partial(self._done, row),
-                    failed=partial(self.outcome.fail, row.path),
+                    item.info,
+                    item.target,
+                    done=partial(self._done, item),
+                    failed=partial(self.outcome.fail, item.path),
                 )
             else:
                 self.outcome.left(row)
 
-    def _done(self, row: Row, made: Copied) -> None:
-        self.index.put({row.path: copied(info_of(row), made.info)})
+    def _done(self, item: CopyRow, made: Copied) -> None:
+        self.index.put({item.path: copied(item.info, made.info)})
         by = "store" if made.by_store else "stream"
-        self.outcome.add(row.path, "copied", row.size, moved=True, verified=not made.unproven, by=by)
+        self.outcome.add(item.path, "copied", item.info.size, moved=True, verified=not made.unproven, by=by)
         self.run.control.advance(files=1)
         with self.lock:
             self.by_store += made.by_store

@@ -19,6 +19,7 @@ from nbdata.archives.suspects import refuse_empty
 from nbdata.archives.tar import EMPTY_ARCHIVE
 from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
 from nbdata.engine.job.run import Run
+from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.sources import find, head_of
 from nbdata.errors import (
     AccessDenied,
@@ -363,9 +364,9 @@ def siblings(run: Run, store: Store, folder: str, name: str) -> dict[str, Object
 def rows_of(volumes: VolumeList, start: int = 0) -> Iterator[Row]:
     """The volumes as rows of a plan; those that end at `start` or before are ``unpacked``, and not read."""
     for volume, end in zip(volumes.volumes, volumes.ends(), strict=True):
-        info, action = volume.info, "read" if end > start or not start else "unpacked"
-        detail = {"key": info.key, "etag": info.etag, "modified": info.modified, "version": info.version}
-        yield Row(volume.name, action, info.size, {**detail, "gone": True} if volume.gone else detail)
+        action = "read" if end > start or not start else "unpacked"
+        detail = detail_of(volume.info)
+        yield Row(volume.name, action, volume.info.size, detail | {"gone": True} if volume.gone else detail)
 
 
 def volumes_of(
@@ -377,8 +378,7 @@ def volumes_of(
         run.open(glob_base(source) if has_glob(source) else source).store if isinstance(source, str) else None
     )
     for number, row in enumerate(rows):
-        d = row.detail
         store = one or run.open(source[number]).store
-        info = ObjectInfo(d["key"], row.size, d["etag"], d["modified"], d["version"])
-        volumes.append(StoredVolume(run.control, store, row.path, info, gone=d.get("gone", False)))
+        gone = "gone" in row.detail
+        volumes.append(StoredVolume(run.control, store, row.path, info_of(row), gone=gone))
     return VolumeList(title, None, tuple(volumes), tuple(recorded))
