@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from tests.conformance import test_reading, test_refusals, test_writing
+from tests.conformance import test_reading, test_refusals, test_sessions, test_writing
 from tests.conformance.conftest import KINDS, PARTS, READ_ONLY, REMOTE, S3
 
 PAGE = Path(__file__).parents[2] / "docs/conformance.md"
@@ -48,7 +48,7 @@ _NOT: dict[str, dict[str, str]] = {
         **dict.fromkeys(("gs", "local", "s3fs", "memory", "sftp"), _NO_PARTS),
     },
     "remote": {
-        "http": "has no buckets; tests/stores/test_http.py",
+        "http": "has no buckets; tests/stores/http/test_store.py",
         "sftp": "has no buckets; tests/stores/test_sftp.py",
         **dict.fromkeys(("local", "memory", "zip"), _NO_SERVER),
     },
@@ -119,7 +119,12 @@ def page() -> str:
         *(f"- **{kind}**: {what}" for kind, what in STORES.items()),
         "",
     ]
-    for title, module in (("Reading", test_reading), ("Writing", test_writing), ("Refusals", test_refusals)):
+    for title, module in (
+        ("Reading", test_reading),
+        ("Writing", test_writing),
+        ("Many requests at a time", test_sessions),
+        ("Refusals", test_refusals),
+    ):
         lines += [f"## {title}", "", f"| check | {' | '.join(STORES)} |", f"|---|{'---|' * len(STORES)}"]
         for test, fixture in checks(module):
             told = test.removeprefix("test_").replace("_", " ")

@@ -12,7 +12,7 @@ def test_the_committed_page_is_the_one_that_the_tests_give() -> None:
 def test_every_reason_is_of_a_check_and_a_store_that_are_there() -> None:
     found = {
         name: fixture
-        for module in (table.test_reading, table.test_writing, table.test_refusals)
+        for module in (table.test_reading, table.test_writing, table.test_sessions, table.test_refusals)
         for name, fixture in table.checks(module)
     }
     assert set(table._DIFFERS) <= set(found)

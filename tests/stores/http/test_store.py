@@ -453,7 +453,7 @@ def test_a_plain_proxy_is_asked_unless_it_is_excluded() -> None:
 
 
 def test_a_stop_ends_a_read_at_once() -> None:
-    from tests.stores.test_http_client import Stop
+    from tests.stores.http.test_client import Stop
 
     ended = threading.Event()
 

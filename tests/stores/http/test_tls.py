@@ -17,8 +17,8 @@ from nbdata.stores.http import records
 from nbdata.stores.http.client import Origin, Pool
 from nbdata.stores.http.dial import stall_limit
 from tests.stores.certificates import self_signed
+from tests.stores.http.test_client import Stop, get, in_child
 from tests.stores.servers import answering, ok, read_head, serving
-from tests.stores.test_http_client import Stop, get, in_child
 from tests.waiting import AT_ONCE, PATIENCE, wait_until
 
 

@@ -16,8 +16,8 @@ from nbdata.errors import NbdataError, StoreUnavailable
 from nbdata.stores.http.client import Origin, Pool
 from nbdata.stores.http.heads import Head, request_head
 from nbdata.stores.http.multiplexer import Asked, Multiplexer
+from tests.stores.http.test_client import Stop
 from tests.stores.servers import Handler, answering, ok, read_head, serving
-from tests.stores.test_http_client import Stop
 from tests.waiting import AT_ONCE, PATIENCE
 
 MOST = 256 << 10

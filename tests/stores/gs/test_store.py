@@ -308,7 +308,7 @@ def test_a_listing_that_repeats_itself_ends() -> None:
 
 
 def test_a_stop_ends_an_upload_that_is_not_answered_at_once() -> None:
-    from tests.stores.test_http_client import Stop
+    from tests.stores.http.test_client import Stop
 
     ended = threading.Event()
 

@@ -9,8 +9,8 @@ import pytest
 
 from nbdata.errors import StoreUnavailable
 from nbdata.stores.http.pages import Page, ahead
+from tests.stores.s3.test_odd_servers import each, store
 from tests.stores.servers import ok, serving
-from tests.stores.test_s3_odd_servers import each, store
 from tests.waiting import PATIENCE
 
 
