@@ -84,7 +84,8 @@ def test_a_background_pull_pauses_with_the_reason_and_goes_on_when_there_is_room
     assert any("waited for room" in note for note in report.notes)
     now = job.snapshot()
     assert (now.files, now.files_total) == (20, 20), "what was there before it waited counts as done"
-    assert report.bytes == now.bytes - now.present
+    # Of the file that met the full disk something may have been kept.
+    assert report.bytes - report.present == now.bytes - now.present
     assert whole(disk / "out", content)
 
 

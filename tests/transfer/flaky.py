@@ -23,7 +23,7 @@ class Flaky(LocalStore):
 
     def read(self, key: str, start: int = 0, end: int | None = None, **options: Any) -> Any:
         self.starts.append(start)
-        body = super().read(key, start if self.honours else 0, end, **options)
+        body = super().read(key, *((start, end) if self.honours else (0, None)), **options)
         number, readinto, at = len(self.starts), body.readinto, body.start
 
         def troubled(buffer: memoryview) -> int:

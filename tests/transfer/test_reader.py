@@ -136,6 +136,8 @@ def test_who_cannot_begin_anew_goes_on(big: Path) -> None:
 def test_what_comes_before_is_dropped_or_refused_where_ranges_are_ignored(big: Path) -> None:
     ignores = Flaky(lambda _number, _at, count: count, honours=False)
     assert read(Reader(Own(), ignores, info_of(big), MIB)) == big.read_bytes()[MIB:]
+    for start, end in ((0, 512), (MIB, 2 * MIB), (5, 6)):
+        assert read(Reader(Own(), ignores, info_of(big), start, end)) == big.read_bytes()[start:end]
     with pytest.raises(RangesIgnored):
         read(Reader(Own(), ignores, info_of(big), MIB, 2 * MIB, skips=False))
 
