@@ -86,8 +86,8 @@ class TextDisplay(Follower):
         self._bar: _Bar | None = None
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
-        if getattr(job, "attached", False):
-            self._stream.write(f"attached to job {job.id}, which was running already\n")
+        if attached := getattr(job, "attached", ""):
+            self._stream.write(f"{attached}\n")
         self._bar = _Bar(self._stream)
 
     def update(self, snapshot: Snapshot) -> None:

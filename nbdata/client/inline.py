@@ -29,8 +29,8 @@ _RELEASED = 10.0
 class InlineJob(FutureMethods):
     """A job of this process; the Job protocol of nbdata.protocols."""
 
-    def __init__(self, job: EngineJob) -> None:
-        self._job = job
+    def __init__(self, job: EngineJob, *, attached: str = "") -> None:
+        self._job, self.attached = job, attached
 
     @property
     def id(self) -> str:
@@ -120,10 +120,10 @@ class InlineHost:
         return planned
 
     def submit(self, operation: Operation, *, background: bool) -> InlineJob:
-        job, _ = self._jobs.submit(
+        job, attached = self._jobs.submit(
             operation, capture(operation), bindings_of(operation), background=background
         )
-        return InlineJob(job)
+        return InlineJob(job, attached=attached)
 
     def jobs(self) -> list[Snapshot]:
         return self._jobs.snapshots()

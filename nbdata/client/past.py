@@ -17,7 +17,7 @@ __all__ = ["PastJob"]
 class PastJob(FutureMethods):
     """A job that is over; the Job protocol of nbdata.protocols."""
 
-    attached = False
+    attached = ""
 
     def __init__(self, past: Past) -> None:
         self._past = past

@@ -55,7 +55,7 @@ class AgentJob(FutureMethods):
         *,
         lifeline: Connection | None = None,
         session: str = "",
-        attached: bool = False,
+        attached: str = "",
     ) -> None:
         self._where, self._id = where, job_id
         self._lifeline, self._session = lifeline, session

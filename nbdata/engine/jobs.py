@@ -15,6 +15,7 @@ from nbdata.engine.journal import Journal
 from nbdata.errors import NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
+from nbdata.sizes import format_size
 
 __all__ = ["EngineJob", "Jobs"]
 
@@ -53,13 +54,36 @@ class EngineJob:
         """Its id."""
         return self.task.id
 
-    def said_again(self, context: Context) -> None:
-        """Of limits from outside the last one holds; and what waits for room looks at once whether there is some."""
+    def said_again(self, operation: Operation, context: Context) -> str:
+        """Join it by the same line, whose options hold from now on, and of limits from outside the last one.
+
+        What an interrupt had paused, and no cancel yet, goes on as the new line has it. What runs keeps a rate that the
+        new line does not name. What waits for room looks at once whether there is some.
+
+        Returns
+        -------
+        str
+            How it was joined, for people; empty if it cannot be joined, because it ends.
+        """
+        before, rate = self.task.snapshot(), getattr(operation, "max_rate", None)
+        if before.state not in _ATTACHABLE:
+            return ""
+        continued = before.reason == "interrupt"
+        if continued or rate is not None:
+            self.task.limit(rate)
+        if continued and not self.task.resume() and self.task.snapshot().state not in _ATTACHABLE:
+            return ""  # the interrupt has just become a cancel
+        self.on_error = getattr(operation, "on_error", "raise")
         if _LIMIT in context.env:
             self.context.env[_LIMIT] = context.env[_LIMIT]
         else:
             self.context.env.pop(_LIMIT, None)
         self.task.look_again()
+        if continued:
+            return f"continued job {self.id}"
+        kept = self.task.rate if rate is None else None
+        limited = "" if kept is None else f", limited to {format_size(kept)}/s"
+        return f"attached to job {self.id}, which was running already{limited}"
 
     def why_no_more(self) -> NbdataError | None:
         """The error that ended its items before their end, or None if they came to their end.
@@ -126,25 +150,18 @@ class Jobs:
 
     def submit(
         self, operation: Operation, context: Context, bindings: Mapping[str, object], *, background: bool
-    ) -> tuple[EngineJob, bool]:
-        """Start a job, or give the unfinished one of the same identity and True."""
+    ) -> tuple[EngineJob, str]:
+        """Start a job, or join the unfinished one of the same identity; and how it was joined, empty if it was not."""
         with self._lock:
             identity = operation.identity()
             for job in self._jobs.values():
                 if job.identity != identity or operation.query:
                     continue
-                state = job.task.snapshot()
-                if state.state in _ATTACHABLE:
-                    if state.reason == "interrupt":
-                        job.task.resume()  # said again before the interrupt had become a cancel
-                    job.on_error = getattr(operation, "on_error", "raise")  # the last one wins
-                    if (rate := getattr(operation, "max_rate", None)) is not None:  # or it stays limited
-                        job.task.limit(rate)
-                    job.said_again(context)
+                if how := job.said_again(operation, context):
                     # Who waits for it now need not wait for a turn in the background.
                     if not background and (work := self._background.withdraw(job.task)) is not None:
                         self._running.add(job.task, work)
-                    return job, True
+                    return job, how
             if sum(not job.task.finished for job in self._jobs.values()) >= _UNFINISHED:
                 raise NbdataError(
                     f"{_UNFINISHED:,} jobs run or wait already",
@@ -167,7 +184,7 @@ class Jobs:
         else:
             turns = self._background if background else self._running
         turns.add(task, partial(self._work, job, context, dict(bindings)))
-        return job, False
+        return job, ""
 
     @staticmethod
     def _note(journal: Journal, job: EngineJob, state_dir: str, *, begins: bool = False) -> None:

@@ -147,7 +147,7 @@ def _with_ways(error: NotEnoughSpace, planned: Plan) -> NotEnoughSpace:
 def new_task(operation: Operation, context: Context, *, background: bool) -> Task:
     """A task in state QUEUED."""
     source, target = (redacted(place) for place in operation.places())
-    return Task(
+    task = Task(
         Snapshot(
             id=secrets.token_hex(2),
             verb=operation.verb,
@@ -159,6 +159,8 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
         ),
         stopped=operation.stopped,
     )
+    task.limit(operation.max_rate if isinstance(operation, Storing) else None)
+    return task
 
 
 def command_line(operation: Operation, context: Context) -> str:
@@ -209,7 +211,6 @@ def perform(
         finally:
             task.remove(stop)
 
-    task.limit(operation.max_rate if isinstance(operation, Storing) else None)
     shortage = Shortage(task, planned_anew)
     try:
         while True:

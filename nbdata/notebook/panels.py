@@ -49,8 +49,7 @@ class NotebookDisplay(Follower):
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
         self._note = loop_note(job.id) if bound else foreground_note(job.id)
-        if getattr(job, "attached", False):
-            attached = f"attached to job {job.id}, which was running already"
+        if attached := getattr(job, "attached", ""):
             self._note = f"{attached}. {self._note}"
             self._show(message(attached))
 

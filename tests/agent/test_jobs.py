@@ -27,8 +27,8 @@ def test_the_same_line_attaches_and_another_does_not() -> None:
     one = HOST.submit(Probe(items=10_000, delay=20, tag="same"), background=True)
     two = HOST.submit(Probe(items=10_000, delay=20, tag="same"), background=True)
     three = HOST.submit(Probe(items=10_000, delay=20, tag="other"), background=True)
-    assert (two.id, two.attached) == (one.id, True)
-    assert (three.id != one.id, three.attached) == (True, False)
+    assert (two.id, two.attached) == (one.id, f"attached to job {one.id}, which was running already")
+    assert (three.id != one.id, three.attached) == (True, "")
     one.cancel()
     three.cancel()
 

@@ -1,0 +1,79 @@
+"""A line that is said again while its job is there: how it joins, and at what rate it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nbdata.client.context import capture
+from nbdata.engine.jobs import EngineJob, Jobs
+from nbdata.verbs.pull import Pull
+from tests.faults.gate import Gate
+from tests.waiting import PATIENCE
+
+Said = Callable[[str | None], tuple[EngineJob, str]]
+
+
+@pytest.fixture
+def said(put: Callable[[dict[str, bytes]], str], gate: Gate, tmp_path: Path) -> Iterator[Said]:
+    """Says one line, with any rate or none; its job stands in its middle until the test is over."""
+    jobs = Jobs()
+    url = put({"d/a": bytes(400_000), "d/b": bytes(400_000)}) + "d/"
+    gate.close(after=100_000)
+
+    def say(rate: str | None) -> tuple[EngineJob, str]:
+        operation = Pull(url, tmp_path / "out", max_rate=rate)  # type: ignore[arg-type]
+        return jobs.submit(operation, capture(operation), {}, background=False)
+
+    yield say
+    gate.open()
+    for job in jobs.all():
+        job.task.cancel()
+        assert job.task.join(PATIENCE)
+    jobs.close()
+
+
+def test_what_an_interrupt_had_paused_goes_on_at_the_rate_of_the_new_line(said: Said) -> None:
+    job, how = said("5MB")
+    assert (how, job.task.rate) == ("", 5_000_000)
+    assert job.task.pause("interrupt")
+    again, how = said(None)
+    assert (again.id, how) == (job.id, f"continued job {job.id}")
+    assert (job.task.rate, job.task.paused) == (None, False)
+    assert job.task.pause("interrupt")
+    assert said("7MB")[1] == f"continued job {job.id}"
+    assert job.task.rate == 7_000_000
+
+
+def test_what_runs_keeps_its_rate_and_says_so(said: Said) -> None:
+    job, _ = said("5MB")
+    again, how = said(None)
+    assert (again.id, again.task.rate) == (job.id, 5_000_000)
+    assert how == f"attached to job {job.id}, which was running already, limited to 5.0 MB/s"
+    assert said("8MB")[1] == f"attached to job {job.id}, which was running already"
+    assert job.task.rate == 8_000_000
+
+
+def test_what_somebody_had_paused_stays_so_and_keeps_its_rate(said: Said) -> None:
+    job, _ = said("5MB")
+    assert job.task.pause("user")
+    assert said(None)[0].id == job.id
+    assert (job.task.rate, job.task.paused) == (5_000_000, True)
+
+
+def test_an_interrupt_that_has_become_a_cancel_is_not_continued(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, _ = said("5MB")
+    assert job.task.pause("interrupt")
+    resume = job.task.resume
+
+    def too_late() -> bool:
+        job.task.cancel()
+        return resume()
+
+    monkeypatch.setattr(job.task, "resume", too_late)
+    again, how = said(None)
+    assert (again.id != job.id, how, again.task.rate) == (True, "", None)
