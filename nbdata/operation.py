@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
-from nbdata.option import checked, options_of, shown, storage_pair, suggest, words_of
+from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
 from nbdata.report import Plan, Snapshot
@@ -87,9 +87,9 @@ class Operation:
         return f"{type(self).__name__}({', '.join(options)})"
 
     def __post_init__(self) -> None:
-        for name, (_, declared) in options_of(type(self)).items():
+        for name, (declared_field, declared) in options_of(type(self)).items():
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or declared_field.default is not None:
                 object.__setattr__(self, name, checked(name.replace("_", "-"), value, declared))
         self.check()
 
@@ -234,6 +234,8 @@ class Context:
 
 
 _Op = TypeVar("_Op", bound=Operation)
+# What a Python function takes beside the options of its operation.
+_FACE_FLAG = Option("", kind="flag")
 
 
 def function_of(cls: type[_Op]) -> Callable[..., Any]:
@@ -249,6 +251,8 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
         del args, options  # a traceback of what comes now may show local variables
         if isinstance(operation, BadOption):
             raise operation
+        for name, value in (("dry-run", dry_run), ("background", background), ("quiet", quiet)):
+            checked(name, value, _FACE_FLAG)
         if background and cls.bound:
             raise BadOption(f"{cls.verb}: there is no background: it ends with the loop over it")
         if dry_run:

@@ -7,13 +7,14 @@ function and the panel's form are made from that.
 from __future__ import annotations
 
 import difflib
+import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from nbdata.errors import BadOption
-from nbdata.paths import canonical
+from nbdata.paths import canonical, path_text
 from nbdata.redaction import Hidden, redacted, remember_options
 from nbdata.sizes import parse_size
 
@@ -39,9 +40,9 @@ class Option:
     help : str
         One sentence for ``%verb?`` and ``--help``.
     kind : str
-        ``text``, ``place`` (a path or URL), ``path`` (local), ``job`` (its id), ``flag``, ``size``, ``count``,
-        ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable) or ``optional`` (a flag that may
-        have a value: True, or that text).
+        ``text``, ``place`` (a path or URL), ``places`` (one, or in Python several), ``path`` (local), ``job`` (its
+        id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable),
+        ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
     identity : bool
         Whether it decides which bytes end where, and so belongs to what *the same line* means.
     short : str
@@ -65,6 +66,11 @@ class Option:
     metavar: str = ""
     positional: bool = False
     binding: bool = False
+
+    @property
+    def is_path(self) -> bool:
+        """Whether its values are paths or URLs."""
+        return self.kind in ("place", "places", "path")
 
 
 def argument(help: str, *, default: Any = MISSING, kind: str = "place", metavar: str = "") -> Any:  # noqa: A002
@@ -124,51 +130,45 @@ def storage_pair(name: str, value: str) -> str:
 
 def shown(value: Any, declared: Option) -> Any:
     """A value as its operation's repr has it."""
-    if declared.kind not in ("place", "path") or value is None:
+    if not declared.is_path or value is None:
         return value
     return tuple(map(redacted, value)) if isinstance(value, tuple) else redacted(value)
 
 
 def checked(name: str, value: Any, declared: Option) -> Any:
-    """One value in its canonical form, or BadOption."""
+    """One value in its canonical form, or BadOption: whatever it is, nothing else is raised."""
     kind = declared.kind
     if kind == "pairs":
-        if not isinstance(value, Mapping):
-            raise BadOption(
-                f"{name.replace('-', '_')}: this is a {type(value).__name__}",
-                expected="a dictionary of options",
-            )
-        remember_options(value)
-        return Hidden(value)
-    if kind in ("place", "path"):
-        remember_options({"": value})
-        if isinstance(value, (list, tuple)):
-            return tuple(canonical(v, name=name) for v in value)
-        return canonical(value, name=name)
+        return _pairs(name, value)
+    if kind == "places":
+        return _places(name, value)
+    if declared.is_path:
+        return _place(name, value)
+    if kind == "object":
+        return _file_system(name, value)
     if kind == "size":
+        if not isinstance(value, (int, str)):
+            raise _wrong(f"--{name}", value, "not a size", "a number of bytes, or a text such as 5GB")
         return parse_size(value, option=f"--{name}")
     if kind == "flag":
         if not isinstance(value, bool):
-            raise BadOption(f"--{name}: {value!r} is neither True nor False")
+            raise _wrong(f"--{name}", value, "neither True nor False")
         return value
     if kind == "optional":
         if not isinstance(value, bool) and not (isinstance(value, str) and value):
-            raise BadOption(f"--{name}: {value!r} is neither True, False nor a text")
+            raise _wrong(f"--{name}", value, "neither True, False nor a text")
         return value
     if kind == "count":
         return _count(name, value)
     if kind == "texts":
-        try:
-            values = (value,) if isinstance(value, str) else tuple(value)
-        except TypeError:
-            raise BadOption(f"--{name}: {value!r} is not a text or a list of texts") from None
-        if not all(isinstance(v, str) and v for v in values):
-            raise BadOption(f"--{name}: {value!r} is not a text or a list of texts")
+        values = (value,) if isinstance(value, str) else _several(value)
+        if values is None or not all(isinstance(v, str) and v for v in values):
+            raise _wrong(f"--{name}", value, "not a text or a list of texts")
         return values
     if kind == "sample":
         return _sample(name, value)
-    if kind in ("text", "job") and not isinstance(value, str):
-        raise BadOption(f"--{name}: {value!r} is not a text")
+    if not isinstance(value, str):
+        raise _wrong(f"--{name}", value, "not a text")
     if declared.choices and value not in declared.choices:
         raise BadOption(
             f"--{name}: {value!r} is not a choice", remedy=suggest(str(value), list(declared.choices))
@@ -182,10 +182,72 @@ def words_of(flag: str, value: Any, declared: Option, show: Callable[[str], str]
         return [flag]
     words = []
     for one in value if isinstance(value, tuple) else (value,):
-        text = show(one) if declared.kind in ("place", "path") else str(one)
+        text = show(one) if declared.is_path else str(one)
         # A value that looks like an option must be one word with its name.
         words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
     return words
+
+
+def _wrong(
+    name: str, value: Any, what: str, expected: str | None = None, remedy: str | None = None
+) -> BadOption:
+    """The error for a value of a wrong kind: short ones are shown, and the types of others."""
+    if isinstance(value, (str, int, float)):
+        return BadOption(f"{name}: {value!r} is {what}", expected=expected, remedy=remedy)
+    return BadOption(f"{name}: this is {what}", expected=expected, got=type(value).__name__, remedy=remedy)
+
+
+def _several(value: Any) -> tuple[Any, ...] | None:
+    """What an iterable gives, or None if it is none."""
+    try:
+        return tuple(value)
+    except TypeError:
+        return None
+
+
+def _place(name: str, value: Any) -> str:
+    text = path_text(value)
+    if text is None:
+        raise _wrong(name, value, "not a path", "one path or URL, as a text or a pathlib.Path")
+    remember_options({"": text})
+    return canonical(text, name=name)
+
+
+def _places(name: str, value: Any) -> str | tuple[str, ...]:
+    """One place, or several in their order."""
+    unordered = isinstance(value, (bytes, bytearray, Mapping, Set))
+    if path_text(value) is not None or unordered or (values := _several(value)) is None:
+        return _place(name, value)
+    if not values:
+        raise BadOption(f"{name}: this list is empty", remedy="Give at least one path or URL")
+    return tuple(_place(f"{name}[{number}]", one) for number, one in enumerate(values))
+
+
+def _pairs(name: str, value: Any) -> dict[str, Any]:
+    name = name.replace("-", "_")
+    if not isinstance(value, Mapping):
+        raise _wrong(name, value, "not a dictionary of options")
+    options = Hidden(value)
+    remember_options(options)
+    for key, one in options.items():
+        try:
+            json.dumps({key: one})
+        except (TypeError, ValueError, RecursionError):
+            what = "is neither text nor number, nor made of them"
+            raise BadOption(
+                f"{name}: {key!r} {what}", got=type(one).__name__, remedy="Hand in what is an object with fs="
+            ) from None
+    return options
+
+
+def _file_system(name: str, value: Any) -> Any:
+    from fsspec import AbstractFileSystem
+
+    if not isinstance(value, AbstractFileSystem):
+        raise _wrong(
+            name, value, "not a file system", "an object of fsspec, as fsspec.filesystem(…) gives it"
+        )
+    return value
 
 
 def _count(name: str, value: Any) -> int:
@@ -194,19 +256,17 @@ def _count(name: str, value: Any) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise BadOption(f"--{name}: {value!r} is not a count", expected="a whole number, 0 or more")
+        raise _wrong(f"--{name}", value, "not a count", "a whole number, 0 or more")
     return number
 
 
 def _sample(name: str, value: Any) -> str:
-    text = str(value).strip()
+    text = str(value).strip() if isinstance(value, (str, int, float)) else ""
     number = text.removesuffix("%")
     try:
         good = 0 < float(number) <= 100 if text.endswith("%") else int(number) > 0
     except ValueError:
         good = False
     if not good:
-        raise BadOption(
-            f"--{name}: {value!r} is not a sample", expected="a number of objects or a share such as 5%"
-        )
+        raise _wrong(f"--{name}", value, "not a sample", "a number of objects or a share such as 5%")
     return text

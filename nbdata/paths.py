@@ -27,6 +27,7 @@ __all__ = [
     "is_url",
     "join",
     "last_component",
+    "path_text",
 ]
 
 #: The folder that is nobody's data, at every depth: partials, caches, locks.
@@ -50,6 +51,15 @@ def _parted(place: str) -> tuple[str, str, str]:
 def is_url(place: str) -> bool:
     """Whether `place` is a URL rather than a local path (``file://`` is made local by `canonical`)."""
     return _URL.match(place) is not None
+
+
+def path_text(value: object) -> str | None:
+    """The text of a path, or None for what is no path; paths of bytes are none either."""
+    try:
+        text = os.fspath(value)  # type: ignore[call-overload]  # which says so
+    except TypeError:
+        return None
+    return text if isinstance(text, str) else None
 
 
 def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: str = "path") -> str:

@@ -103,7 +103,7 @@ def split_line(line: str) -> tuple[list[str], str]:
 def _values(declared: Option, value: str) -> list[str]:
     if declared.choices:
         return [choice for choice in declared.choices if choice.startswith(value)]
-    return _local(value) if declared.kind in ("path", "place") else []
+    return _local(value) if declared.is_path else []
 
 
 def _local(text: str) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import ClassVar
 
 from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
-from nbdata.paths import glob_base, has_glob, is_url, last_component
+from nbdata.paths import glob_base, has_glob, is_url, last_component, path_text
 from nbdata.verbs.options import Mirroring, Verifying, Writing
 
 __all__ = ["Pull", "pull"]
@@ -47,11 +46,10 @@ class Pull(Verifying, Mirroring, Writing):
     )
 
     def __post_init__(self) -> None:
-        if self.target is None and isinstance(self.source, (str, os.PathLike)):
-            source = os.fspath(self.source)
+        if self.target is None and (source := path_text(self.source)) is not None:
             name = last_component(glob_base(source) if has_glob(source) else source)
             if name:
-                object.__setattr__(self, "target", os.path.join(os.getcwd(), name))
+                object.__setattr__(self, "target", f"./{name}")
         super().__post_init__()
 
     def check(self) -> None:

@@ -37,7 +37,9 @@ class UntarVolumes(Writing):
     )
 
     source: Any = argument(
-        "First volume, a folder or a glob, or in Python a list of volumes in order.", metavar="SOURCE"
+        "First volume, a folder or a glob, or in Python a list of volumes in order.",
+        kind="places",
+        metavar="SOURCE",
     )
     target: str | None = argument(
         "Folder to unpack into; not needed with --list.", default=None, metavar="TARGET"
