@@ -178,7 +178,7 @@ class Context:
     Attributes
     ----------
     cwd, umask
-        The client's; the engine has others.
+        The client's; the engine has others. The folder is empty where somebody has deleted it.
     env : dict
         The part of the client's environment that stores read (``AWS_*``, ``*_PROXY`` …).
     storage_options : dict

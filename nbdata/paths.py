@@ -28,6 +28,7 @@ __all__ = [
     "join",
     "last_component",
     "path_text",
+    "working_folder",
 ]
 
 #: The folder that is nobody's data, at every depth: partials, caches, locks.
@@ -46,6 +47,14 @@ def _parted(place: str) -> tuple[str, str, str]:
     """What of a place is its path, with what stands before and behind it: the query of an http URL, mostly."""
     match = _HTTP.fullmatch(place)
     return (match[1], match[2], match[3]) if match else ("", place, "")
+
+
+def working_folder() -> str:
+    """This process's working folder; empty if somebody has deleted it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def is_url(place: str) -> bool:
@@ -71,7 +80,7 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     Raises
     ------
     BadOption
-        For an empty path, a NUL, or ``pipe:``.
+        For an empty path, a NUL, ``pipe:``, or a relative path where the working folder is gone.
     """
     text = os.fspath(place)
     if not text or "\0" in text:
@@ -93,7 +102,16 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
             return match.group(1).lower() + text[match.end(1) :]
         text = unquote(urlsplit(text).path)
     folder = text.endswith(("/", "/.", "/..")) or text in (".", "..")
-    path = os.path.normpath(os.path.join(cwd or os.getcwd(), os.path.expanduser(text)))
+    path = os.path.expanduser(text)
+    if not os.path.isabs(path):
+        here = cwd or working_folder()
+        if not here:
+            raise BadOption(
+                f"{name}: {text!r} is relative to the working folder, which is gone",
+                remedy="Change to a folder that is there, or write the whole path",
+            )
+        path = os.path.join(here, path)
+    path = os.path.normpath(path)
     if path.startswith("//"):  # POSIX keeps two leading slashes apart; nobody means that here
         path = path[1:]
     return path + "/" if folder and path != "/" else path

@@ -42,8 +42,7 @@ def test_no_value_of_any_option_raises_anything_but_what_says_so(verb: str, opti
     for value in VALUES:
         try:
             operation: Operation = VERBS[verb](**said(verb, **{option: value}))
-        except nbdata.BadOption as error:
-            assert len(str(error)) < 400
+        except nbdata.BadOption:
             continue
         except Exception as error:
             pytest.fail(f"{verb}({option}={value!r}) raised {error!r}")

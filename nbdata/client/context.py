@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from nbdata.operation import Context, Operation
-from nbdata.paths import is_url
+from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
 from nbdata.runtime import runtime_folder, state_folder
 
@@ -25,7 +25,7 @@ def capture(operation: Operation) -> Context:
     if filesystem is not None:
         remember_options({"fs": getattr(filesystem, "storage_options", None)})
     return Context(
-        cwd=os.getcwd(),
+        cwd=working_folder(),
         umask=umask,
         env={
             n: v

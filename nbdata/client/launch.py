@@ -9,6 +9,7 @@ import time
 
 from nbdata.client.connection import Connection
 from nbdata.errors import AgentUnavailable
+from nbdata.paths import working_folder
 from nbdata.runtime import LOG_BYTES, Endpoint, build_id, endpoint, file_lock, held, package_folder
 
 __all__ = ["connect", "log_tail"]
@@ -89,7 +90,8 @@ def _spawn(where: Endpoint) -> None:
     reads them would wait for the agent's whole life).
     """
     package = package_folder()
-    paths = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != os.path.realpath(os.getcwd())]
+    here = os.path.realpath(working_folder() or "/")  # which nobody imports from
+    paths = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != here]
     if os.path.dirname(package) not in map(os.path.realpath, paths):
         paths.append(os.path.dirname(package))
     kept = {

@@ -54,6 +54,49 @@ def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> No
     assert "5 fetched" in run.stdout
 
 
+def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """The command where somebody has deleted the working folder."""
+    folder.mkdir()
+    command = ["sh", "-c", 'cd "$1" && rmdir "$1" && shift && exec "$@"', "sh", folder, NBDATA, *words]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_a_working_folder_that_was_deleted_is_no_matter_to_whole_paths(
+    tree: Path, tmp_path: Path, put: Put
+) -> None:
+    url = put({"d/a.txt": b"a"}) + "d/"
+    nbdata("agent", "stop", "--now")  # so that one is started from there
+    run = in_a_deleted_folder(tmp_path / "gone", "pull", tree, tmp_path / "out")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "5 fetched" in run.stdout
+    run = in_a_deleted_folder(tmp_path / "gone", "pull", url, tmp_path / "more")
+    assert (run.returncode, run.stderr) == (0, "")
+    run = in_a_deleted_folder(tmp_path / "gone", "pull", "/none/such", tmp_path / "out")
+    assert run.stderr == (
+        "nbdata: no such object or folder: /none/such. Check the spelling, and upper and lower case\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("pull", "data", "/w/data"), "source: 'data'"),
+        (("pull", "s3://bucket/data/"), "target: './data'"),
+        (("cache_stream", "s3://bucket/data/", "-n"), "cache-dir: '.'"),
+        (("pull", "/w/data", "/w/copy", "--files-from", "list"), "files-from: 'list'"),
+    ],
+)
+def test_a_relative_path_in_a_working_folder_that_was_deleted_is_told(
+    words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    run = in_a_deleted_folder(tmp_path / "gone", *words)
+    assert run.returncode == 2
+    assert run.stderr == (
+        f"nbdata: {told} is relative to the working folder, which is gone. "
+        "Change to a folder that is there, or write the whole path\n"
+    )
+
+
 def test_python_runs_it_as_a_module(tree: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nbdata", "pull", tree, tmp_path / "out", "--json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)

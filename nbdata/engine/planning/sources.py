@@ -154,7 +154,13 @@ def _as_bucket(run: Run) -> str:
     source = run.operation.places()[0]
     written = source.removeprefix(folder)
     bucket, slash, _ = written.partition("/")
-    if written == source or not slash or not _BUCKET.fullmatch(bucket) or os.path.lexists(folder + bucket):
+    if (
+        not run.context.cwd
+        or written == source
+        or not slash
+        or not _BUCKET.fullmatch(bucket)
+        or os.path.lexists(folder + bucket)
+    ):
         return ""
     return f"s3://{written}"
 
