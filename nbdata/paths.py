@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from nbdata.errors import BadOption
@@ -18,10 +17,10 @@ __all__ = [
     "OWN_FOLDER",
     "as_folder",
     "canonical",
-    "expand_names",
     "glob_base",
     "glob_pattern",
     "has_glob",
+    "is_brace_pattern",
     "is_inside",
     "is_ours",
     "is_url",
@@ -37,9 +36,9 @@ OWN_FOLDER = ".nbdata"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # What str(Path("s3://bucket/x")) gives; one letter would be a drive.
 _COLLAPSED = re.compile(r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL)
-_NAME = re.compile(r"\$(\w+)|\$\{(\w+)\}|\{([A-Za-z_]\w*)\}")
-_GLOB = re.compile(r"[*?\[]|\{[^{}]*(?:,|\.\.)[^{}]*\}")
-# Origin, path, and what follows it: in a query nothing is a glob or a name.
+_BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
+_GLOB = re.compile(rf"[*?\[]|{_BRACES.pattern}")
+# Origin, path, and what follows it: in a query nothing is a glob.
 _HTTP = re.compile(r"(https?://[^/?#]*)([^?#]*)(.*)", re.DOTALL)
 
 
@@ -117,32 +116,9 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     return path + "/" if folder and path != "/" else path
 
 
-def expand_names(text: str, names: Mapping[str, object]) -> str:
-    """Replace ``$name``, ``${name}`` and ``{name}`` from `names`; anything else stays as it is.
-
-    ``{a,b}`` and ``{000..099}`` are brace patterns, not names, and stay.
-
-    Raises
-    ------
-    BadOption
-        If a name is not set, or is neither text, a number nor a path.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        name = next(group for group in match.groups() if group)
-        if name not in names:
-            raise BadOption(
-                f"{match.group()} is not set",
-                remedy=f"Set the variable {name} first; single quotes do not keep a name from being replaced",
-            )
-        found = names[name]
-        if isinstance(found, bool) or not isinstance(found, (str, int, float, os.PathLike)):
-            raise BadOption(
-                f"{match.group()} is a {type(found).__name__}", expected="text, a number or a path"
-            )
-        return os.fspath(found) if isinstance(found, os.PathLike) else str(found)
-
-    return _NAME.sub(value, text)
+def is_brace_pattern(text: str) -> bool:
+    """Whether a text in braces is a pattern: ``{a,b}`` or ``{000..099}``."""
+    return _BRACES.fullmatch(text) is not None
 
 
 def has_glob(place: str) -> bool:

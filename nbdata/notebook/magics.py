@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,9 @@ from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.panels import shown
+from nbdata.notebook.variables import words_of
 from nbdata.operation import Operation
 from nbdata.option import Option
-from nbdata.paths import expand_names
 from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
@@ -52,7 +51,6 @@ def unregister(shell: InteractiveShell) -> None:
 def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any]:
     prog = f"%{cls.verb}"
 
-    # IPython's own expansion would make a tuple of {a,b} and nonsense of {000..099}; names are expanded here instead.
     @no_var_expand
     def magic(line: str) -> Any:
         try:
@@ -91,11 +89,7 @@ def _loop(shell: InteractiveShell) -> Callable[[str, str], None]:
 
 
 def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) -> Any:
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
-    words = [expand_names(word, shell.user_ns) for word in words]
+    words = words_of(line, shell.user_ns, prog=prog)
     for written in written_secrets(words):
         sys.stderr.write(
             f"{written}=… is saved with this cell; {written}=env:NAME takes it from the environment\n"

@@ -46,6 +46,8 @@ PATHS = [
     Mistake("a command for a URL", "pull 'pipe:aws s3 cp s3://bucket/x -' data", "BadOption"),
     Mistake("a variable that is not set", "pull {{nothing}}/d/ data", "BadOption", face="cell"),
     Mistake("a variable that is no text", "pull {{several}}/d/ data", "BadOption", face="cell"),
+    Mistake("an expression in braces", "pull {{several[:1]}}/d/ data", "BadOption", face="cell"),
+    Mistake("an attribute that there is not", "pull {{several.first}}/d/ data", "BadOption", face="cell"),
     Mistake("a quote that is not closed", "pull 'a b", "BadOption", face="cell"),
     Mistake("a verb that is misspelt", "pul {b}/d/ data", "BadOption", face="terminal"),
     Mistake("a protocol that nobody knows", "pull xyz://bucket/d/ data", "BadOption"),

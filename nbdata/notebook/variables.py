@@ -1,0 +1,113 @@
+"""The user's variables in the line of a magic: ``$name``, ``{name}``, ``{job.id}``, ``{urls[0]}``, ``{made['a']}``.
+
+Nothing is evaluated: names, attributes and items with a constant key are looked up, and all else in braces is refused.
+IPython's own expansion would evaluate what is in braces, and make a tuple of ``{a,b}`` and nonsense of ``{000..099}``.
+"""
+
+from __future__ import annotations
+
+import ast
+import numbers
+import os
+import re
+import shlex
+from collections.abc import Mapping
+
+from nbdata.errors import BadOption
+from nbdata.paths import is_brace_pattern
+
+__all__ = ["words_of"]
+
+_BRACES = re.compile(r"\$?\{([^{}]*)\}")
+# What stands for the value of braces while the line is split: it must be one word, whatever is in it.
+_HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
+
+
+def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
+    """The words of a line, split as a shell does, with the variables that it names from `names`.
+
+    ``{a,b}`` and ``{000..099}`` are brace patterns, and stay; so do values that hold what looks like a name.
+
+    Raises
+    ------
+    BadOption
+        If quotes are not closed; if a variable is not set, or is neither text, a number nor a path; if something else
+        is in braces.
+    """
+    values: list[str] = []
+
+    def held(match: re.Match[str]) -> str:
+        written, inner = match[0], match[1]
+        node = _parsed(inner)
+        if node is None and (not inner or is_brace_pattern(f"{{{inner}}}")):
+            return written
+        values.append(_text(written, _found(written, inner, node, names)))
+        return f"\0{len(values) - 1}\0"
+
+    def value(match: re.Match[str]) -> str:
+        if match[1]:
+            return values[int(match[1])]
+        return _text(match[0], _found(match[0], match[2], ast.Name(match[2]), names))
+
+    if "\0" in line:
+        raise BadOption(f"{prog}: there is a NUL in the line")
+    line = _BRACES.sub(held, line)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise BadOption(f"{prog}: {str(error).lower()}", remedy="Close the quotes") from None
+    return [_HELD.sub(value, word) for word in words]
+
+
+def _parsed(inner: str) -> ast.expr | None:
+    """What is in braces, if it is a name, or attributes and items of one; else None."""
+    try:
+        node = top = ast.parse(inner.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Subscript) and not _is_constant(node.slice):
+            return None
+        node = node.value
+    return top if isinstance(node, ast.Name) else None
+
+
+def _is_constant(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant)
+
+
+def _found(written: str, inner: str, node: ast.expr | None, names: Mapping[str, object]) -> object:
+    """The value of what is written so."""
+    if isinstance(node, ast.Name):
+        if node.id not in names:
+            raise BadOption(
+                f"{written} is not set" if inner == node.id else f"{written}: {node.id} is not set",
+                remedy=f"Set the variable {node.id} first; single quotes do not keep a name from being replaced",
+            )
+        return names[node.id]
+    if not isinstance(node, (ast.Attribute, ast.Subscript)):
+        raise BadOption(
+            f"{written} is not evaluated",
+            expected="{name}, {name.attribute}, {name[0]}, {name['key']}, or a pattern such as {a,b} or {00..99}",
+            remedy=f"Put it into a variable first: value = {inner.strip()}, and then write {{value}}",
+        )
+    of = _found(written, inner, node.value, names)
+    try:
+        if isinstance(node, ast.Attribute):
+            return getattr(of, node.attr)
+        return of[ast.literal_eval(node.slice)]  # type: ignore[index]  # what has no items says so
+    except Exception as error:  # whatever the user's own object raises
+        raise BadOption(
+            f"{written} is not there ({type(error).__name__}: {error})",
+            remedy=f"Look at what {ast.unparse(node.value)} holds",
+        ) from None
+
+
+def _text(written: str, value: object) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, bool) or not isinstance(value, (str, numbers.Real)):
+        raise BadOption(f"{written} is a {type(value).__name__}", expected="text, a number or a path")
+    return str(value)

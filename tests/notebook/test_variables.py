@@ -1,0 +1,100 @@
+"""The user's variables in the line of a magic: what is replaced, what stays, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.notebook.variables import words_of
+from tests.kernel import Kernel
+
+
+class Loud(dict[str, str]):
+    """Calls nothing of it but what is written."""
+
+    @property
+    def broken(self) -> str:
+        raise RuntimeError("out of order")
+
+    def __call__(self) -> str:
+        raise AssertionError("it was called")
+
+
+NAMES: dict[str, Any] = {
+    "x": "value",
+    "n": 3,
+    "share": 0.5,
+    "path": Path("/w/a b"),
+    "job": SimpleNamespace(id="a03c", of=SimpleNamespace(name="deep")),
+    "d": {"a": "s3://bucket/a", "a b": "blank", "a,b": "comma", 1: "one", "in": {"x": ["first", "last"]}},
+    "urls": ["s3://bucket/0", "s3://bucket/1"],
+    "loud": Loud(a="quiet"),
+    "like": "{x} $x 'q",
+    "flag": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{x} $x ${x} a{x}b", ["value", "value", "value", "avalueb"]),
+        ("{n}/{share} '{x}' \"{x}\"", ["3/0.5", "value", "value"]),
+        ("{path} dd", ["/w/a b", "dd"]),
+        ("{job.id} --wait", ["a03c", "--wait"]),
+        ("${job.id}x {job.of.name}", ["a03cx", "deep"]),
+        ("{d['a']} {d[\"a\"]} '{d['a']}'", ["s3://bucket/a", "s3://bucket/a", "s3://bucket/a"]),
+        ("{d['a b']}/x {d['a,b']} {d[1]}", ["blank/x", "comma", "one"]),
+        ("{urls[0]} {urls[-1]}", ["s3://bucket/0", "s3://bucket/1"]),
+        ("{d['in']['x'][-1]} { x }", ["last", "value"]),
+        ("{loud['a']}", ["quiet"]),
+        ("{like} --tag={like}", ["{x} $x 'q", "--tag={x} $x 'q"]),
+        ("s3://b/{a,b}/{000..099}.tar {} x{}", ["s3://b/{a,b}/{000..099}.tar", "{}", "x{}"]),
+        ("{a,{x}} ${a,b} {a..c}", ["{a,value}", "${a,b}", "{a..c}"]),
+        ("'*.jp[eg]' a\\ b '' $", ["*.jp[eg]", "a b", "", "$"]),
+    ],
+)
+def test_variables_are_looked_up_and_patterns_stay(line: str, words: list[str]) -> None:
+    assert words_of(line, NAMES, prog="%pull") == words
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{nothing}", "{nothing} is not set. Set the variable nothing first"),
+        ("$nothing", "$nothing is not set"),
+        ("{nothing.id}", "{nothing.id}: nothing is not set. Set the variable nothing first"),
+        ("{job.name}", "{job.name} is not there (AttributeError: "),
+        ("{d['b']}", "{d['b']} is not there (KeyError: 'b')"),
+        ("{urls[2]}", "{urls[2]} is not there (IndexError: list index out of range)"),
+        ("{n[0]}", "{n[0]} is not there (TypeError: "),
+        ("{loud.broken}", "{loud.broken} is not there (RuntimeError: out of order)"),
+        ("{job.of}", "{job.of} is a SimpleNamespace (expected text, a number or a path)"),
+        ("{flag}", "{flag} is a bool"),
+        ("{loud()}", "{loud()} is not evaluated (expected {name}, {name.attribute}, {name[0]}, {name['key']}"),
+        ("{n + 1}", "first: value = n + 1, and then write {value}"),
+        ("{urls[n]}", "{urls[n]} is not evaluated"),
+        ("{n:03d}", "{n:03d} is not evaluated"),
+        ("{123}", "{123} is not evaluated"),
+        ("{'a'.x}", "is not evaluated"),
+        ("'a b", "%pull: no closing quotation. Close the quotes"),
+        ("a\0b", "%pull: there is a NUL in the line"),
+    ],
+)  # fmt: skip
+def test_all_else_is_refused_in_words(line: str, told: str) -> None:
+    with pytest.raises(nbdata.BadOption) as caught:
+        words_of(line, NAMES, prog="%pull")
+    assert told in str(caught.value)
+
+
+def test_attributes_and_items_work_in_a_cell(kernel: Kernel, tree: Path) -> None:
+    out = kernel.run(
+        f"d = {{'a': {str(tree)!r}}}\n"
+        "%pull {d['a']} got -b -o j\n"
+        "%transfers {j.id} --wait -o report\n"
+        "print(report.counts)"
+    )
+    assert "{'fetched': 5}" in out.text, (out.error, out.displays)
