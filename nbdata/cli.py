@@ -5,13 +5,14 @@ Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 fail
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from nbdata.client.kept_lists import keep_list, stdin_named
 from nbdata.display import TextDisplay
@@ -57,23 +58,68 @@ _MORE = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    shown_before = slots.display
+    shown_before, output = slots.display, sys.stdout
     try:
+        sys.stdout = _Output(output or open(os.devnull, "w"))  # noqa: SIM115  there is none where it is closed
         # A hang-up ends only this process: the agent's job goes on.
         leave_interrupts()
-        return _run(words)
+        return _told(words)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output is gone; flushing at exit would fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read it is gone
         return 1
+    finally:
+        # Whoever calls this function goes on with their own.
+        slots.display, sys.stdout = shown_before, output
+
+
+def _drop_output() -> None:
+    """Let nobody have what is left of our output: flushing it at exit would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Output:
+    """Standard output, of which it is told if it cannot be written; a pipe that nobody reads is no error of ours."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._told():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._told():
+            self._stream.flush()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _told() -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _drop_output()
+            why = os.strerror(error.errno or 0)
+            raise NbdataError(f"standard output cannot be written ({why})") from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _told(words: list[str]) -> int:
+    """Run one command, and say what went wrong; its exit status."""
+    try:
+        try:
+            return _run(words)
+        finally:
+            sys.stdout.flush()  # when Python ends it would be too late to say what is wrong with it
     except NbdataError as error:
         text = str(error)
         print(printable(text if text.startswith("nbdata ") else f"nbdata: {text}"), file=sys.stderr)
         return 2 if isinstance(error, BadOption) else 1
-    finally:
-        slots.display = shown_before  # whoever calls this function goes on with their own
 
 
 def _run(words: list[str]) -> int:

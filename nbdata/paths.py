@@ -15,6 +15,7 @@ from nbdata.errors import BadOption
 
 __all__ = [
     "OWN_FOLDER",
+    "PIPED_LISTS",
     "as_folder",
     "canonical",
     "glob_base",
@@ -32,6 +33,8 @@ __all__ = [
 
 #: The folder that is nobody's data, at every depth: partials, caches, locks.
 OWN_FOLDER = ".nbdata"
+#: How the files end in which lists of paths are kept that came by a pipe, and how errors name them.
+PIPED_LISTS = {".nbdata-stdin": "standard input", ".nbdata-pipe": "the pipe"}
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # What str(Path("s3://bucket/x")) gives; one letter would be a drive.

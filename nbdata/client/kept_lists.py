@@ -20,11 +20,13 @@ from typing import TypeVar
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Operation
+from nbdata.paths import PIPED_LISTS
 from nbdata.runtime import state_folder
 
 __all__ = ["keep_list", "stdin_named"]
 
 _FLAG, _STDIN = "--files-from", "/dev/stdin"
+_FROM_STDIN, _FROM_PIPE = PIPED_LISTS
 # What the kernel calls this process's own descriptors: standard input, or one by its number.
 _OWN = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d+)")
 # Seconds since a list came last for which it is kept; beyond so many bytes of all, only those of the last day.
@@ -73,7 +75,8 @@ def keep_list(operation: _Op) -> _Op:
             raise BadOption(
                 f"{_FLAG}: nothing is sent to standard input", remedy="For example: cut -f1 table | nbdata …"
             )
-        return replace(operation, files_from=_kept(source))  # type: ignore[call-arg]  # it has it
+        suffix = _FROM_STDIN if given == _STDIN or (own and own[1] == "0") else _FROM_PIPE
+        return replace(operation, files_from=_kept(source, suffix))  # type: ignore[call-arg]  # it has it
     except OSError as error:
         raise NbdataError(
             f"{_FLAG}: the list cannot be kept ({os.strerror(error.errno or 0)})",
@@ -88,7 +91,7 @@ def _folder() -> str:
     return os.path.join(state_folder(), "lists")
 
 
-def _kept(source: int) -> str:
+def _kept(source: int, suffix: str) -> str:
     folder = _folder()
     for made in (os.path.dirname(folder), folder):
         os.makedirs(made, mode=0o700, exist_ok=True)
@@ -106,7 +109,7 @@ def _kept(source: int) -> str:
                     )
                 digest.update(piece)
                 kept.write(piece)
-        path = os.path.join(folder, f"{digest.hexdigest()}.txt")
+        path = os.path.join(folder, digest.hexdigest() + suffix)
         os.replace(being_written, path)
     except BaseException:
         with contextlib.suppress(OSError):

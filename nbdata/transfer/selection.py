@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbdata.errors import BadOption, NotFound
-from nbdata.paths import glob_base
+from nbdata.paths import PIPED_LISTS, glob_base
 from nbdata.stores.base import ObjectInfo
 from nbdata.verbs.options import Selecting
 
@@ -219,7 +219,7 @@ class Selection:
             others = f" and {len(wanted) - 1:,} more" if len(wanted) > 1 else ""
             raise NotFound(
                 f"--files-from names what the source does not have: {min(wanted)!r}{others}",
-                path=self.files_from,
+                path=PIPED_LISTS.get(os.path.splitext(self.files_from)[1], self.files_from),
                 remedy="Paths are relative to SOURCE, one a line",
             )
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import signal
 import socket
 import struct
@@ -52,6 +53,29 @@ def test_done_is_0_and_the_result_is_on_stdout(tree: Path, tmp_path: Path) -> No
     run = nbdata("pull", tree, tmp_path / "out")
     assert (run.returncode, run.stderr) == (0, "")
     assert "5 fetched" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "buffered"),
+    [
+        (("transfers",), True),
+        (("transfers",), False),
+        (("pull", "--help"), True),
+        (("pull", "{tree}", "{out}", "--json"), True),
+        (("agent", "status"), True),
+    ],
+)
+def test_output_that_cannot_be_written_is_told_in_one_line(
+    words: tuple[str, ...], buffered: bool, tree: Path, tmp_path: Path
+) -> None:
+    line = [NBDATA, *(word.format(tree=tree, out=tmp_path / "out") for word in words)]
+    env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, env=env, text=True, timeout=PATIENCE)
+    told = "nbdata: standard output cannot be written (No space left on device)\n"
+    assert (run.returncode, run.stderr) == (1, told)
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *line]
+    assert subprocess.run(closed, env=env, timeout=PATIENCE, check=False).returncode == 0
 
 
 def in_a_deleted_folder(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -346,6 +370,22 @@ def test_a_list_of_files_may_come_by_a_pipe(tree: Path, tmp_path: Path) -> None:
     given = subprocess.run(third, capture_output=True, timeout=PATIENCE, pass_fds=[reading])
     os.close(reading)
     assert json.loads(given.stdout)["files"] == 1, given.stderr
+
+
+def test_a_list_that_came_by_a_pipe_is_named_as_that(tree: Path, tmp_path: Path) -> None:
+    line = [NBDATA, "pull", tree, tmp_path / "out", "--files-from"]
+    sent = subprocess.run(
+        [*line, "-"], input="a.txt\nnone\n", capture_output=True, text=True, timeout=PATIENCE
+    )
+    told = (
+        "nbdata: --files-from names what the source does not have: 'none': {}. Paths are relative to SOURCE, "
+    )
+    assert (sent.returncode, sent.stderr) == (1, f"{told.format('standard input')}one a line\n")
+    command = shlex.join(map(str, line))
+    piped = subprocess.run(
+        ["bash", "-c", f"{command} <(echo none)"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (piped.returncode, piped.stderr) == (1, f"{told.format('the pipe')}one a line\n")
 
 
 def test_standard_input_is_read_from_where_it_stands(tree: Path, tmp_path: Path) -> None:
