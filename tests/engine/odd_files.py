@@ -202,7 +202,8 @@ is of larger ones (and to stores that are no S3, of all):
 """
 REST = """
 SOURCE itself may be a link, which is followed; a named pipe, a socket or a device is refused. With `--delete` an object
-at or below what was left out is not deleted, and none is where something failed. With `--delete-source` links stay.
+at or below what was left out is not deleted, and none is where something failed. With `--delete-source` links stay;
+a file that is sent and that the disk does not let be deleted is *not deleted*, which is a failure.
 
 **md5check** leaves out the same, and names it but for empty folders; a link that leads nowhere is *missing* if a
 checksum of it is known. A folder that may not be read ends it, unless `--exclude` names it: what it

@@ -214,6 +214,37 @@ def test_links_stay_where_sources_are_deleted_and_hard_links_go(tmp_path: Path, 
 
 
 @pytest.mark.timeout(120)
+def test_a_source_that_cannot_be_deleted_is_a_failure_and_is_counted_once(
+    tmp_path: Path, bucket: str
+) -> None:
+    """Of each way in which files are sent, and of those that the target has already."""
+    root, url = tmp_path / "root", f"s3://{bucket}/"
+    root.mkdir()
+    content = {"small": b"small", "whole": bytes(400_000), "parts": os.urandom(17 << 20)}
+    for name, data in content.items():
+        (root / name).write_bytes(data)
+    root.chmod(0o555)
+    try:
+        first = without_rights("push", str(root), url, "--delete-source")
+        sent = objects(url)
+        (root / "small").touch()  # to be compared
+        again = without_rights("push", str(root / "small"), url, "--delete-source")
+        stopped = without_rights("push", str(root), f"{url}x/", "--delete-source", "--on-error", "stop")
+    finally:
+        root.chmod(0o755)
+    status, report, said = first
+    assert (status, report["counts"], report["files"]) == (1, {"not deleted": 3}, 3), said
+    reason = "the target has it, but it cannot be deleted here: the disk refuses"
+    assert dict(report["failures"]) == dict.fromkeys(content, reason)
+    assert f"3 of 3 were not deleted; first {report['failures'][0][0]}: {reason}" in said
+    assert sent == content
+    assert (again[0], again[1]["counts"], again[1]["files"]) == (1, {"not deleted": 1}, 0), again
+    assert stopped[0] == 1, stopped
+    assert "the disk refuses" in stopped[2]
+    assert sorted(os.listdir(root)) == sorted(content)
+
+
+@pytest.mark.timeout(120)
 def test_a_check_names_what_it_leaves_out_and_ends_where_it_may_not_look(
     everything: Path, bucket: str
 ) -> None:

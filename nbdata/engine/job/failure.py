@@ -19,6 +19,7 @@ _SAID = {
     "unrepresentable": ("cannot be represented", "cannot be represented"),
     "refused": ("was refused", "were refused"),
     "unreadable": ("cannot be read", "cannot be read"),
+    "not deleted": ("was not deleted", "were not deleted"),
 }
 
 

@@ -23,7 +23,7 @@ from nbdata.verbs.options import Storing
 __all__ = ["BAD", "Outcome", "Run"]
 
 #: Outcomes that make a job a failed one.
-BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused", "unreadable")
+BAD = ("failed", "conflict", "unrepresentable", "mismatch", "missing", "refused", "unreadable", "not deleted")
 # Of these the worst are told first; the rest comes in the order in which it happened.
 _WORST = ("mismatch", "missing")
 # Objects in a row that the store did not answer for, after which the whole job ends.

@@ -163,10 +163,9 @@ class _Pushing:
 
     def _is_unchanged(self, item: PushRow, before: os.stat_result) -> None:
         self._index.put({item.path: Record.of(validator(item.there), item.size, before)})
-        self._outcome.add(item.path, "unchanged", item.size)
         self._control.advance(files=1, present=item.size)
-        if self._op.delete_source:
-            self._delete_source(item, before, verified=True)
+        if self._may_go(item, before, verified=True):
+            self._outcome.add(item.path, "unchanged", item.size)
 
     # -- many small ones ----------------------------------------------------------------------
 
@@ -327,13 +326,29 @@ class _Pushing:
     def _sent(self, item: PushRow, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
         """The object of a file is there: record it, and do what is asked for about the file."""
         self._index.put({item.path: Record.of(validator(info), item.size, before)})
-        self._outcome.add(item.path, "sent", item.size, moved=True, verified=verified)
         self._control.advance(files=1)
         self._unverified += not verified
         if self._run.reservation is not None:
             self._run.reservation.landed(item.size, 1)
-        if self._op.delete_source:
+        if self._may_go(item, before, verified, moved=True):
+            self._outcome.add(item.path, "sent", item.size, moved=True, verified=verified)
+
+    def _may_go(self, item: PushRow, before: os.stat_result, verified: bool, *, moved: bool = False) -> bool:
+        """Delete a file that the target has, if that is asked for; False, and recorded, if the disk refuses."""
+        if not self._op.delete_source:
+            return True
+        try:
             self._delete_source(item, before, verified)
+        except OSError as refused:
+            error = disk_error(refused, item.file)
+            reason = f"the target has it, but it cannot be deleted here: {error.message}"
+            told = {"reason": reason, "error": type(error).__name__}
+            self._outcome.add(item.path, "not deleted", item.size, moved=moved, verified=verified, **told)
+            self._control.advance(failures=1)
+            if self._op.on_error == "stop":
+                self._control.fail(error)
+            return False
+        return True
 
     def _delete_source(self, item: PushRow, before: os.stat_result, verified: bool) -> None:
         """Delete a file, if the target is known to have it and nobody has changed it meanwhile."""
@@ -351,8 +366,6 @@ class _Pushing:
                 self._keep("changed after it was sent")
         except FileNotFoundError:
             return
-        except OSError as error:
-            self._keep(f"cannot be deleted ({os.strerror(error.errno or 0)})")
 
     def _keep(self, reason: str) -> None:
         with self._lock:
