@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import errno
 import os
+import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nbdata.errors import (
     ROOM_THEN_AGAIN,
@@ -21,6 +22,7 @@ from nbdata.errors import (
 
 __all__ = [
     "NO_INODES",
+    "PARTIAL",
     "QUOTA",
     "begin_writing",
     "disk_error",
@@ -32,8 +34,11 @@ __all__ = [
     "sync_disks",
     "sync_folder",
     "syncfs",
+    "write_file",
 ]
 
+#: How the names of files end that are being written; never listed.
+PARTIAL = ".nbdata-partial"
 #: What is said of a disk that has bytes left, and can hold no more files.
 NO_INODES = "the disk has no inodes left for more files"
 #: Who limits, where the file system says that its quota is used up.
@@ -109,6 +114,47 @@ def sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_file(
+    path: str, pieces: Iterable[bytes | memoryview], *, umask: int | None = None
+) -> os.stat_result:
+    """Make a file of these bytes, whole and durable or not at all; what it then is.
+
+    An existing file is replaced, and its permissions are kept; a new one gets them by `umask`, None: the process's.
+
+    Raises
+    ------
+    NbdataError
+        What the disk refuses, and whatever `pieces` raises.
+    """
+    folder = os.path.dirname(path)
+    # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
+    partial = f"{folder}/.{secrets.token_hex(8)}{PARTIAL}"
+    try:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if umask is not None:
+                    os.fchmod(fd, 0o666 & ~umask)
+                os.fchmod(fd, os.stat(path).st_mode & 0o777)
+            for piece in pieces:
+                written, view = 0, memoryview(piece)
+                while written < len(view):
+                    written += os.write(fd, view[written:])
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(partial, path)
+        sync_folder(folder)
+        return os.stat(path)
+    except OSError as error:
+        if isinstance(error, NbdataError):
+            raise
+        raise disk_error(error, path) from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
 
 
 _sync_file_range: Callable[[int, ctypes.c_int64, ctypes.c_int64, int], int] | None

@@ -18,11 +18,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from nbdata.disk import PARTIAL
 from nbdata.errors import AccessDenied, NbdataError, NotFound, SourceChanged, StoreUnavailable
 from nbdata.redaction import redacted
 from nbdata.stores.base import Body, ObjectInfo, Source, Store
 from nbdata.stores.filling import fill
-from nbdata.stores.local import PARTIAL
 
 __all__ = ["FsspecStore"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from nbdata.disk import disk_error, special_kind
+from nbdata.disk import PARTIAL, disk_error, special_kind, write_file
 from nbdata.errors import (
     BadOption,
     NbdataError,
@@ -21,7 +20,6 @@ from nbdata.stores.filling import fill
 
 __all__ = [
     "MAY_HOLD",
-    "PARTIAL",
     "LocalStore",
     "Noticed",
     "stat_tag",
@@ -35,8 +33,6 @@ Noticed = Callable[[str, str, "NbdataError | None"], None]
 MAY_HOLD = ("link to a folder", "unreadable")
 # Inside the class `list` is the method.
 _Names = list[str]
-#: How the names of files end that are being written by a store; never listed.
-PARTIAL = ".nbdata-partial"
 
 
 def stat_tag(found: os.stat_result) -> str:
@@ -202,28 +198,11 @@ class LocalStore(Store):
                 path=path,
                 remedy="Name a file or a folder",
             )
-        # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
-        partial = f"{os.path.dirname(path)}/.{secrets.token_hex(8)}{PARTIAL}"
         try:
             _make_parents(path)
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            try:
-                for piece in fill(source, size, path):
-                    written = 0
-                    while written < len(piece):
-                        written += os.write(fd, piece[written:])
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.replace(partial, path)
-            return _info(key, os.stat(path))
         except OSError as error:
-            if isinstance(error, NbdataError):
-                raise
             raise disk_error(error, path) from error
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
+        return _info(key, write_file(path, fill(source, size, path)))
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, LocalStore)

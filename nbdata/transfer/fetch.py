@@ -12,14 +12,12 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import NOTED, PART
 from nbdata.transfer.partials import Parts
 from nbdata.transfer.reader import Check, Reader
-from nbdata.transfer.retry import lasting
+from nbdata.transfer.retry import until_matching
 
 __all__ = ["BIG", "PartedFetch", "fetch_whole"]
 
 #: From this size on an object is fetched in parts and continues after a kill.
 BIG = PART + 1
-# How often bytes that are not the promised ones are fetched again.
-MISMATCHES = 3
 
 CheckFactory = Callable[[ObjectInfo], Check]
 
@@ -39,7 +37,7 @@ def fetch_whole(
     An object of unknown size is read to its end; room for it is claimed before it is written. `failed` is as for
     `retrying`.
     """
-    mismatches = count = claimed = 0
+    count = claimed = 0
     check: Check
 
     def begins(told: ObjectInfo) -> None:
@@ -55,25 +53,21 @@ def fetch_whole(
             claim(end - claimed)
             claimed = end
 
-    while True:
-        try:
-            with Reader(control, store, info, begins=begins, anew=True, failed=failed) as reader:
-                for block in reader.into(fd, claim_to):
-                    # Hashed only now: the digest must never vouch for bytes that did not get into the file.
-                    check.offer(count, block)
-                    count += len(block)
-                    control.advance(bytes=len(block))
-            return check.finish(fd, count)
-        except ChecksumMismatch as error:
-            failed = None
-            mismatches += 1
-            if mismatches >= MISMATCHES or lasting(error):
-                control.advance(bytes=-count)
-                raise
-            control.tried_again(error)
-        except BaseException:
-            control.advance(bytes=-count)
-            raise
+    def attempt(failed: Exception | None) -> bool:
+        nonlocal count
+        with Reader(control, store, info, begins=begins, anew=True, failed=failed) as reader:
+            for block in reader.into(fd, claim_to):
+                # Hashed only now: the digest must never vouch for bytes that did not get into the file.
+                check.offer(count, block)
+                count += len(block)
+                control.advance(bytes=len(block))
+        return check.finish(fd, count)
+
+    try:
+        return until_matching(control, attempt, failed=failed)
+    except BaseException:
+        control.advance(bytes=-count)
+        raise
 
 
 class PartedFetch:
@@ -167,20 +161,22 @@ class PartedFetch:
 
     def _verify(self) -> bool:
         """All parts are there: are they right? If not, fetch everything again, in order."""
-        for tries in range(1, MISMATCHES + 1):
+        anew = False
+
+        def attempt(_failed: Exception | None) -> bool:
+            nonlocal anew
+            if anew:
+                self._check = self._checks(self._info)
+                for number in range(self._partial.count):
+                    self._fetch(number)
             self._check.catch_up(self._partial.fd, lambda: self._info.size)
             try:
                 return self._check.finish(self._partial.fd, self._info.size)
             except ChecksumMismatch as error:
-                if lasting(error):
-                    raise
-                self._control.advance(bytes=self.present - self._info.size, present=-self.present)
-                self._control.tried_again(error)
-                self.present = 0
-                self._partial.restart()
-                if tries == MISMATCHES:
-                    raise
-            self._check = self._checks(self._info)
-            for number in range(self._partial.count):
-                self._fetch(number)
-        raise AssertionError("unreachable")
+                if error.details.get("retry") is not False:
+                    self._control.advance(bytes=self.present - self._info.size, present=-self.present)
+                    self.present, anew = 0, True
+                    self._partial.restart()
+                raise
+
+        return until_matching(self._control, attempt)

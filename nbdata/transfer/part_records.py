@@ -1,7 +1,7 @@
 """The record of what is there of an object that is on its way to the disk.
 
 Beside the bytes, ``HASH.part`` in the target's ``.nbdata/``, lies ``HASH.parts``: a header line, then lines of what
-is there, each with a CRC; a torn tail is ignored. Two kinds of line:
+is there, all of them `nbdata.sealed_lines`; a torn tail is ignored. Two kinds of line:
 
 ``N``
     Part N is whole. Written after its bytes were synced, so it is true after the loss of the machine.
@@ -17,11 +17,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
-import zlib
 from collections.abc import Iterator
 
+from nbdata.sealed_lines import value_of
 from nbdata.stores.base import ObjectInfo
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "PartRecord",
     "boot",
     "header_of",
-    "line",
     "names",
     "part_size_for",
     "validator",
@@ -110,10 +108,10 @@ class PartRecord:
         try:
             with open(path, "rb") as lines:
                 for line in lines:
-                    crc, _, body = line.partition(b" ")
-                    if not body.endswith(b"\n") or crc != b"%08x" % zlib.crc32(body[:-1]):
+                    value = value_of(line)
+                    if value is None:
                         break
-                    self._take(json.loads(body))
+                    self._take(value)
                     self.good += len(line)
         except (OSError, ValueError, TypeError):
             self.header = None
@@ -182,9 +180,3 @@ class Begun:
             record = f"{self._staging}/{name}"
             if PartRecord(record).is_of(source):
                 yield record[:-1]
-
-
-def line(value: object) -> bytes:
-    """A line of a record."""
-    body = json.dumps(value, separators=(",", ":")).encode()
-    return b"%08x %b\n" % (zlib.crc32(body), body)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from nbdata.disk import begin_writing, disk_error, sync_folder
 from nbdata.errors import NbdataError
+from nbdata.sealed_lines import format_line
 from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.part_records import PartRecord, boot, header_of, line, names, part_size_for, validator
+from nbdata.transfer.part_records import PartRecord, boot, header_of, names, part_size_for, validator
 
 __all__ = ["Partial", "Parts", "UnrecordedParts"]
 
@@ -137,7 +138,7 @@ class Partial(Parts):
             raise disk_error(error, self.data) from error
 
     def _append(self, *values: object, synced: bool) -> None:
-        data, at = b"".join(map(line, values)), self._good
+        data, at = b"".join(map(format_line, values)), self._good
         try:
             while data:
                 count = os.pwrite(self._log, data, at)
@@ -232,7 +233,8 @@ class Partial(Parts):
         try:
             with open(os.open(record, flags, 0o600), "wb") as lines:
                 lines.write(
-                    line(header_of(path, source, info, part_size_for(info.size))) + line([0, count, boot()])
+                    format_line(header_of(path, source, info, part_size_for(info.size)))
+                    + format_line([0, count, boot()])
                 )
             os.replace(temporary, data)
         except OSError:

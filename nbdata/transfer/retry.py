@@ -17,12 +17,14 @@ from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
-__all__ = ["BUDGET", "TRIES", "lasting", "listing", "retrying", "told_part_size"]
+__all__ = ["BUDGET", "TRIES", "listing", "retrying", "told_part_size", "until_matching"]
 
 # Tries in all; with the delays below that is about a minute of a store that does not answer.
 TRIES = 8
 # A store that was never reached is more likely misspelt than busy.
 TRIES_UNREACHED = 3
+# How often bytes are moved in all that arrive wrong.
+MISMATCHES = 3
 # Retries of a whole job, beside one for each object and part that it has moved.
 BUDGET = 1000
 _FIRST, _LONGEST, _LONGEST_ASKED = 0.2, 20.0, 120.0
@@ -83,9 +85,27 @@ def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception |
             patience.after(error)
 
 
-def lasting(error: ChecksumMismatch) -> bool:
-    """Whether other bytes would not be the right ones either, as where a store has nothing to compare them with."""
-    return error.details.get("retry") is False
+def until_matching(
+    control: Control, attempt: Callable[[Exception | None], _T], *, failed: Exception | None = None
+) -> _T:
+    """The result of `attempt`, called again while the bytes that arrive are not the right ones.
+
+    `attempt` is given `failed` (see `retrying`) the first time, then None.
+
+    Raises
+    ------
+    ChecksumMismatch
+        If they are wrong for the `MISMATCHES`th time, or other bytes would not be right either, as where a store has
+        nothing to compare them with.
+    """
+    for tries in range(1, MISMATCHES + 1):
+        try:
+            return attempt(failed if tries == 1 else None)
+        except ChecksumMismatch as error:
+            if tries == MISMATCHES or error.details.get("retry") is False:
+                raise
+            control.tried_again(error)
+    raise AssertionError("unreachable")
 
 
 def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | None:

@@ -6,12 +6,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, NotFound
 from nbdata.stores.base import ObjectInfo, Store, Upload
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import lasting, retrying
+from nbdata.transfer.retry import retrying, until_matching
 
 __all__ = [
     "BIG",
@@ -20,20 +20,15 @@ __all__ = [
     "PartedSend",
     "SentPart",
     "answer_of",
-    "attempts",
     "hashed_parts",
     "send_whole",
     "upload_part_size",
     "withdrawn",
 ]
 
-_T = TypeVar("_T")
-
 _PART = 16 << 20
 #: From this size on a file is sent in parts: what a kill breaks off is no more than one.
 BIG = _PART + 1
-# How often bytes are sent again that arrived wrong.
-MISMATCHES = 3
 
 
 class Hasher(Protocol):
@@ -94,20 +89,6 @@ def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
     return max(part, -(-size // store.max_parts // (1 << 20)) * (1 << 20))
 
 
-def attempts(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
-    """`retrying`, and again when what arrived is not what was sent."""
-    mismatches = 0
-    while True:
-        try:
-            return retrying(control, attempt, failed=failed)
-        except ChecksumMismatch as error:
-            failed = None
-            mismatches += 1
-            if mismatches >= MISMATCHES or lasting(error):
-                raise
-            control.tried_again(error)
-
-
 @contextlib.contextmanager
 def _reading(control: Control, source: Outgoing) -> Iterator[Outgoing]:
     """Lets go of a source at the end; what it gave does not count if that failed."""
@@ -165,7 +146,9 @@ def send_whole(
                 raise
 
     try:
-        return attempts(control, attempt, failed=failed)
+        return until_matching(
+            control, lambda failed: retrying(control, attempt, failed=failed), failed=failed
+        )
     except NbdataError as error:
         if wrong is not None and not isinstance(error, Cancelled):
             told = withdrawn(control, store, key, wrong)
@@ -203,7 +186,7 @@ def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]
                 verified = hasher.verify("" if upload.encrypted else answer)
                 return SentPart(answer, hasher.hexdigest(), verified)
 
-        return attempts(control, attempt)
+        return until_matching(control, lambda _failed: retrying(control, attempt))
 
     return send
 

@@ -15,7 +15,8 @@ import pytest
 
 import nbdata
 from benchmarks.listing import Bucket, write_files
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.runner import Planning
 from nbdata.errors import AccessDenied
@@ -124,10 +125,10 @@ def test_a_report_of_many_failures_is_as_small_as_one_of_a_hundred(tmp_path: Pat
     task = Planning()
     context = Context(cwd=str(tmp_path), umask=0o22, state_dir=str(tmp_path))
     run = Run(Pull("s3://b/many/", str(tmp_path), on_error="report"), context, task, str(tmp_path))
-    outcome = Outcome(run)
+    results = Results(run)
     for number in range(count):
-        outcome.fail(f"folder/object-{number}", AccessDenied("the store denies access", path=f"o{number}"))
-    report = outcome.report()
+        results.fail(f"folder/object-{number}", AccessDenied("the store denies access", path=f"o{number}"))
+    report = results.report()
     assert (report.failed, len(report.rows), len(report.failures)) == (count, count, 100)
     assert sum(1 for _ in report.rows) == count
     assert len(report._repr_html_()) < 8_000

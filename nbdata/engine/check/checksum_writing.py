@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import posixpath
 
-from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.planning.rows import info_of
+from nbdata.engine.check.rows import HashRow
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.errors import ChecksumMismatch
 from nbdata.integrity.digests import new_digest
 from nbdata.paths import glob_base
-from nbdata.report import Plan, Row
+from nbdata.report import Plan
 from nbdata.transfer.retry import retrying
 from nbdata.verbs.md5check import Md5check
 from nbdata.verification.hashing import Hashed, hash_object
@@ -29,26 +31,27 @@ class ChecksumWriting:
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         self.run, self.op, self.plan = run, op, planned
         self.algorithm: str = planned.details["algorithm"]
-        self.outcome = Outcome(run)
-        self.outcome.notes += planned.details["left_out"]
+        self.results = Results(run)
+        self.results.notes += planned.details["left_out"]
         self.store = run.open(glob_base(op.source)).store
 
-    def hashed(self, row: Row) -> Hashed:
+    def hashed(self, row: HashRow) -> Hashed:
         """Read a file to its end; the digest is the only one in ``digests``."""
-        return hash_object(self.run.control, self.store, info_of(row), lambda: [new_digest(self.algorithm)])
+        assert row.info is not None
+        return hash_object(self.run.control, self.store, row.info, lambda: [new_digest(self.algorithm)])
 
-    def left_out(self, row: Row) -> None:
+    def left_out(self, row: HashRow) -> None:
         """Record a file that is not hashed, as the plan says."""
-        self.outcome.add(row.path, row.action, row.size, **row.detail)
+        self.results.add(row.path, Outcome(row.action), row.size, reason=row.reason)
         self.run.control.advance(failures=1)
 
     def contradicted(self, path: str, size: int, place: str, *, got: str, expected: str) -> None:
         """Record a file that is not what an existing checksum file says; raises it if the run is to end here."""
         reason = f"is not what {posixpath.basename(place)} says"
-        self.outcome.fail(
+        self.results.fail(
             path,
             ChecksumMismatch(reason, path=path, expected=expected, got=got),
-            outcome="mismatch",
+            outcome=Outcome.MISMATCH,
             size=size,
             moved=True,
             got=got,

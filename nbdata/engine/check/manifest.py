@@ -10,20 +10,20 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from nbdata.disk import disk_error
+from nbdata.disk import write_file
 from nbdata.engine.check.checksum_writing import ChecksumWriting, writing_algorithm
 from nbdata.engine.check.datasets import DataSet
+from nbdata.engine.check.rows import HashRow
+from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.rows import detail_of
-from nbdata.errors import AccessDenied, BadOption, NbdataError, NotFound
+from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE, Entry, format_checksums, parse_checksums
 from nbdata.integrity.checksum_names import algorithm_in, is_checksum_file, owner_of
 from nbdata.redaction import redacted
-from nbdata.report import Plan, Report, Row
+from nbdata.report import Plan, Report
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import retrying
@@ -57,25 +57,22 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     rows = run.row_file("plan")
     gone: list[str] = []
     for entry in data.selected(op, before.keys() - data.names - data.sources.keys(), gone):
-        detail, size = detail_of(entry.info), entry.info.size
         reason = unrepresentable(entry.path)
         if reason:  # our own reading of manifests would refuse it, or take it for another name
-            action, detail = "unrepresentable", {"reason": reason}
+            item = HashRow(entry.path, "unrepresentable", entry.info, reason=reason)
         else:
-            action = "hash"
-            note_size(out, size)
-            if entry.path in before:
-                detail["expected"] = before.pop(entry.path)
-        out.count(action, size)
-        rows.add(Row(entry.path, action, size, detail))
+            item = HashRow(entry.path, "hash", entry.info, before.pop(entry.path, ""))
+            note_size(out, item.size)
+        out.count(item.action, item.size)
+        rows.add(item.row())
     for path in gone:
         del before[path]
         action = "drop" if op.overwrite == "always" else "missing"
         out.count(action, 0)
-        rows.add(Row(path, action, 0, {"reason": f"is missing, and {name} names it"}))
+        rows.add(HashRow(path, action, reason=f"is missing, and {name} names it").row())
     for path, digest in before.items():
         out.count("keep", 0)
-        rows.add(Row(path, "keep", 0, {"expected": digest}))
+        rows.add(HashRow(path, "keep", expected=digest).row())
     rows.close()
     out.rows = rows.rows()
     if not out.files:
@@ -161,58 +158,65 @@ class _Writing(ChecksumWriting):
     def run_all(self) -> Report:
         run_units(self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store))
         written = ""
-        if self.outcome.counts.keys() & {"failed", "mismatch", "missing"}:
-            self.outcome.notes.append(
+        if self.results.counts.keys() & {Outcome.FAILED, Outcome.MISMATCH, Outcome.MISSING}:
+            self.results.notes.append(
                 f"{self.place} was not written, because of the failures; if the files are as they should be, "
                 "--overwrite always does"
             )
         elif not self.new:
-            self.outcome.notes.append(f"{self.place} says all of that already, and was left as it is")
+            self.results.notes.append(f"{self.place} says all of that already, and was left as it is")
         else:
             self._write()
             written = self.place
-            self.outcome.notes.append(
+            self.results.notes.append(
                 f"wrote {self.place}: {len(self.lines):,} digest{'s' * (len(self.lines) != 1)} by {self.algorithm}"
             )
-        return self.outcome.report(algorithm=self.algorithm, written=written)
+        return self.results.report(algorithm=self.algorithm, written=written)
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in biggest_first(self.plan):
+        for row in map(HashRow.of, biggest_first(self.plan)):
             if row.action == "hash":
                 yield partial(self._hash, row)
             elif row.action == "missing":
-                self.outcome.fail(
-                    row.path, NotFound("the file is missing", path=row.path), outcome="missing", **row.detail
+                self.results.fail(
+                    row.path,
+                    NotFound("the file is missing", path=row.path),
+                    outcome=Outcome.MISSING,
+                    reason=row.reason,
                 )
             elif row.action == "keep":
-                self.lines[row.path] = row.detail["expected"]
+                self.lines[row.path] = row.expected
             elif row.action == "drop":
                 self.new = True
-                self.outcome.add(row.path, "dropped", **row.detail)
+                self.results.add(row.path, Outcome.DROPPED, reason=row.reason)
             else:
                 self.left_out(row)
 
-    def _hash(self, row: Row) -> None:
+    def _hash(self, row: HashRow) -> None:
         try:
             hashed = self.hashed(row)
         except Exception as error:
-            self.outcome.fail(row.path, error, size=row.size)
+            self.results.fail(row.path, error, size=row.size)
             return
-        got, expected = hashed.digests[0], row.detail.get("expected")
+        got, expected = hashed.digests[0], row.expected
         self.run.control.advance(files=1)
         detail = {"got": got, "algorithm": self.algorithm}
-        if expected is None or (expected != got and self.always):
+        if not expected or (expected != got and self.always):
             self.new = True
             self.lines[row.path] = got
-            if expected is not None:
+            if expected:
                 detail |= {"before": expected}
-            self.outcome.add(
-                row.path, "hashed" if expected is None else "replaced", hashed.size, moved=True, **detail
+            self.results.add(
+                row.path,
+                Outcome.REPLACED if expected else Outcome.HASHED,
+                hashed.size,
+                moved=True,
+                **detail,
             )
         elif expected == got:
             self.lines[row.path] = got
-            self.outcome.add(
-                row.path, "ok", hashed.size, moved=True, **detail, expected=expected, source=self.place
+            self.results.add(
+                row.path, Outcome.OK, hashed.size, moved=True, **detail, expected=expected, source=self.place
             )
         else:
             self.contradicted(row.path, hashed.size, self.place, got=got, expected=expected)
@@ -222,42 +226,7 @@ class _Writing(ChecksumWriting):
         content = format_checksums(lines).encode("utf-8", "surrogateescape")
         key: str = self.plan.details["key"]
         if isinstance(self.store, LocalStore):
-            write_file("/" + key, content, umask=self.run.context.umask)
+            # A link is followed, and an existing file keeps its permissions.
+            write_file(os.path.realpath("/" + key), [content], umask=self.run.context.umask)
         else:
             self.write_object(key, content)
-
-
-def write_file(path: str, content: bytes, *, umask: int) -> None:
-    """Make a file of these bytes, whole and durable or not at all; a link is followed.
-
-    `umask` is the client's; an existing file's permissions are kept.
-    """
-    path = os.path.realpath(path)
-    # Unique among threads and processes, and in the same folder, so that the rename cannot cross disks.
-    partial_path = f"{path}.{os.getpid()}.{threading.get_ident()}.nbdata-partial"
-    try:
-        fd = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                mode = os.stat(path).st_mode & 0o777
-            except FileNotFoundError:
-                mode = 0o666 & ~umask
-            os.fchmod(fd, mode)
-            with open(fd, "wb", closefd=False) as file:
-                file.write(content)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(partial_path, path)
-        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        if isinstance(error, NbdataError):
-            raise
-        raise disk_error(error, path) from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(partial_path)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from nbdata.engine.check import manifest, sidecars
 from nbdata.engine.check.datasets import DataSet, list_data
 from nbdata.engine.check.expected import Vouching, vouching
-from nbdata.engine.check.repair import Repair, promised_by
+from nbdata.engine.check.repair import Repair
+from nbdata.engine.check.rows import CheckRow
 from nbdata.engine.check.small_files import batches, right_files
 from nbdata.engine.check.verdict_table import in_order, wrong_table
-from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.planning.rows import detail_of, info_of
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, ChecksumMismatch, NotFound
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.digests import new_digest
-from nbdata.integrity.expectations import Expected
 from nbdata.integrity.verdicts import Verdict, judge
 from nbdata.paths import glob_base
 from nbdata.redaction import redacted
@@ -61,12 +63,12 @@ def plan(run: Run) -> Plan:
     for entry in data.selected(op, known.missing, missing, ChainMap[str, Any](known.expected, known.objects)):
         row = _row(entry, known)
         out.count(row.action, row.size)
-        rows.add(row)
+        rows.add(row.row())
         if row.action == "check":
             note_size(out, row.size)
     for name in missing:
         out.count("missing", 0)
-        rows.add(_missing(name, known))
+        rows.add(_missing(name, known).row())
     rows.close()
     out.rows = rows.rows()
     if not out.actions.keys() & {"check", "mismatch", "missing"}:
@@ -77,42 +79,33 @@ def plan(run: Run) -> Plan:
     return out
 
 
-def _missing(path: str, known: Vouching) -> Row:
-    """A file that somebody vouches for and that is not there."""
-    detail: dict[str, Any] = {
-        "source": known.place,
-        "reason": f"is missing; a checksum of it is in {known.place}",
-    }
-    if (expected := known.lost.get(path)) is not None:
-        detail |= {"algorithm": expected.algorithm, "expected": expected.digest, "source": expected.source}
-    elif (there := known.objects.get(path)) is not None:
-        detail["object"] = {"size": there.size, **detail_of(there)}
-    return Row(path, "missing", 0, detail)
+def _missing(path: str, known: Vouching) -> CheckRow:
+    """A file that is not there, though a checksum of it is."""
+    expected = known.lost.get(path)
+    return CheckRow(
+        path, "missing", None, expected.source if expected is not None else known.place, expected,
+        known.objects.get(path) if expected is None else None,
+        reason=f"is missing; a checksum of it is in {known.place}",
+    )  # fmt: skip
 
 
-def _row(entry: Entry, known: Vouching) -> Row:
+def _row(entry: Entry, known: Vouching) -> CheckRow:
     """What is to be done with one file."""
     path, info = entry.path, entry.info
-    detail = detail_of(info)
-    expected = known.expected.get(path)
-    if expected is not None:
-        detail |= {"algorithm": expected.algorithm, "expected": expected.digest, "source": expected.source}
-        return Row(path, "check", info.size, detail)
+    if (expected := known.expected.get(path)) is not None:
+        return CheckRow(path, "check", info, expected.source, expected)
     if known.by_itself:
-        return Row(path, "check", info.size, detail | {"source": "its own store"})
-    there = known.objects.get(path)
-    if there is not None:
-        detail |= {"source": known.place, "object": {"size": there.size, **detail_of(there)}}
+        return CheckRow(path, "check", info, "its own store")
+    if (there := known.objects.get(path)) is not None:
+        item = CheckRow(path, "check", info, known.place, promised=there)
         if 0 <= info.size != there.size >= 0:
-            sizes = {"expected": f"{there.size} bytes", "got": f"{info.size} bytes", "algorithm": "size"}
-            return Row(path, "mismatch", info.size, detail | sizes | {"reason": "the size differs"})
-        return Row(path, "check", info.size, detail)
+            item.action, sizes = "mismatch", (f"{there.size} bytes", f"{info.size} bytes")
+            item.answer = Answer(Verdict.MISMATCH, *sizes, "size", "the size differs")
+        return item
     if path in known.extra:
-        return Row(
-            path, "extra", info.size, detail | {"reason": f"{known.place} knows others, but not this one"}
-        )
+        return CheckRow(path, "extra", info, reason=f"{known.place} knows others, but not this one")
     reason = known.reasons.get(path, "no checksum of it was found")
-    return Row(path, "unverifiable", info.size, detail | {"reason": reason})
+    return CheckRow(path, "unverifiable", info, reason=reason)
 
 
 def _nothing_known(op: Md5check, data: DataSet, known: Vouching, selected: int) -> NotFound:
@@ -156,8 +149,8 @@ class _Checking:
 
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         self.run, self.op, self.plan = run, op, planned
-        self.outcome = Outcome(run)
-        self.outcome.notes += planned.notes
+        self.results = Results(run)
+        self.results.notes += planned.notes
         self.store = run.open(glob_base(op.source)).store
         self.other = self.store if op.against is None else run.open(glob_base(op.against)).store
         # What is wrong is not judged yet, where it is to be repaired.
@@ -168,16 +161,16 @@ class _Checking:
         self._check_all()
         if self.wrong is not None and self.wrong.count:
             self._repair()
-        counts = self.outcome.counts
+        counts = self.results.counts
         for verdict, why in (
             ("unverifiable", "nothing is known that they could be compared with"),
             ("extra", "not on a list that names others of their folder"),
         ):
             if counts.get(verdict):
-                self.outcome.notes.append(
+                self.results.notes.append(
                     f"{counts[verdict]:,} {verdict}: {why}; the report's rows name them"
                 )
-        report = self.outcome.report(algorithm=self.op.algorithm, against=redacted(self.op.against or ""))
+        report = self.results.report(algorithm=self.op.algorithm, against=redacted(self.op.against or ""))
         report.counts, report.tables = in_order(report.counts), wrong_table(report)
         return report
 
@@ -185,96 +178,90 @@ class _Checking:
         run_units(self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store))
         if self.wrong is not None:
             self.wrong.close()
-        counts = self.outcome.counts
+        counts = self.results.counts
         wrong = self.wrong is not None and self.wrong.count
-        if counts.get("unverifiable") and not counts.keys() - {"unverifiable", "extra"} and not wrong:
+        if counts.get(Outcome.UNVERIFIABLE) and not counts.keys() - {"unverifiable", "extra"} and not wrong:
             raise NotFound(
                 f"nothing could be verified: {self._reason}", path=redacted(self.op.source),
                 remedy="Say with --against where checksums are: a folder of them or a manifest",
             )  # fmt: skip
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for rows, small in batches(biggest_first(self.plan), self.store):
+        for rows, small in batches(map(CheckRow.of, biggest_first(self.plan)), self.store):
             row = rows[0]
             if small:
                 yield partial(self._check_small, rows)
             elif row.action == "check":
                 yield partial(self._check, row)
-            elif row.action == "mismatch":
-                self._mismatch(row, row.detail, read=-1)
+            elif row.answer is not None:
+                self._mismatch(row, row.answer)
             elif row.action == "missing":
-                self._lost(row, row.detail)
+                self._missing(row)
             else:
-                self.outcome.add(row.path, row.action, row.size, **_told(row.detail))
+                self.results.add(row.path, Outcome(row.action), row.size, **row.told())
 
-    def _check_small(self, rows: list[Row]) -> None:
+    def _check_small(self, rows: list[CheckRow]) -> None:
         assert isinstance(self.store, LocalStore)
-        ok, right, size = str(Verdict.OK), list[Row](), 0
+        right, size = list[Row](), 0
         for row, found in right_files(self.run.control, self.store, rows, self.op.algorithm):
             if found is None:
                 self._check(row)
                 continue
             algorithm, digest = found
-            told = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.detail["source"]}
-            right.append(Row(row.path, ok, row.size, told))
+            told = {"expected": digest, "got": digest, "algorithm": algorithm, "source": row.source}
+            right.append(Row(row.path, Outcome.OK, row.size, told))
             size += row.size
         self.run.control.advance(files=len(right), bytes=size)
-        self.outcome.add_moved(right)
+        self.results.add_moved(right)
 
-    def _check(self, row: Row) -> None:
+    def _check(self, row: CheckRow) -> None:
         try:
             answer = self._answer(row)
         except Exception as error:
-            self.outcome.fail(row.path, error, size=row.size)
+            self.results.fail(row.path, error, size=row.size)
             return
         self.run.control.advance(files=1)
-        self._judged(row, answer, str(answer.verdict))
+        self._record(row, answer)
 
-    def _judged(self, row: Row, answer: Answer, good: str) -> None:
-        """Record what a file was found to be; `good` is the word if it is right."""
-        detail = _said(row, answer)
+    def _record(self, row: CheckRow, answer: Answer, good: Outcome = Outcome.OK) -> None:
+        """Record what was found of a file; `good` is the outcome if it is right."""
         if answer.verdict is Verdict.MISMATCH:
-            self._mismatch(row, detail, read=answer.read)
+            self._mismatch(row, answer)
             return
         if answer.verdict is Verdict.UNVERIFIABLE:
-            self._reason, good = answer.reason, str(answer.verdict)
+            self._reason, good = answer.reason, Outcome.UNVERIFIABLE
         size = answer.read if answer.read >= 0 else row.size
-        self.outcome.add(row.path, good, size, moved=answer.read >= 0, **_told(detail))
+        self.results.add(row.path, good, size, moved=answer.read >= 0, **row.told(answer))
 
-    def _answer(self, row: Row) -> Answer:
-        info, detail, control = info_of(row), row.detail, self.run.control
-        if "object" in detail or "expected" not in detail:
-            promised = promised_by(row) if "object" in detail else info
-            return compare(control, self.store, info, self.other, promised, self.op.algorithm)
-        expected = Expected(detail["algorithm"], detail["expected"], detail["source"])
+    def _answer(self, row: CheckRow) -> Answer:
+        control, info, expected = self.run.control, row.info, row.expected
+        assert info is not None
+        if expected is None:
+            return compare(control, self.store, info, self.other, row.promised or info, self.op.algorithm)
         hashed = hash_object(control, self.store, info, lambda: [new_digest(expected.algorithm)])
         verdict = judge(expected, hashed.digests[0])
         reason = "" if verdict is Verdict.OK else f"the {expected.algorithm} differs"
         return Answer(verdict, expected.digest, hashed.digests[0], expected.algorithm, reason, hashed.size)
 
-    def _mismatch(self, row: Row, detail: dict[str, Any], *, read: int) -> None:
+    def _mismatch(self, row: CheckRow, answer: Answer) -> None:
         if self.wrong is not None:
-            self.wrong.add(Row(row.path, "mismatch", row.size, row.detail | {"found": detail}))
+            row.action, row.answer = "mismatch", answer
+            self.wrong.add(row.row())
             return
-        expected, got = detail["expected"], detail["got"]
-        error = ChecksumMismatch(detail["reason"], path=row.path, expected=expected, got=got)
-        reason = str(ChecksumMismatch(detail["reason"], expected=expected, got=got))
-        size = read if read >= 0 else row.size
-        self.outcome.fail(
-            row.path,
-            error,
-            outcome="mismatch",
-            size=size,
-            moved=read >= 0,
-            **_told(detail) | {"reason": reason},
-        )
+        expected, got, read = answer.expected, answer.got, answer.read
+        error = ChecksumMismatch(answer.reason, path=row.path, expected=expected, got=got)
+        reason = str(ChecksumMismatch(answer.reason, expected=expected, got=got))
+        self.results.fail(
+            row.path, error, outcome=Outcome.MISMATCH, size=read if read >= 0 else row.size, moved=read >= 0,
+            **row.told(answer) | {"reason": reason},
+        )  # fmt: skip
 
-    def _lost(self, row: Row, detail: dict[str, Any]) -> None:
+    def _missing(self, row: CheckRow) -> None:
         if self.wrong is not None:
-            self.wrong.add(Row(row.path, "missing", row.size, row.detail | {"found": detail}))
+            self.wrong.add(row.row())
             return
         error = NotFound("the file is missing", path=row.path)
-        self.outcome.fail(row.path, error, outcome="missing", **_told(detail))
+        self.results.fail(row.path, error, outcome=Outcome.MISSING, **row.told())
 
     # -- --repair -------------------------------------------------------------------------------
 
@@ -286,15 +273,15 @@ class _Checking:
         repair = Repair(self.run, self.op, self.other, details["root"], details["single"], self.wrong)
         out = Plan("md5check", *self.op.places(), notes=self.plan.notes)
         rows = self.run.row_file("plan")
-        for row in self.outcome.report().rows:
+        for row in self.results.report().rows:
             out.count(row.action, row.size)
             rows.add(row)
-        for path, row in sorted(repair.rows.items()):
+        for path, wrong in sorted(repair.rows.items()):
             reason = repair.reasons.get(path)
-            action = "repair" if reason is None else row.action
-            why = row.action if reason is None else f"cannot be repaired: {reason}"
-            out.count(action, row.size)
-            rows.add(Row(path, action, row.size, _told(row.detail["found"]) | {"reason": why}))
+            action = "repair" if reason is None else wrong.action
+            why = wrong.action if reason is None else f"cannot be repaired: {reason}"
+            out.count(action, wrong.size)
+            rows.add(Row(path, action, wrong.size, wrong.told() | {"reason": why}))
         rows.close()
         out.rows = rows.rows()
         out.files, out.bytes, out.present = repair.plan.files, repair.plan.bytes, repair.plan.present
@@ -314,45 +301,25 @@ class _Checking:
         rows = [repair.rows[path] for path in sorted(repair.rows)]
         units = (partial(self._again, row, details["root"], repair) for row in rows)
         run_units(self.run.control, units, workers=hashing_workers(self.op.concurrency, self.store))
-        repaired = self.outcome.counts.get("repaired", 0)
+        repaired = self.results.counts.get(Outcome.REPAIRED, 0)
         left = f"; {len(rows) - repaired:,} could not be" if repaired < len(rows) else ""
-        self.outcome.notes.append(f"{repaired:,} repaired from {repair.place}{left}")
+        self.results.notes.append(f"{repaired:,} repaired from {repair.place}{left}")
 
-    def _again(self, row: Row, root: str, repair: Repair) -> None:
-        found = row.detail["found"]
-        if (reason := repair.reasons.get(row.path)) is not None:
-            told = found | {"reason": f"{found['reason']}; not repaired: {reason}"}
-            if row.action == "missing":
-                self._lost(row, told)
-            else:
-                self._mismatch(row, told, read=-1)
+    def _again(self, row: CheckRow, root: str, repair: Repair) -> None:
+        answer, why = row.answer, repair.reasons.get(row.path)
+        if why is not None and answer is not None:
+            reason = f"{answer.reason}; not repaired: {why}"
+            self._mismatch(row, replace(answer, reason=reason, read=-1))
             return
-        kept = {n: v for n, v in row.detail.items() if n in ("algorithm", "expected", "object", "source")}
+        if why is not None:
+            row.reason += f"; not repaired: {why}"
+            self._missing(row)
+            return
         try:
             info = self.store.head(os.path.join(root, row.path).lstrip("/"))
-            now = Row(row.path, "check", info.size, detail_of(info) | kept)
+            now = CheckRow(row.path, "check", info, row.source, row.expected, row.promised)
             answer = self._answer(now)
         except Exception as error:
-            self.outcome.fail(row.path, error, size=row.size)
+            self.results.fail(row.path, error, size=row.size)
             return
-        self._judged(now, answer, "repaired")
-
-
-def _said(row: Row, answer: Answer) -> dict[str, Any]:
-    """What an answer says of a file, for its row."""
-    return {
-        "expected": answer.expected,
-        "got": answer.got,
-        "algorithm": answer.algorithm,
-        "reason": answer.reason,
-        "source": row.detail["source"],
-    }
-
-
-def _told(detail: dict[str, Any]) -> dict[str, Any]:
-    """What the report's rows say of a file."""
-    return {
-        name: detail[name]
-        for name in ("expected", "got", "algorithm", "source", "reason")
-        if detail.get(name)
-    }
+        self._record(now, answer, Outcome.REPAIRED)

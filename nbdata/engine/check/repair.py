@@ -12,8 +12,8 @@ import posixpath
 from collections.abc import Iterable
 from functools import partial
 
+from nbdata.engine.check.rows import CheckRow
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.rows import info_of
 from nbdata.engine.planning.sources import Found
 from nbdata.engine.pull.perform import FETCHED, perform
 from nbdata.engine.pull.plan import plan_of
@@ -29,7 +29,7 @@ from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull
 from nbdata.verification.checker import check_for, digest_check, of_parts, vouched
 
-__all__ = ["Repair", "promised_by"]
+__all__ = ["Repair"]
 
 
 class Repair:
@@ -59,9 +59,9 @@ class Repair:
         assert op.repair is not None
         self._check, self._op, self._other = run, op, other
         self.place = redacted(op.repair)
-        self.rows = {row.path: row for row in wrong}
+        self.rows = {row.path: CheckRow.of(row) for row in wrong}
         self.reasons: dict[str, str] = {}
-        self._by_key: dict[str, Row] = {}
+        self._by_key: dict[str, CheckRow] = {}
         found = self._find(op.repair, single)
         source = op.repair if found.single is not None else op.repair.rstrip("/") + "/"
         target = os.path.join(root, single) if found.single is not None else root.rstrip("/") + "/"
@@ -157,17 +157,12 @@ class Repair:
 
     def _promised(self, info: ObjectInfo) -> Check:
         row = self._by_key[info.key]
-        if "object" not in row.detail:
-            return digest_check(info, row.detail["algorithm"], row.detail["expected"])
-        promised = promised_by(row)
+        if row.expected is not None:
+            return digest_check(info, row.expected.algorithm, row.expected.digest)
+        promised = row.promised
+        assert promised is not None
         told = retrying(self._check.control, lambda: self._other.head(promised.key))
         part_size = None
         if vouched(told, self._op.algorithm) is None and of_parts(told, self._op.algorithm) is not None:
             part_size = told_part_size(self._check.control, self._other, told)
         return check_for(told, self._op.algorithm, part_size)
-
-
-def promised_by(row: Row) -> ObjectInfo:
-    """The object that vouches for a file."""
-    there = dict(row.detail["object"])
-    return info_of(Row(row.path, "", there.pop("size"), there))

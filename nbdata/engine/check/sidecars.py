@@ -16,12 +16,13 @@ from functools import partial
 from nbdata.disk import disk_error
 from nbdata.engine.check.checksum_writing import ChecksumWriting, writing_algorithm
 from nbdata.engine.check.datasets import DataSet
+from nbdata.engine.check.rows import HashRow
+from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.rows import detail_of
 from nbdata.errors import NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums, parse_checksums
 from nbdata.redaction import redacted
-from nbdata.report import Plan, Report, Row
+from nbdata.report import Plan, Report
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.committer import Committer, PendingFile
 from nbdata.transfer.names import unrepresentable
@@ -56,18 +57,13 @@ def plan(run: Run, op: Md5check, data: DataSet) -> Plan:
     rows = run.row_file("plan")
     for entry in data.selected(op, (), []):
         sidecar = f"{entry.path}.{algorithm}"
-        detail = detail_of(entry.info)
-        reason = unrepresentable(entry.path) or unrepresentable(sidecar)
-        if reason:
-            action, detail = "unrepresentable", {"reason": reason}
+        item = HashRow(entry.path, "hash", entry.info, sidecar=data.sources.get(sidecar))
+        if reason := unrepresentable(entry.path) or unrepresentable(sidecar):
+            item = HashRow(entry.path, "unrepresentable", entry.info, reason=reason)
         else:
-            action = "hash"
-            note_size(out, entry.info.size)
-            there = data.sources.get(sidecar)
-            if there is not None:
-                detail |= {"there": there.key, "there_size": there.size}
-        out.count(action, entry.info.size)
-        rows.add(Row(entry.path, action, entry.info.size, detail))
+            note_size(out, item.size)
+        out.count(item.action, item.size)
+        rows.add(item.row())
     rows.close()
     out.rows = rows.rows()
     if not out.files:
@@ -93,7 +89,7 @@ class _Writing(ChecksumWriting):
         super().__init__(run, op, planned)
         self.folder: str = planned.details["folder"]
         self.landing: Committer | None = None
-        self.waiting: dict[str, tuple[str, Row, dict[str, str]]] = {}
+        self.waiting: dict[str, tuple[Outcome, HashRow, dict[str, str]]] = {}
 
     def run_all(self) -> Report:
         with contextlib.ExitStack() as stack:
@@ -108,59 +104,62 @@ class _Writing(ChecksumWriting):
             )
             if self.landing is not None:
                 self.landing.flush()
-        counts = self.outcome.counts
+        counts = self.results.counts
         written = sum(counts.get(name, 0) for name in ("hashed", "replaced"))
         if counts.keys() & {"mismatch", "conflict"}:
-            self.outcome.notes.append(
+            self.results.notes.append(
                 "sidecars that say something else were left as they are; if the files are as they should be, "
                 "--overwrite always replaces them"
             )
         place = self.plan.details["place"]
         if written:
-            self.outcome.notes.append(f"wrote {written:,} sidecars, NAME.{self.algorithm}, in {place}")
-        return self.outcome.report(algorithm=self.algorithm, written=place if written else "")
+            self.results.notes.append(f"wrote {written:,} sidecars, NAME.{self.algorithm}, in {place}")
+        return self.results.report(algorithm=self.algorithm, written=place if written else "")
 
     def _units(self) -> Iterator[Callable[[], None]]:
-        for row in biggest_first(self.plan):
+        for row in map(HashRow.of, biggest_first(self.plan)):
             if row.action == "hash":
                 yield partial(self._one, row)
             else:
                 self.left_out(row)
 
-    def _one(self, row: Row) -> None:
+    def _one(self, row: HashRow) -> None:
         try:
             said = self._said(row)
             hashed = self.hashed(row)
         except Exception as error:
-            self.outcome.fail(row.path, error, size=row.size)
+            self.results.fail(row.path, error, size=row.size)
             return
         sidecar, got = f"{row.path}.{self.algorithm}", hashed.digests[0]
         detail = {"got": got, "algorithm": self.algorithm}
         self.run.control.advance(files=1)
         if said == got:
-            self.outcome.add(row.path, "ok", hashed.size, moved=True, **detail, expected=got, source=sidecar)
+            self.results.add(
+                row.path, Outcome.OK, hashed.size, moved=True, **detail, expected=got, source=sidecar
+            )
         elif said is None or self.op.overwrite == "always":
             if said:
                 detail["before"] = said
             try:
-                self._write(row, sidecar, got, "hashed" if said is None else "replaced", detail)
+                self._write(row, sidecar, got, Outcome.HASHED if said is None else Outcome.REPLACED, detail)
             except Exception as error:
-                self.outcome.fail(row.path, error, size=row.size)
+                self.results.fail(row.path, error, size=row.size)
         elif said:
             place = self.plan.details["place"] + sidecar
             self.contradicted(row.path, hashed.size, place, got=got, expected=said)
         else:
             reason = f"{posixpath.basename(sidecar)} is there, and is no sidecar of it"
-            self.outcome.add(row.path, "conflict", hashed.size, moved=True, **detail, reason=reason)
+            self.results.add(row.path, Outcome.CONFLICT, hashed.size, moved=True, **detail, reason=reason)
             self.run.control.advance(failures=1)
 
-    def _said(self, row: Row) -> str | None:
+    def _said(self, row: HashRow) -> str | None:
         """The digest in the sidecar that is there; empty if it is none of this file, None if there is none."""
-        if "there" not in row.detail:
+        there = row.sidecar
+        if there is None:
             return None
-        if row.detail["there_size"] > _LARGEST:
+        if there.size > _LARGEST:
             return ""
-        content = retrying(self.run.control, lambda: self.store.read_bytes(row.detail["there"]))
+        content = retrying(self.run.control, lambda: self.store.read_bytes(there.key))
         found = parse_checksums(content, algorithm=self.algorithm)
         if found.problems or len(found.entries) != 1:
             return ""
@@ -168,12 +167,14 @@ class _Writing(ChecksumWriting):
         own = entry.name is None or posixpath.basename(entry.name) == posixpath.basename(row.path)
         return entry.digest if own and entry.algorithm == self.algorithm else ""
 
-    def _write(self, row: Row, sidecar: str, digest: str, outcome: str, detail: dict[str, str]) -> None:
+    def _write(
+        self, row: HashRow, sidecar: str, digest: str, outcome: Outcome, detail: dict[str, str]
+    ) -> None:
         line = format_checksums([Entry(posixpath.basename(row.path), self.algorithm, digest)])
         content = line.encode("utf-8", "surrogateescape")
         if self.landing is None:
             self.write_object(self.folder + sidecar, content)
-            self.outcome.add(row.path, outcome, row.size, moved=True, **detail)
+            self.results.add(row.path, outcome, row.size, moved=True, **detail)
             return
         final, staging = self.landing.target.prepare(sidecar)
         fd, temporary = self.landing.target.temporary(staging)
@@ -195,6 +196,6 @@ class _Writing(ChecksumWriting):
         for file in batch:
             outcome, row, detail = self.waiting.pop(file.path)
             if file.error is not None:
-                self.outcome.fail(row.path, file.error)
+                self.results.fail(row.path, file.error)
             else:
-                self.outcome.add(row.path, outcome, row.size, moved=True, **detail)
+                self.results.add(row.path, outcome, row.size, moved=True, **detail)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nbdata.engine.check.repair import promised_by
+from nbdata.engine.check.rows import CheckRow
 from nbdata.errors import NbdataError
 from nbdata.integrity.digests import new_digest
-from nbdata.report import Row
 from nbdata.stores.base import Store
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.control import Control
@@ -26,22 +25,21 @@ SMALL = 256 << 10
 _FILES, _BYTES = 64, 4 << 20
 
 
-def expected_of(row: Row, algorithm: str) -> tuple[str, str] | None:
+def expected_of(row: CheckRow, algorithm: str) -> tuple[str, str] | None:
     """The algorithm and the digest that a file is known to have before anybody is asked; None if that is not enough."""
-    detail = row.detail
-    if "object" in detail:
-        md5 = plain_md5(promised_by(row)) if algorithm in ("auto", "md5") else None
+    if row.promised is not None:
+        md5 = plain_md5(row.promised) if algorithm in ("auto", "md5") else None
         return ("md5", md5) if md5 else None
-    return (detail["algorithm"], detail["expected"]) if "expected" in detail else None
+    return (row.expected.algorithm, row.expected.digest) if row.expected is not None else None
 
 
-def batches(rows: Iterable[Row], store: Store) -> Iterator[tuple[list[Row], bool]]:
+def batches(rows: Iterable[CheckRow], store: Store) -> Iterator[tuple[list[CheckRow], bool]]:
     """The rows in their order: those of small files of the disk together, as far as they follow each other, or one.
 
     The second says whether it is the former.
     """
     local = isinstance(store, LocalStore)
-    batch, size = list[Row](), 0
+    batch, size = list[CheckRow](), 0
     for row in rows:
         small = local and row.action == "check" and 0 <= row.size <= SMALL
         if batch and (not small or len(batch) >= _FILES or size + row.size > _BYTES):
@@ -57,8 +55,8 @@ def batches(rows: Iterable[Row], store: Store) -> Iterator[tuple[list[Row], bool
 
 
 def right_files(
-    control: Control, store: LocalStore, rows: list[Row], algorithm: str
-) -> Iterator[tuple[Row, tuple[str, str] | None]]:
+    control: Control, store: LocalStore, rows: list[CheckRow], algorithm: str
+) -> Iterator[tuple[CheckRow, tuple[str, str] | None]]:
     """Each of a batch, with algorithm and digest if it is as it was listed, and has the digest that is expected.
 
     Where it is not, nothing else is said: it may have been changed, be unreadable, or be damaged; or it takes more to
@@ -67,12 +65,12 @@ def right_files(
     buffer = bytearray(SMALL + 1)
     for row in rows:
         control.checkpoint()
-        expected = expected_of(row, algorithm)
-        if expected is None:
+        expected, info = expected_of(row, algorithm), row.info
+        if expected is None or info is None:
             yield row, None
             continue
         try:
-            content = store.content(row.detail["key"], row.detail["etag"], buffer)
+            content = store.content(info.key, info.etag, buffer)
         except NbdataError:
             yield row, None
             continue

@@ -9,7 +9,9 @@ from functools import partial
 
 from nbdata.engine.copy.copying import Copier
 from nbdata.engine.copy.ends import Copied, Ends
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.decide import copied, decide_copy
 from nbdata.engine.planning.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
@@ -203,8 +205,8 @@ class _Copying:
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Copy)
         self.run, self.op, self.plan = run, run.operation, planned
-        self.outcome = Outcome(run)
-        self.outcome.notes.extend(planned.notes)
+        self.results = Results(run)
+        self.results.notes.extend(planned.notes)
         self.index = run.index(self.op.source, self.op.target, _NOWHERE)
         at_source, at_target = _ends(run)
         self.target = at_target.open(self.op.target)
@@ -221,17 +223,17 @@ class _Copying:
         try:
             run_units(self.run.control, self._units(), workers=self.op.concurrency)
             if self.op.delete:
-                delete_planned(self.run, self.plan, self.target, self.index, self.outcome, "copied")
+                delete_planned(self.run, self.plan, self.target, self.index, self.results, "copied")
         finally:
             self.uploads.close()
             self.index.close()
-        self.outcome.notes += self.ends.notes
+        self.results.notes += self.ends.notes
         if self.op.verify != "none":
-            self.outcome.notes += [
+            self.results.notes += [
                 f"{count:,} could not be verified: {why}" for why, count in self.unproven.items()
             ]
-        self.outcome.notes += filter(None, [self.index.problem])
-        return self.outcome.report(by_store=self.by_store)
+        self.results.notes += filter(None, [self.index.problem])
+        return self.results.report(by_store=self.by_store)
 
     def _units(self) -> Iterator[Callable[[], None]]:
         for row in self.plan.rows:
@@ -241,15 +243,17 @@ class _Copying:
                     item.info,
                     item.target,
                     done=partial(self._done, item),
-                    failed=partial(self.outcome.fail, item.path),
+                    failed=partial(self.results.fail, item.path),
                 )
             else:
-                self.outcome.left(row)
+                self.results.left(row)
 
     def _done(self, item: CopyRow, made: Copied) -> None:
         self.index.put({item.path: copied(item.info, made.info)})
         by = "store" if made.by_store else "stream"
-        self.outcome.add(item.path, "copied", item.info.size, moved=True, verified=not made.unproven, by=by)
+        self.results.add(
+            item.path, Outcome.COPIED, item.info.size, moved=True, verified=not made.unproven, by=by
+        )
         self.run.control.advance(files=1)
         with self.lock:
             self.by_store += made.by_store

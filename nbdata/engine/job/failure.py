@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import re
 
+from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.errors import TransferFailed
 from nbdata.redaction import printable
 from nbdata.report import Report
 
 __all__ = ["failure_of"]
-
-# Outcomes that make a job a failed one, the worst first, and how one and many of them are said.
-_SAID = {
-    "mismatch": ("does not match", "do not match"),
-    "missing": ("is missing", "are missing"),
-    "failed": ("failed", "failed"),
-    "conflict": ("is a conflict", "are conflicts"),
-    "unrepresentable": ("cannot be represented", "cannot be represented"),
-    "refused": ("was refused", "were refused"),
-    "unreadable": ("cannot be read", "cannot be read"),
-    "not deleted": ("was not deleted", "were not deleted"),
-}
 
 
 def _names(reason: str, path: str) -> bool:
@@ -30,15 +19,15 @@ def _names(reason: str, path: str) -> bool:
 
 def failure_of(report: Report) -> TransferFailed:
     """What to raise for the failures of a report, of which there are some."""
-    bad = {name: report.counts[name] for name in _SAID if report.counts.get(name)}
-    bad = bad or {"failed": len(report.failures)}
+    bad = {name: report.counts[name] for name in BAD if report.counts.get(name)}
+    bad = bad or {Outcome.FAILED: len(report.failures)}
     (first, count), *others = bad.items()
-    what = f"{count:,} of {sum(report.counts.values()):,} {_SAID[first][count != 1]}"
-    what += "".join(f", {more:,} {_SAID[name][more != 1]}" for name, more in others)
+    what = f"{count:,} of {sum(report.counts.values()):,} {BAD[first][count != 1]}"
+    what += "".join(f", {more:,} {BAD[name][more != 1]}" for name, more in others)
     path, reason = report.failures[0] if report.failures else ["", ""]
     # Why a key cannot be a name is said of a part of it, which may look like the key.
-    named = reason if first != "unrepresentable" and _names(reason, path) else f"{path}: {reason}"
-    content = any(name in bad for name in ("mismatch", "missing"))
+    named = reason if first is not Outcome.UNREPRESENTABLE and _names(reason, path) else f"{path}: {reason}"
+    content = any(name in bad for name in (Outcome.MISMATCH, Outcome.MISSING))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
         remedy="md5check --repair SOURCE gets these again from where they came"

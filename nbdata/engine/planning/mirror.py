@@ -6,7 +6,9 @@ import contextlib
 import os
 
 from nbdata.disk import disk_error, sync_folder
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.job.spool import RowFile
 from nbdata.errors import BadOption
 from nbdata.report import Plan, Row
@@ -42,10 +44,10 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
         rows.add(Row(path, "delete", info.size, {}))
 
 
-def delete_planned(run: Run, planned: Plan, root: str, index: Index, outcome: Outcome) -> None:
+def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Results) -> None:
     """Mirror, only when everything else went well."""
-    if outcome.failures:
-        outcome.notes.append("nothing was deleted, because not everything was fetched")
+    if results.failures:
+        results.notes.append("nothing was deleted, because not everything was fetched")
         return
     gone: list[str] = []
     try:
@@ -57,10 +59,10 @@ def delete_planned(run: Run, planned: Plan, root: str, index: Index, outcome: Ou
                 except FileNotFoundError:
                     pass
                 except OSError as error:
-                    outcome.fail(row.path, disk_error(error, row.path))
+                    results.fail(row.path, disk_error(error, row.path))
                     continue
                 gone.append(row.path)
-                outcome.add(row.path, "deleted", row.size)
+                results.add(row.path, Outcome.DELETED, row.size)
     finally:
         # Durably first: what stood there again without a record would be nobody's, and not be deleted any more.
         for folder in {os.path.dirname(os.path.join(root, path)) for path in gone}:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.errors import AccessDenied, BadOption, NotFound
 from nbdata.paths import is_ours
@@ -123,15 +125,15 @@ def plan_deletions(
 
 
 def delete_planned(
-    run: Run, planned: Plan, target: Location, index: Index, outcome: Outcome, moved: str
+    run: Run, planned: Plan, target: Location, index: Index, results: Results, moved: str
 ) -> None:
     """Mirror, only when everything else went well; `moved` is the word for that."""
-    if outcome.failures:
-        outcome.notes.append(f"nothing was deleted, because not everything was {moved}")
+    if results.failures:
+        results.notes.append(f"nothing was deleted, because not everything was {moved}")
         return
     for row in planned.rows:
         if row.action == "delete":
             key = row.detail["key"]
             retrying(run.control, lambda key=key: target.store.delete([key]))  # type: ignore[misc]
             index.put({row.path: None})
-            outcome.add(row.path, "deleted", row.size)
+            results.add(row.path, Outcome.DELETED, row.size)

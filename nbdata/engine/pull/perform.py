@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from nbdata.disk import disk_error
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned
 from nbdata.engine.planning.sources import folder_part
@@ -36,7 +38,7 @@ from nbdata.verification.same_bytes import same_bytes
 __all__ = ["FETCHED", "perform", "plan"]
 
 #: What is told of an object that was fetched, and of one that took the place of what was edited here.
-FETCHED = ("fetched", "overwritten (edited here)")
+FETCHED = (Outcome.FETCHED, Outcome.OVERWRITTEN)
 # Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
 _KEPT = 256 << 10
 # Errors after which what was fetched is of no use.
@@ -64,9 +66,9 @@ class _Pulling:
         self._run, self._op, self._plan, self._promised = run, run.operation, planned, promised
         self._control = run.control
         self._root: str = planned.details["root"]
-        self._outcome = Outcome(run)
+        self._results = Results(run)
         if not planned.actions:
-            self._outcome.notes.extend(planned.notes)
+            self._results.notes.extend(planned.notes)
         self._index = run.index(self._op.source, self._root, identity_of(self._root))
         self._store = run.open(folder_part(self._op.source)).store
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
@@ -96,20 +98,20 @@ class _Pulling:
                 self._workers.run(self._units())
                 landing.flush()
                 if self._op.delete:
-                    delete_planned(self._run, self._plan, self._root, self._index, self._outcome)
+                    delete_planned(self._run, self._plan, self._root, self._index, self._results)
                 self._forget_stale()
         finally:
             for parts in self._unfinished.values():  # for the next run
                 parts.close()
             self._index.close()
         self._note()
-        return self._outcome.report()
+        return self._results.report()
 
     def _units(self) -> Iterator[Unit]:
         batch: list[PullRow] = []
         for row in self._plan.rows:
             if row.action not in MOVES:
-                self._outcome.left(row)
+                self._results.left(row)
                 continue
             item = PullRow.of(row)
             gathered = self._is_small(item)
@@ -137,7 +139,7 @@ class _Pulling:
 
     def _anew(self, item: PullRow) -> None:
         """Tell that what was begun of an object is of no use."""
-        self._outcome.notes.append(
+        self._results.notes.append(
             f"{item.path}: the source changed since it was begun, so it was fetched anew"
         )
 
@@ -163,7 +165,7 @@ class _Pulling:
             item.claimed = item.needed
             self._fetch_whole(item, final, staging, failed)
         except Exception as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
 
     def _fetch_whole(self, item: PullRow, final: str, staging: str, failed: Exception | None) -> None:
         info, expected = item.info, max(0, item.info.size)
@@ -222,7 +224,7 @@ class _Pulling:
         known = self._index.get(item.path)
         size = item.info.size if known is not None and known.ours else -1
         self._index.put({item.path: Record.of(validator(item.info), size, same)})
-        self._outcome.add(item.path, "unchanged", item.info.size)
+        self._results.add(item.path, Outcome.UNCHANGED, item.info.size)
         self._control.advance(files=1, present=item.info.size)
 
     def _claim(self, item: PullRow) -> None:
@@ -270,7 +272,7 @@ class _Pulling:
             self._small.failed(item, None)
             return
         except Exception as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
         self._workers.done += 1
         self._control.checkpoint()
 
@@ -303,7 +305,7 @@ class _Pulling:
             )
             self._target.sync_folders()
         except NbdataError as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
             return
         if parts.restarted:
             self._anew(item)
@@ -353,7 +355,7 @@ class _Pulling:
         parts.close()
         if isinstance(error, ChecksumMismatch):
             parts.discard()
-        self._outcome.fail(item.path, error)
+        self._results.fail(item.path, error)
 
     def _part_landed(self, item: PullRow, size: int) -> None:
         """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
@@ -381,14 +383,14 @@ class _Pulling:
         for file in batch:
             item: PullRow = file.of
             if file.error is not None:
-                self._outcome.fail(file.path, file.error)
+                self._results.fail(file.path, file.error)
                 continue
             if file.synced:  # a big one: its record of parts is of no more use
                 Partial.forget_record(file.temporary)
-                self._outcome.present += item.present
+                self._results.present += item.present
             self._unverified += not item.verified
             self._unguarded += not file.tag
-            self._outcome.add(file.path, FETCHED[item.edited], file.size, moved=True, verified=item.verified)
+            self._results.add(file.path, FETCHED[item.edited], file.size, moved=True, verified=item.verified)
             self._control.advance(files=1)
             if self._run.reservation is not None:
                 self._run.reservation.landed(item.claimed, 1, made=int(not item.differs))
@@ -398,19 +400,19 @@ class _Pulling:
 
         Only after everything has landed can that be told: then no partial of this source is of use.
         """
-        if not self._outcome.failures and not Selection.of(self._op).given:
+        if not self._results.failures and not Selection.of(self._op).given:
             for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
                 Partial.remove(data)
 
     def _note(self) -> None:
         """Say of all what could not be guarded, verified or remembered."""
         if self._unguarded:
-            self._outcome.notes.append(
+            self._results.notes.append(
                 f"{self._unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "
                 "change would not show"
             )
         if self._unverified and self._op.verify != "none":
-            self._outcome.notes.append(
+            self._results.notes.append(
                 f"{self._unverified:,} could not be verified: the store vouches for no checksum"
             )
-        self._outcome.notes += filter(None, [self._index.problem])
+        self._results.notes += filter(None, [self._index.problem])

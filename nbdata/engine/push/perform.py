@@ -10,7 +10,9 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.disk import disk_error
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.remote_target import delete_planned
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
@@ -61,8 +63,8 @@ class _Pushing:
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Push)
         self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
-        self._outcome = Outcome(run)
-        self._outcome.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
+        self._results = Results(run)
+        self._results.notes.extend(planned.details["left_out"] if planned.actions else planned.notes)
         self._identity = identity_of(planned.details["root"])
         self._index = run.index(self._op.source, self._op.target, self._identity)
         self._target = run.open(self._op.target)
@@ -79,18 +81,18 @@ class _Pushing:
         try:
             self._workers.run(self._units())
             if self._op.delete:
-                delete_planned(self._run, self._plan, self._target, self._index, self._outcome, "sent")
+                delete_planned(self._run, self._plan, self._target, self._index, self._results, "sent")
         finally:
             self._uploads.close()  # what is unfinished is for the next run, or given up
             self._index.close()
         self._note()
-        return self._outcome.report()
+        return self._results.report()
 
     def _units(self) -> Iterator[Unit]:
         batch: list[PushRow] = []
         for row in self._plan.rows:
             if row.action not in MOVES:
-                self._outcome.left(row)
+                self._results.left(row)
                 continue
             item = PushRow.of(row)
             gathered = self._is_small(item)
@@ -159,13 +161,13 @@ class _Pushing:
             if wrong is not None and isinstance(error, NbdataError) and not isinstance(error, Cancelled):
                 told = withdrawn(self._control, self._store, item.key, wrong)
                 error.remedy = ". ".join(filter(None, [error.remedy, told]))
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
 
     def _is_unchanged(self, item: PushRow, before: os.stat_result) -> None:
         self._index.put({item.path: Record.of(validator(item.there), item.size, before)})
         self._control.advance(files=1, present=item.size)
         if self._may_go(item, before, verified=True):
-            self._outcome.add(item.path, "unchanged", item.size)
+            self._results.add(item.path, Outcome.UNCHANGED, item.size)
 
     # -- many small ones ----------------------------------------------------------------------
 
@@ -183,7 +185,7 @@ class _Pushing:
         try:
             return self._loaded(item)
         except Exception as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
             return None
 
     def _loaded(self, item: PushRow) -> Write[_Loaded]:
@@ -224,7 +226,7 @@ class _Pushing:
         try:
             info = retrying(self._control, lambda: self._store.head(item.key))
         except Exception as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
             return
         if info.size in (item.size, -1):
             self._judged(loaded, info)
@@ -243,7 +245,7 @@ class _Pushing:
                 item.wrong = info
             self._missed(item, error)
         except Exception as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
         self._workers.done += 1
 
     def _missed(self, item: PushRow, error: NbdataError | None) -> None:
@@ -263,7 +265,7 @@ class _Pushing:
         try:
             fd, before = open_listed(item.file, item.size, item.mtime_ns)
         except Exception as error:
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
             return
         control, store, key = self._control, self._store, item.key
 
@@ -275,13 +277,13 @@ class _Pushing:
             del self._uploads.unfinished[item.path]
             os.close(fd)
             self._uploads.finished(key)
-            self._outcome.present += sending.present
+            self._results.present += sending.present
             self._sent(item, before, info, verified)
 
         def failed(error: Exception) -> None:
             del self._uploads.unfinished[item.path]
             os.close(fd)
-            self._outcome.fail(item.path, error)
+            self._results.fail(item.path, error)
 
         def give_up() -> None:
             sending.give_up()
@@ -331,7 +333,7 @@ class _Pushing:
         if self._run.reservation is not None:
             self._run.reservation.landed(item.size, 1)
         if self._may_go(item, before, verified, moved=True):
-            self._outcome.add(item.path, "sent", item.size, moved=True, verified=verified)
+            self._results.add(item.path, Outcome.SENT, item.size, moved=True, verified=verified)
 
     def _may_go(self, item: PushRow, before: os.stat_result, verified: bool, *, moved: bool = False) -> bool:
         """Delete a file that the target has, if that is asked for; False, and recorded, if the disk refuses."""
@@ -343,7 +345,9 @@ class _Pushing:
             error = disk_error(refused, item.file)
             reason = f"the target has it, but it cannot be deleted here: {error.message}"
             told = {"reason": reason, "error": type(error).__name__}
-            self._outcome.add(item.path, "not deleted", item.size, moved=moved, verified=verified, **told)
+            self._results.add(
+                item.path, Outcome.NOT_DELETED, item.size, moved=moved, verified=verified, **told
+            )
             self._control.advance(failures=1)
             if self._op.on_error == "stop":
                 self._control.fail(error)
@@ -375,9 +379,9 @@ class _Pushing:
         """Say of all what was kept, and what could not be verified or remembered."""
         if self._op.delete_source and (same := self._plan.actions.get("unchanged", [0])[0]):
             self._kept["the target has them unchanged, as far as can be told without a checksum"] = same
-        self._outcome.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
+        self._results.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]
         if self._unverified and self._op.verify != "none":
-            self._outcome.notes.append(
+            self._results.notes.append(
                 f"{self._unverified:,} could not be verified: the store answered no checksum"
             )
-        self._outcome.notes += filter(None, [self._index.problem])
+        self._results.notes += filter(None, [self._index.problem])

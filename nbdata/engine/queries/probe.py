@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
 from nbdata.verbs.probe import Probe
@@ -21,15 +23,15 @@ def perform(run: Run, planned: Plan) -> Report:  # noqa: ARG001  every verb gets
     """Hand out each item and wait until it was acknowledged."""
     op = run.operation
     assert isinstance(op, Probe)
-    outcome = Outcome(run)
+    results = Results(run)
     for number in range(op.items):
         if op.delay:
             run.control.sleep(op.delay / 1000)
         run.control.checkpoint()
         if op.lease and run.leases is not None:
             run.leases.offer(Item(number, f"item-{number}", f"item-{number}", 1))
-        outcome.add(f"item-{number}", "handed out")
+        results.add(f"item-{number}", Outcome.HANDED_OUT)
         run.control.advance(files=1)
     if run.leases is not None:
         run.leases.close()
-    return outcome.report()
+    return results.report()

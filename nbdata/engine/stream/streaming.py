@@ -20,7 +20,9 @@ from nbdata.caching.folder import CacheFolder
 from nbdata.caching.order import NEVER, Turn, turns
 from nbdata.caching.room import CacheRoom, Slot
 from nbdata.disk import disk_error, full_disk_told
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import numbered
 from nbdata.engine.planning.sources import folder_part
 from nbdata.engine.stream.items import Group, ItemFile
@@ -77,8 +79,8 @@ class Streaming:
     def __init__(self, run: Run, planned: Plan, op: CacheStream) -> None:
         assert run.leases is not None
         self.run, self.op, self.leases = run, op, run.leases
-        self.outcome = Outcome(run)
-        self.outcome.notes.extend(planned.notes)
+        self.results = Results(run)
+        self.results.notes.extend(planned.notes)
         self.block = disk_of(op.cache_dir)[2]
         self.items = ItemFile(run.folder, self.block)
         self.store = run.open(folder_part(op.source)).store
@@ -120,8 +122,8 @@ class Streaming:
         counts = {"items": self.handed}
         if self.op.keep == "lru":
             counts["from the cache"] = self.hits
-        self.outcome.counts = {**counts, **self.outcome.counts}
-        return self.outcome.report()
+        self.results.counts = {**counts, **self.results.counts}
+        return self.results.report()
 
     @contextlib.contextmanager
     def _fatal(self) -> Iterator[None]:
@@ -164,7 +166,7 @@ class Streaming:
             if (refused := group.refused()) is not None:
                 path, why = refused
                 error = BadOption(f"it cannot be streamed: {why}", path=path, remedy=_REFUSED)
-                self._failed(path, error, "unrepresentable")
+                self._failed(path, error, Outcome.UNREPRESENTABLE)
                 continue
             if not self.ahead.acquire(blocking=False):
                 yield from self.small.flush()
@@ -301,17 +303,17 @@ class Streaming:
             self._failed(entry.path, error)
         self._one_less(filling, failed=failed)
 
-    def _failed(self, path: str, error: NbdataError, outcome: str = "failed") -> None:
+    def _failed(self, path: str, error: NbdataError, outcome: Outcome = Outcome.FAILED) -> None:
         self.run.control.checkpoint()  # what failed because of a stop is no failure
         if error.path is None:
             error.path = path
         if self.op.on_error != "report":
             raise error
-        self.outcome.fail(path, error, outcome=outcome)
+        self.results.fail(path, error, outcome=outcome)
 
     def _one_less(self, filling: _Filling, *, failed: bool) -> None:
         if not failed:
-            self.outcome.answered()
+            self.results.answered()
         with self.lock:
             filling.left -= 1
             filling.failed |= failed

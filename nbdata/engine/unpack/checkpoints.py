@@ -29,7 +29,8 @@ from typing import Any
 from isal.isal_zlib import crc32
 
 from nbdata.archives.place import Place, Restart
-from nbdata.engine.job.run import BAD, Outcome
+from nbdata.engine.job.outcomes import BAD, Outcome
+from nbdata.engine.job.results import Results
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.extract import Extraction
 from nbdata.engine.unpack.volume_deletion import Deletion
@@ -247,7 +248,7 @@ class Checkpoints:
 
     Parameters
     ----------
-    written, extraction, stream, outcome
+    written, extraction, stream, results
         What is recorded, written, read, and what became of it so far.
     deletion : Deletion or None
         None: no volume is deleted before the end.
@@ -258,11 +259,11 @@ class Checkpoints:
     """
 
     def __init__(
-        self, written: Written, extraction: Extraction, stream: ArchiveStream, outcome: Outcome, *,
+        self, written: Written, extraction: Extraction, stream: ArchiveStream, results: Results, *,
         deletion: Deletion | None, overwrite: str, left_out: list[str],
     ) -> None:  # fmt: skip
         self._written, self._extraction, self._stream = written, extraction, stream
-        self._outcome, self._deletion = outcome, deletion
+        self._results, self._deletion = results, deletion
         self._overwrite, self._left_out = overwrite, left_out
         if deletion is not None:
             extraction.room_from(self._make_room)
@@ -309,7 +310,7 @@ class Checkpoints:
         began = time.monotonic()
         self._last, self._at = restart, place.offset
         self._extraction.settle()
-        if any(self._outcome.counts.get(name) for name in (*BAD, "skipped")):
+        if any(self._results.counts.get(name) for name in (*BAD, Outcome.SKIPPED)):
             self._not_before = math.inf  # not all that is before this place is there
             return
         written = self._written

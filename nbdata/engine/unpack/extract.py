@@ -26,7 +26,9 @@ from isal.isal_zlib import crc32
 
 from nbdata.archives.tar import Member
 from nbdata.disk import disk_error
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
@@ -73,10 +75,10 @@ class Extraction:
     """
 
     def __init__(
-        self, run: Run, root: str, written: Written, outcome: Outcome, *, overwrite: str, reserved: int,
+        self, run: Run, root: str, written: Written, results: Results, *, overwrite: str, reserved: int,
         volume: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._run, self._root, self._written, self._outcome = run, root, written, outcome
+        self._run, self._root, self._written, self._results = run, root, written, results
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
         made = list[str]()
@@ -87,8 +89,8 @@ class Extraction:
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
-        self._pending: dict[str, str] = {}  # path that has not landed yet -> its outcome
-        self._folders = ArchiveFolders(root, self._landing.target, outcome, made)
+        self._pending: dict[str, Outcome] = {}  # path that has not landed yet -> its outcome
+        self._folders = ArchiveFolders(root, self._landing.target, results, made)
         self._links = HardLinks(root, written)
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
@@ -190,14 +192,14 @@ class Extraction:
                 if member.kind == "file":
                     return "unchanged"
                 if record.local_same(found):
-                    self._done(member, record, "unchanged")
+                    self._done(member, record, Outcome.UNCHANGED)
                     return "leave"
         if self._overwrite == "never":
-            self._tell(member, "skipped", reason="exists, and --overwrite never")
+            self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
             return "leave"
         if record is not None and not same and not self._written.is_ours(record):
             reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
-            self._tell(member, "conflict", reason=reason)
+            self._tell(member, Outcome.CONFLICT, reason=reason)
             return "leave"
         self._links.replacing(record, found)
         return "write"
@@ -212,15 +214,15 @@ class Extraction:
             return "write"
         if member.kind == "file":
             return "moved away"
-        self._done(member, record, "moved away")
+        self._done(member, record, Outcome.MOVED_AWAY)
         return "leave"
 
-    def _tell(self, member: Member, outcome: str, **detail: str) -> None:
-        self._outcome.add(member.name, outcome, member.size, moved=False, **detail)
-        failed = outcome == "conflict"
+    def _tell(self, member: Member, outcome: Outcome, **detail: str) -> None:
+        self._results.add(member.name, outcome, member.size, moved=False, **detail)
+        failed = outcome is Outcome.CONFLICT
         self._run.control.advance(files=0 if failed else 1, failures=int(failed))
 
-    def _done(self, member: Member, record: Record, outcome: str) -> None:
+    def _done(self, member: Member, record: Record, outcome: Outcome) -> None:
         self._written.adopt(member.name, record)
         self._tell(member, outcome)
 
@@ -248,7 +250,7 @@ class Extraction:
                 crc = crc32(block, crc)
             record = self._written.index.get(member.name)
             if record is not None and self._written.is_same(record, crc):
-                self._done(member, record, verdict)
+                self._done(member, record, Outcome(verdict))
                 return False
             if not small:  # its bytes have passed
                 self._written.index.put({member.name: None})
@@ -258,7 +260,7 @@ class Extraction:
                 )  # fmt: skip
         staging = self._place(member)
         self._claim(member.size)
-        self._pending[member.name] = "extracted"
+        self._pending[member.name] = Outcome.EXTRACTED
         if small:
             self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
         else:
@@ -347,7 +349,7 @@ class Extraction:
             if isinstance(error, NbdataError):
                 raise
             raise disk_error(error, os.path.join(self._root, member.name)) from error
-        self._pending[member.name] = "links"
+        self._pending[member.name] = Outcome.LINK
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
         self._landing.land(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
 
@@ -370,7 +372,7 @@ class Extraction:
 
     def _failed(self, path: str, error: NbdataError) -> None:
         self._pending.pop(path, None)
-        self._outcome.fail(path, error)
+        self._results.fail(path, error)
 
     def _flush(self) -> None:
         """Wait until all that was taken has landed."""
@@ -390,12 +392,12 @@ class Extraction:
         self._space.landed([f.size for f in good if f.size <= _SMALL], len(good))
         moved: list[Row] = []
         for file in good:
-            outcome = self._pending.pop(file.path, "extracted")
-            if outcome == "extracted":
+            outcome = self._pending.pop(file.path, Outcome.EXTRACTED)
+            if outcome is Outcome.EXTRACTED:
                 moved.append(Row(file.path, outcome, file.size, {}))
             else:
-                self._outcome.add(file.path, outcome, file.size)
-        self._outcome.add_moved(moved)
+                self._results.add(file.path, outcome, file.size)
+        self._results.add_moved(moved)
         for file in batch:
             if file.error is not None:
                 self._failed(file.path, file.error)

@@ -7,7 +7,8 @@ import os
 
 from nbdata.archives.tar import Member
 from nbdata.disk import disk_error, sync_folder
-from nbdata.engine.job.run import Outcome
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
 from nbdata.errors import UnsafeMember
 from nbdata.transfer.index import Record
 from nbdata.transfer.target_folder import TargetFolder
@@ -24,7 +25,7 @@ class ArchiveFolders:
         The target folder, absolute.
     target : TargetFolder
         The same, entered before this is.
-    outcome : Outcome
+    results : Results
     made : list of str
         The absolute paths of folders that were not there before; whoever makes one adds it.
 
@@ -34,8 +35,8 @@ class ArchiveFolders:
         By folders that were looked at, the folder for temporaries of what goes there.
     """
 
-    def __init__(self, root: str, target: TargetFolder, outcome: Outcome, made: list[str]) -> None:
-        self._root, self._target, self._outcome = root, target, outcome
+    def __init__(self, root: str, target: TargetFolder, results: Results, made: list[str]) -> None:
+        self._root, self._target, self._results = root, target, results
         self._real_root, self._made = "", made
         self.staging: dict[str, str] = {}
         self._told: dict[str, tuple[int, str]] = {}  # path -> time and tag
@@ -73,7 +74,7 @@ class ArchiveFolders:
         if member.name not in self._told:
             self.refuse_links(member.name, member.name)
             self._target.prepare(member.name + "/x")
-            self._outcome.add(member.name, "folders")
+            self._results.add(member.name, Outcome.FOLDER)
             self._unsynced.add(member.name)
         self._told[member.name] = (member.mtime_ns, tag)
 
@@ -120,4 +121,4 @@ class ArchiveFolders:
             try:
                 os.utime(os.path.join(self._root, path), ns=(mtime_ns, mtime_ns), follow_symlinks=False)
             except OSError as error:
-                self._outcome.fail(path, disk_error(error, path))
+                self._results.fail(path, disk_error(error, path))

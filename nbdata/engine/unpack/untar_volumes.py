@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from nbdata.archives.suspects import odd_sized
-from nbdata.engine.job.run import BAD, Outcome, Run
+from nbdata.engine.job.outcomes import BAD, Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.extract import Extraction
@@ -52,7 +54,7 @@ def plan(run: Run) -> Plan:
     out.details["recorded"] = bool(volumes.recorded)
     if found.complete:
         sound = found.written.look(root_of(op.target))
-        for action, records in (("unchanged", sound.there), ("moved away", sound.gone)):
+        for action, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for record in records.values():
                 out.count(action, record.size)
         return out
@@ -95,25 +97,25 @@ def perform(run: Run, planned: Plan) -> Report:
     recorded = recorded_set(run, op) if planned.details["recorded"] else None
     fingerprints = recorded.fingerprints if recorded is not None else []
     volumes = volumes_of(run, op.source, planned.rows, planned.details["title"], fingerprints)
-    outcome = Outcome(run)
+    results = Results(run)
     details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
     if op.list:
-        return _list(run, op, volumes, outcome, details)
+        return _list(run, op, volumes, results, details)
     found = look_at(run, op, volumes, thorough=True)
-    deletion = Deletion(run, volumes, found.written, outcome) if op.delete_volumes else None
+    deletion = Deletion(run, volumes, found.written, results) if op.delete_volumes else None
     if planned.details["complete"]:
         sound = found.written.look(root_of(op.target))
-        for told, records in (("unchanged", sound.there), ("moved away", sound.gone)):
+        for told, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for path, record in records.items():
-                outcome.add(path, told, record.size)
+                results.add(path, told, record.size)
         whole = not found.written.has_left_out()
         _tidy(run, op)
     else:
         amid = deletion if may_delete_amid(run, volumes) else None
-        whole = _extract(run, op, found, outcome, planned, details, amid)
+        whole = _extract(run, op, found, results, planned, details, amid)
     if deletion is not None:
-        _delete_rest(op, found.written, deletion, outcome, whole=whole)
-    return outcome.report(**details)
+        _delete_rest(op, found.written, deletion, results, whole=whole)
+    return results.report(**details)
 
 
 def _tidy(run: Run, op: UntarVolumes) -> None:
@@ -125,7 +127,7 @@ def _tidy(run: Run, op: UntarVolumes) -> None:
 
 
 def _extract(
-    run: Run, op: UntarVolumes, found: ArchiveSet, outcome: Outcome, planned: Plan, details: dict[str, Any],
+    run: Run, op: UntarVolumes, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
     deletion: Deletion | None,
 ) -> bool:  # fmt: skip
     """Write all members; returns whether all that the archive holds is there now."""
@@ -135,21 +137,21 @@ def _extract(
         stream = _stream(run, op, found)
         left_out = stream.remarks.left_out
         extraction = Extraction(
-            run, root_of(op.target), written, outcome, overwrite=op.overwrite, reserved=planned.needed,
+            run, root_of(op.target), written, results, overwrite=op.overwrite, reserved=planned.needed,
             volume=stream.volume,
         )  # fmt: skip
         extraction.careful = deletion is not None or bool(found.volumes.recorded)
         with _doubting(run, written, extraction, stream), extraction:
             if checkpoint is not None:
                 again_to = checkpoint.place.offset
-                _go_on(run, found, extraction, outcome)
+                _go_on(run, found, extraction, results)
                 if deletion is not None and not left_out:
                     deletion.up_to(checkpoint.restart.compressed)
             else:
                 written.start_again()
             with stream:
                 checkpoints = Checkpoints(
-                    written, extraction, stream, outcome,
+                    written, extraction, stream, results,
                     deletion=deletion, overwrite=op.overwrite, left_out=left_out,
                 )  # fmt: skip
                 for member in stream.members:
@@ -159,14 +161,14 @@ def _extract(
                     checkpoints.passed()
             run.control.checkpoint()  # a cancel may look like the end
             extraction.finish()
-        done = not any(outcome.counts.get(name) for name in (*BAD, "skipped"))
+        done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
         if done:  # and nothing of ours is left in the target, where no later run would look
             written.complete(left_out=not stream.remarks.complete)
     details.update(compressed=stream.read, format=stream.format)
-    _note_read_again(outcome, details, stream, again_to)
-    _note_unproven(outcome, found.volumes, stream)
-    _note_odd(outcome, found.volumes, stream)
-    outcome.notes += stream.remarks.notes()
+    _note_read_again(results, details, stream, again_to)
+    _note_unproven(results, found.volumes, stream)
+    _note_odd(results, found.volumes, stream)
+    results.notes += stream.remarks.notes()
     return done and stream.remarks.complete
 
 
@@ -205,7 +207,7 @@ def _stream(run: Run, op: UntarVolumes, found: ArchiveSet) -> ArchiveStream:
     return stream
 
 
-def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome) -> None:
+def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, results: Results) -> None:
     """Count what lies before the checkpoint, and say what of it is lost with volumes that were deleted."""
     checkpoint, earlier = found.checkpoint, found.earlier
     assert checkpoint is not None
@@ -214,9 +216,9 @@ def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome
     extraction.go_on(checkpoint.place.offset, [names for names in earlier.names.values() if len(names) > 1])
     there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
     for path, size in there:
-        outcome.add(path, "unchanged", size)
+        results.add(path, Outcome.UNCHANGED, size)
     for path, size in earlier.gone:
-        outcome.add(path, "moved away", size)
+        results.add(path, Outcome.MOVED_AWAY, size)
     run.control.advance(files=len(there) + len(earlier.gone), present=checkpoint.restart.compressed)
     for path in earlier.lost or [""] * (not earlier.whole):
         what = "changed or removed" if path else "some of what was unpacked is not recorded any more"
@@ -224,10 +226,10 @@ def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, outcome: Outcome
             f"{what} since, and the volumes that hold it were deleted when it had been unpacked",
             remedy="Put those volumes back to have it again",
         )
-        outcome.fail(path, error)
+        results.fail(path, error)
 
 
-def _note_read_again(outcome: Outcome, details: dict[str, Any], stream: ArchiveStream, again_to: int) -> None:
+def _note_read_again(results: Results, details: dict[str, Any], stream: ArchiveStream, again_to: int) -> None:
     """Say how far the stream had to be read again."""
     began = stream.began
     details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
@@ -238,35 +240,35 @@ def _note_read_again(outcome: Outcome, details: dict[str, Any], stream: ArchiveS
         note = f"went on at byte {began.compressed:,} of the volumes; {note}"
     elif stream.format != "tar" and not stream.restart(again_to).compressed:
         note += ": what is compressed in one piece can only be read from its start"
-    outcome.notes.append(note)
+    results.notes.append(note)
 
 
-def _note_unproven(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream) -> None:
+def _note_unproven(results: Results, volumes: VolumeList, stream: ArchiveStream) -> None:
     """Say of how many volumes nothing tells whether they arrived right: a plain tar has no checksums itself."""
     if stream.format != "tar" or volumes.is_local():
         return
     read = volumes.volumes[stream.volume_begun :]
     count = sum(volume.size != 0 and not volume.proven for volume in read)
     if count:
-        outcome.notes.append(
+        results.notes.append(
             f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none, or "
             "reading began within them"
         )
 
 
-def _note_odd(outcome: Outcome, volumes: VolumeList, stream: ArchiveStream) -> None:
+def _note_odd(results: Results, volumes: VolumeList, stream: ArchiveStream) -> None:
     """Say which volumes may lack something that a plain tar, which has no checksums itself, does not show."""
     odd = odd_sized(volumes.volumes) if stream.format == "tar" else []
     if odd:
         shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
-        outcome.notes.append(
+        results.notes.append(
             f"smaller than the other volumes: {shown}; if not made so, something is missing, and plain tar has no "
             "checksums that would show it: compare the digests"
         )
 
 
 def _list(
-    run: Run, op: UntarVolumes, volumes: VolumeList, outcome: Outcome, details: dict[str, Any]
+    run: Run, op: UntarVolumes, volumes: VolumeList, results: Results, details: dict[str, Any]
 ) -> Report:
     size, named = 0, list[list[str]]()
     with ArchiveStream(run, op, volumes) as stream:
@@ -278,15 +280,20 @@ def _list(
                     [member.name, format_size(member.size) if member.kind == "file" else member.kind]
                 )
             more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
-            outcome.add(
-                member.name, "members", member.size, kind=member.kind, mtime=member.mtime_ns // 10**9, **more
+            results.add(
+                member.name,
+                Outcome.MEMBER,
+                member.size,
+                kind=member.kind,
+                mtime=member.mtime_ns // 10**9,
+                **more,
             )
             run.control.advance(files=1)
     run.control.checkpoint()
     details.update(compressed=stream.read, format=stream.format)
-    outcome.notes += stream.remarks.notes()
-    report = outcome.report(**details, size=size)
-    count = report.counts.get("members", 0)
+    results.notes += stream.remarks.notes()
+    report = results.report(**details, size=size)
+    count = report.counts.get(Outcome.MEMBER, 0)
     if named:
         caption = (
             "members"
@@ -298,11 +305,11 @@ def _list(
 
 
 def _delete_rest(
-    op: UntarVolumes, written: Written, deletion: Deletion, outcome: Outcome, *, whole: bool
+    op: UntarVolumes, written: Written, deletion: Deletion, results: Results, *, whole: bool
 ) -> None:
     """Delete what is left of the volumes, if all that they hold was written."""
     if not whole:
-        outcome.notes.append(
+        results.notes.append(
             "not all volumes were deleted, because not everything in them is known to be unpacked"
         )
         return

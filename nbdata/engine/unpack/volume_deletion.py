@@ -12,7 +12,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from nbdata.engine.job.run import Outcome, Run
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
 from nbdata.engine.planning.sources import find, head_of
 from nbdata.engine.unpack.volumes import StoredVolume, VolumeList, siblings
 from nbdata.engine.unpack.written import Written, own_data, own_record
@@ -114,7 +116,7 @@ class Deletion:
     volumes : VolumeList
     written : Written
         Its index has to be open when something is to be deleted.
-    outcome : Outcome
+    results : Results
         Is told of each.
 
     Attributes
@@ -123,8 +125,8 @@ class Deletion:
         Of the volumes that were deleted.
     """
 
-    def __init__(self, run: Run, volumes: VolumeList, written: Written, outcome: Outcome) -> None:
-        self._run, self._volumes, self._written, self._outcome = run, volumes, written, outcome
+    def __init__(self, run: Run, volumes: VolumeList, written: Written, results: Results) -> None:
+        self._run, self._volumes, self._written, self._results = run, volumes, written, results
         self._next = self.count = 0
         self._refused = False
         self._durable = False  # what was recorded when this began, and the set
@@ -155,9 +157,9 @@ class Deletion:
             self._record()
             if volume.delete():
                 self.count += 1
-                self._outcome.add(volume.name, "deleted", volume.info.size)
+                self._results.add(volume.name, Outcome.DELETED, volume.info.size)
             else:
-                self._outcome.notes.append(f"{volume.name} changed since it was read, and was not deleted")
+                self._results.notes.append(f"{volume.name} changed since it was read, and was not deleted")
         self._next += 1
 
     def _record(self) -> None:

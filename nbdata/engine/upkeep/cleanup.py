@@ -11,14 +11,15 @@ import contextlib
 import itertools
 import os
 import stat
-from typing import Any
 
 from nbdata.disk import disk_error, sync_folder
-from nbdata.engine.job.run import Outcome, Run
-from nbdata.engine.upkeep.leftovers import Inside, left_at_store, left_on_disk
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.upkeep.leftovers import CHANGED, Inside, Leftover, Written, left_at_store, left_on_disk
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
-from nbdata.report import Plan, Report, Row
+from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
@@ -47,7 +48,7 @@ def plan(run: Run) -> Plan:
     for row in found:
         run.control.checkpoint()
         planned.count(row.action, row.size)
-        rows.add(row)
+        rows.add(row.row())
     rows.close()
     planned.rows = rows.rows()
     return planned
@@ -64,8 +65,8 @@ class _Cleaning:
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Cleanup)
         self.run, self.op, self.plan = run, run.operation, planned
-        self.outcome = Outcome(run)
-        self.outcome.notes.extend(planned.notes)
+        self.results = Results(run)
+        self.results.notes.extend(planned.notes)
         self.root = os.path.realpath(self.op.source)
         self.freed = 0
         self.busy: dict[str, str] = {}
@@ -75,13 +76,14 @@ class _Cleaning:
             self._abort_all()
         else:
             if dead := dead_locks() + dead_holders():
-                self.outcome.counts["dead locks"] = dead
-            for target, rows in itertools.groupby(self.plan.rows, lambda row: row.detail["target"]):
-                self._below(target, list(rows))
+                self.results.counts["dead locks"] = dead
+            found = map(Leftover.of, self.plan.rows)
+            for folder, rows in itertools.groupby(found, lambda row: row.folder):
+                self._below(folder, list(rows))
             if self.freed:
                 Ledger().freed(self.root)
-        self.outcome.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
-        report = self.outcome.report(freed=self.freed)
+        self.results.notes += [f"{target}: {reason}" for target, reason in list(self.busy.items())[:10]]
+        report = self.results.report(freed=self.freed)
         words = [
             f"{count:,} {name.removesuffix('s') if count == 1 else name}"
             for name, count in report.counts.items()
@@ -94,19 +96,21 @@ class _Cleaning:
     def _abort_all(self) -> None:
         store = self.run.open(self.op.source).store
         known = remembered(self.run.context.state_dir)
-        for row in self.plan.rows:
-            begun = known.get(row.detail["id"])
-            if row.action != "abort" or begun is None:
-                self.outcome.add(row.path, row.action, **_reason(row))
+        for row in map(Leftover.of, self.plan.rows):
+            begun = known.get(row.upload)
+            if row.action != "abort":
+                self.results.add(row.path, Outcome.IN_USE, reason=row.reason)
+                continue
+            if begun is None:  # somebody else has ended it since
                 continue
             try:
-                retrying(self.run.control, lambda row=row: store.abort(row.path, row.detail["id"]))  # type: ignore[misc]
+                retrying(self.run.control, lambda row=row: store.abort(row.path, row.upload))  # type: ignore[misc]
                 forget(self.run.context.state_dir, begun.id)
-                self.outcome.add(row.path, "aborted")
+                self.results.add(row.path, Outcome.ABORTED)
             except NbdataError as error:
-                self.outcome.fail(row.path, error)
+                self.results.fail(row.path, error)
 
-    def _below(self, target: str, rows: list[Row]) -> None:
+    def _below(self, target: str, rows: list[Leftover]) -> None:
         """What was found in one target, while nobody else works there."""
         lock = TargetLock(target, "cleanup")
         held = lock.acquire()
@@ -116,10 +120,10 @@ class _Cleaning:
             for row in rows:
                 self.run.control.checkpoint()
                 if row.action == "keep":
-                    self.outcome.add(row.path, "kept", row.size, **_reason(row))
+                    self.results.add(row.path, Outcome.KEPT, row.size, reason=row.reason)
                 elif held is not None or row.action == "in use":
-                    reason = row.detail.get("reason", f"job {held} works there")
-                    self.outcome.add(row.path, "in use", row.size, reason=reason)
+                    reason = row.reason or f"job {held} works there"
+                    self.results.add(row.path, Outcome.IN_USE, row.size, reason=reason)
                     self.busy[target] = reason
                 else:
                     self._remove(row, gone, inside)
@@ -131,12 +135,11 @@ class _Cleaning:
         finally:
             lock.release()
 
-    def _remove(self, row: Row, gone: _Gone, inside: dict[str, Inside]) -> None:
+    def _remove(self, row: Leftover, gone: _Gone, inside: dict[str, Inside]) -> None:
         path = os.path.join(self.root, row.path) if row.path != "." else self.root
-        detail = row.detail
         try:
-            if row.action == "delete" and not _still(path, detail, inside):
-                self.outcome.add(row.path, "kept", row.size, reason="changed since nbdata wrote it")
+            if row.written is not None and not _still(path, row.written, inside):
+                self.results.add(row.path, Outcome.KEPT, row.size, reason=CHANGED)
                 return
             if os.path.isdir(path) and not os.path.islink(path):
                 with contextlib.suppress(OSError):  # what is in it is not ours
@@ -147,14 +150,14 @@ class _Cleaning:
         except FileNotFoundError:
             return
         except OSError as error:
-            self.outcome.fail(row.path, disk_error(error, path))
+            self.results.fail(row.path, disk_error(error, path))
             return
         self.freed += row.size
         self.run.control.advance(files=1)
-        self.outcome.add(row.path, "deleted" if row.action == "delete" else "removed", row.size)
+        self.results.add(row.path, Outcome.DELETED if row.action == "delete" else Outcome.REMOVED, row.size)
         _note(row, gone)
 
-    def _remove_empty(self, target: str, rows: list[Row]) -> None:
+    def _remove_empty(self, target: str, rows: list[Leftover]) -> None:
         """Our own folder, and folders that are empty because of what was deleted in them."""
         with contextlib.suppress(OSError):
             os.rmdir(os.path.join(target, OWN_FOLDER))
@@ -171,23 +174,21 @@ class _Cleaning:
                 at = os.path.dirname(at)
 
 
-def _note(row: Row, gone: _Gone) -> None:
+def _note(row: Leftover, gone: _Gone) -> None:
     """Remember that what an index has a record of is gone."""
-    detail = row.detail
-    if "index" in detail:
-        gone.setdefault((detail["index"], detail["written"]), set()).add(detail["name"])
+    if (written := row.written) is not None:
+        gone.setdefault((written.records, written.root), set()).add(written.name)
 
 
-def _still(path: str, detail: dict[str, Any], inside: dict[str, Inside]) -> bool:
+def _still(path: str, written: Written, inside: dict[str, Inside]) -> bool:
     """Whether a file is as it was recorded, now that nobody works on it."""
     found = os.lstat(path)
-    if str(detail["name"]).endswith("/"):
+    if written.name.endswith("/"):
         return stat.S_ISDIR(found.st_mode)
-    same = [found.st_size, found.st_mtime_ns, found.st_ctime_ns] == detail["stat"]
-    written = str(detail["written"])
-    if written not in inside:
-        inside[written] = Inside(written)
-    return same and path in inside[written]
+    same = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == written[3:]
+    if written.root not in inside:
+        inside[written.root] = Inside(written.root)
+    return same and path in inside[written.root]
 
 
 def _sync(root: str, names: set[str]) -> None:
@@ -212,7 +213,3 @@ def _forget(path: str, root: str, names: set[str]) -> None:
         raise AccessDenied("the index cannot be written", path=path) from error
     finally:
         index.close()
-
-
-def _reason(row: Row) -> dict[str, Any]:
-    return {"reason": row.detail["reason"]} if "reason" in row.detail else {}

@@ -1,7 +1,6 @@
 """What nbdata left behind: partials, temporaries, what it wrote, and unfinished uploads at stores.
 
-Each is given as a row of a plan: ``remove`` (ours in any case), ``delete`` (a file that nbdata wrote), ``keep`` (one
-that changed since), ``abort`` (an upload) or ``in use``. Looks only.
+Looks only; see `nbdata.engine.upkeep.cleanup` for what is done with them.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from nbdata.caching.folder import LOCK, cache_folders
-from nbdata.disk import disk_error
+from nbdata.disk import PARTIAL, disk_error
 from nbdata.engine.job.run import Run
 from nbdata.errors import NotFound
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
-from nbdata.stores.local import PARTIAL
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
 from nbdata.transfer.marks import worker_elsewhere
@@ -27,13 +26,85 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered
 from nbdata.verbs.cleanup import Cleanup
 
-__all__ = ["Inside", "left_at_store", "left_on_disk"]
+__all__ = ["CHANGED", "Inside", "Leftover", "Written", "left_at_store", "left_on_disk"]
 
+#: Why what nbdata wrote is kept.
+CHANGED = "changed since nbdata wrote it"
 # A file that a store writes under a name of its own is taken for left behind after so many seconds.
 _STILL = 60.0
 
 
-def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
+class Written(NamedTuple):
+    """What an index says of a file or folder that nbdata wrote.
+
+    `records` is the file of the index, `root` the folder that they are of, `name` the path below it, with a slash at
+    the end if it is a folder; size, mtime and ctime (in ns) are as recorded.
+    """
+
+    records: str
+    root: str
+    name: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class Leftover:
+    """Something that nbdata left.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the folder that is cleaned up; of an upload its key.
+    action : str
+        ``remove`` (ours in any case), ``delete`` (what nbdata wrote), ``keep`` (that changed since), ``abort`` (an
+        upload) or ``in use``.
+    size : int
+        Bytes of the disk that it gives back.
+    folder : str
+        The folder that is locked while it is removed.
+    reason : str
+        Why it is kept or in use, or ''.
+    upload : str
+        The id of an upload, or ''.
+    written : Written or None
+        The record of what is to be deleted.
+    """
+
+    path: str
+    action: str
+    size: int = 0
+    folder: str = ""
+    reason: str = ""
+    upload: str = ""
+    written: Written | None = None
+
+    def row(self) -> Row:
+        """As it stands in the plan."""
+        detail = {
+            name: value
+            for name, value in (
+                ("folder", self.folder),
+                ("reason", self.reason),
+                ("upload", self.upload),
+                ("written", self.written),
+            )
+            if value
+        }
+        return Row(self.path, self.action, self.size, detail)
+
+    @classmethod
+    def of(cls, row: Row) -> Leftover:
+        """The way back."""
+        told = row.detail.get
+        written = told("written")
+        record = Written(*written) if written else None
+        folder, reason, upload = told("folder", ""), told("reason", ""), told("upload", "")
+        return cls(row.path, row.action, row.size, folder, reason, upload, record)
+
+
+def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     """Unfinished uploads at a store that nbdata began; others are counted and left."""
     location = run.open(op.source)
     known = remembered(run.context.state_dir)
@@ -49,13 +120,12 @@ def left_at_store(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
             others += 1
             continue
         reason = begun.in_use()
-        detail = {"key": key, "id": upload_id, **({"reason": reason} if reason else {})}
-        yield Row(key, "in use" if reason else "abort", 0, detail)
+        yield Leftover(key, "in use" if reason else "abort", reason=reason, upload=upload_id)
     if others:
         planned.notes.append(f"{others:,} unfinished uploads that nbdata did not begin are left alone")
 
 
-def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
+def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     """Partials and temporaries below a folder and, with ``--all``, what nbdata wrote there."""
     root = os.path.realpath(op.source)
     if not os.path.exists(root):
@@ -66,7 +136,7 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Row]:
             yield from _written(index, root)
 
 
-def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Row]:
+def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Leftover]:
     """All in our own folders, and files that a store was writing."""
 
     def failed(error: OSError) -> None:
@@ -88,7 +158,7 @@ def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Row]:
                 with contextlib.suppress(FileNotFoundError):
                     if time.time() - os.lstat(path).st_mtime > _STILL:
                         held = held or _holder(folder)
-                        yield _row(root, path, "in use" if held else "remove", folder, held)
+                        yield _leftover(root, path, "remove", folder, held)
 
 
 def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -112,7 +182,7 @@ def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, l
         pending += [os.path.join(at, name) for name in sorted(folders, reverse=True)]
 
 
-def _own(root: str, folder: str, held: str | None) -> Iterator[Row]:
+def _own(root: str, folder: str, held: str | None) -> Iterator[Leftover]:
     own = os.path.join(folder, OWN_FOLDER)
     if os.path.islink(own):
         return
@@ -127,38 +197,39 @@ def _own(root: str, folder: str, held: str | None) -> Iterator[Row]:
             if path in caches:
                 yield from _cache(root, path, folder, alive=caches[path])
             elif path.removesuffix(LOCK) not in caches:  # else it goes, or stays, with its folder
-                yield _row(root, path, "in use" if held else "remove", folder, held)
+                yield _leftover(root, path, "remove", folder, held)
     if not names and not held:
-        yield Row(os.path.relpath(own, root), "remove", 0, {"target": folder})
+        yield Leftover(os.path.relpath(own, root), "remove", folder=folder)
 
 
-def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Row]:
+def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftover]:
     """The folder of a cache: all that is in it, the lock last."""
     if alive:
-        detail = {"target": target, "reason": "a stream works there"}
-        yield Row(os.path.relpath(path, root), "in use", 0, detail)
+        reason = "a stream works there"
+        yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=reason)
         return
     for folder, folders, names in os.walk(path, topdown=False):
         for name in [*names, *folders]:
             with contextlib.suppress(FileNotFoundError):
-                yield _row(root, os.path.join(folder, name), "remove", target, None)
-    yield _row(root, path, "remove", target, None)
-    yield _row(root, path + LOCK, "remove", target, None)
+                yield _leftover(root, os.path.join(folder, name), "remove", target)
+    yield _leftover(root, path, "remove", target)
+    yield _leftover(root, path + LOCK, "remove", target)
 
 
-def _row(
+def _leftover(
     root: str,
     path: str,
     action: str,
-    target: str,
-    held: str | None,
-    found: os.stat_result | None = None,
-    **detail: Any,
-) -> Row:
-    found = found or os.lstat(path)
+    folder: str,
+    held: str | None = None,
+    written: Written | None = None,
+    reason: str = "",
+) -> Leftover:
+    found = os.lstat(path)
     size = 0 if found.st_nlink > 1 or stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
-    reason = {"reason": f"job {held} works there"} if held else {}
-    return Row(os.path.relpath(path, root), action, size, {"target": target, **reason, **detail})
+    if held:
+        action, reason = "in use", f"job {held} works there"
+    return Leftover(os.path.relpath(path, root), action, size, folder, reason, written=written)
 
 
 def _elsewhere(own: str) -> str | None:
@@ -171,7 +242,7 @@ def _holder(target: str) -> str | None:
     return TargetLock(target, "cleanup").holder()
 
 
-def _written(index: Index, root: str) -> Iterator[Row]:
+def _written(index: Index, root: str) -> Iterator[Leftover]:
     """Files and links below `root` that an index says were written, and whether they are so still."""
     target = os.path.realpath(index.target)
     where = target if is_inside(target, root) else root
@@ -189,19 +260,14 @@ def _written(index: Index, root: str) -> Iterator[Row]:
             found = os.lstat(full)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        detail = {"index": index.path, "written": index.target, "name": path, "stat": list(record[2:])}
+        written = Written(index.path, index.target, path, *record[2:])
         if path.endswith("/"):
             if stat.S_ISDIR(found.st_mode):
-                yield Row(
-                    os.path.relpath(full, root),
-                    "in use" if held else "delete",
-                    0,
-                    {"target": where, **detail},
-                )
+                yield _leftover(root, full, "delete", where, held, written)
         elif stat.S_ISDIR(found.st_mode) or not record.local_same(found) or full not in inside:
-            yield _row(root, full, "keep", where, None, found, reason="changed since nbdata wrote it")
+            yield _leftover(root, full, "keep", where, reason=CHANGED)
         else:
-            yield _row(root, full, "in use" if held else "delete", where, held, found, **detail)
+            yield _leftover(root, full, "delete", where, held, written)
 
 
 class Inside:
