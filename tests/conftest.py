@@ -39,11 +39,13 @@ _TOLD = ("NBDATA_TESTED", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "NBDATA_FAILING_
 def pytest_configure() -> None:
     """Nothing of the user's own settings reaches a test.
 
-    Neither does it that a shell starts what runs in the background with SIGINT ignored: children would inherit that,
-    and the tests press Ctrl-C.
+    Neither do signals that a shell ignores for what runs in the background, or nohup: children would inherit that,
+    and the tests press Ctrl-C and hang up.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in list(os.environ):
         if name in _TOLD:
             continue
