@@ -246,13 +246,13 @@ class Readahead(io.RawIOBase):
     def __init__(self, source: io.RawIOBase) -> None:
         super().__init__()
         self._source = source
-        self._pump = _Pump(self.BLOCKS, self.BLOCK_SIZE)
+        self._queue = _BlockQueue(self.BLOCKS, self.BLOCK_SIZE)
         self._block = memoryview(b"")
         self._used = 0
         # The thread knows the pump and the source only: a Readahead that is dropped without
         # close() is collected, and its finaliser closes it.
         self._thread = threading.Thread(
-            target=self._pump.run, args=(source,), name="nbdata-readahead", daemon=True
+            target=self._queue.run, args=(source,), name="nbdata-readahead", daemon=True
         )
         self._thread.start()
 
@@ -270,7 +270,7 @@ class Readahead(io.RawIOBase):
         if not view:
             return 0
         if self._used == len(self._block):
-            self._block, self._used = self._pump.swap(self._block), 0
+            self._block, self._used = self._queue.swap(self._block), 0
         piece = self._block[self._used : self._used + len(view)]
         view[: len(piece)] = piece
         self._used += len(piece)
@@ -281,7 +281,7 @@ class Readahead(io.RawIOBase):
         if self.closed:
             raise ValueError("read from a closed Readahead")
         if self._used == len(self._block):
-            self._block, self._used = self._pump.swap(self._block), 0
+            self._block, self._used = self._queue.swap(self._block), 0
         piece, self._used = self._block[self._used :], len(self._block)
         return piece
 
@@ -291,7 +291,7 @@ class Readahead(io.RawIOBase):
         The reader gets what is filled already and then an end that is none: who abandons must not take it
         for the end of the data.
         """
-        self._pump.stop()
+        self._queue.stop()
 
     def close(self) -> None:
         """End the thread, then close the source.
@@ -303,12 +303,12 @@ class Readahead(io.RawIOBase):
         if self.closed:
             return
         try:
-            self._pump.stop()
+            self._queue.stop()
             self._thread.join(self._PATIENCE)
             self._source.close()
             self._thread.join(self._LAST_PATIENCE)
         finally:
-            self._pump.release()
+            self._queue.release()
             self._block = memoryview(b"")
             super().close()
 
@@ -317,7 +317,7 @@ class Readahead(io.RawIOBase):
 _COPIED = 8
 
 
-class _Pump:
+class _BlockQueue:
     """The blocks between the two threads: free ones go down, filled ones come up.
 
     Blocks of the source's own are handed on in place of free ones, and so there are no more of them.

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nbdata.archives.decompress import ExpansionLimit
+from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.looks import looks_like
 from nbdata.archives.place import Place
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
 from nbdata.archives.selection import Selection
-from nbdata.archives.tape import Tape
 from nbdata.archives.tar_headers import Header, Headers
 from nbdata.errors import BadArchive, BadOption, UnsafeMember
 
@@ -39,11 +39,13 @@ class MemberReader:
     Sparse files come expanded. A member that the archive cuts short raises BadArchive.
     """
 
-    __slots__ = ("_data", "_position", "_size", "_tape", "closed")
+    __slots__ = ("_data", "_position", "_reader", "_size", "closed")
 
-    def __init__(self, tape: Tape, size: int, data: Sequence[tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self, reader: ForwardReader, size: int, data: Sequence[tuple[int, int]] | None = None
+    ) -> None:
         self.closed = False
-        self._tape = tape
+        self._reader = reader
         self._size = size
         # (offset, length) of what is stored; between them are zeros. None: all is.
         self._data = None if data is None else deque([*data, (size, 0)])
@@ -73,7 +75,7 @@ class MemberReader:
         if self._data is not None or self.closed:
             return self.read()
         self._position = self._size
-        return self._tape.content(self._size)
+        return self._reader.content(self._size)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         if self.closed:
@@ -87,7 +89,7 @@ class MemberReader:
             view[:count] = bytes(count)
         else:
             count = min(len(view), offset + length - self._position)
-            self._tape.fill(view[:count])
+            self._reader.fill(view[:count])
         self._position += count
         return count
 
@@ -191,12 +193,12 @@ def read_members(
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
     if limit is not None:
         limit.spend(place.offset + place.holes)
-    tape = Tape(limit or stream, name, place.offset)
-    return _read(tape, selection, guard, limit, target_check, remarks or Remarks(), place)
+    reader = ForwardReader(limit or stream, name, place.offset)
+    return _read(reader, selection, guard, limit, target_check, remarks or Remarks(), place)
 
 
 def _read(
-    tape: Tape,
+    reader: ForwardReader,
     selection: Selection,
     guard: PathGuard,
     limit: ExpansionLimit | None,
@@ -205,13 +207,13 @@ def _read(
     place: Place,
 ) -> Generator[Member, None, None]:
     try:
-        headers = Headers(tape, place.pax_headers)
+        headers = Headers(reader, place.pax_headers)
         while (found := headers.following()) is not None:
             if found.kind == "label":
                 continue
             if selection.chooses and not selection.takes("/".join(components(found.name))):
                 continue
-            member = _checked(found, guard, tape, remarks)
+            member = _checked(found, guard, reader, remarks)
             if member is None:
                 continue
             if target_check is not None:
@@ -229,12 +231,12 @@ def _read(
                 yield member
             finally:
                 member.reader.close()
-        end = tape.tell()
-        remarks.zeros += tape.drain()
-        if end <= _END and tape.tell() > EMPTY_ARCHIVE:
+        end = reader.tell()
+        remarks.zeros += reader.drain()
+        if end <= _END and reader.tell() > EMPTY_ARCHIVE:
             raise BadArchive(
                 "the file holds no tar archive",
-                path=tape.name,
+                path=reader.name,
                 got=looks_like(bytes(1)),
                 remedy="Fetch it again and compare digests",
                 details={"offset": 0},
@@ -243,10 +245,10 @@ def _read(
         remarks.unknown |= headers.unknown
         selection.check_all_matched()
     finally:
-        tape.close()
+        reader.close()
 
 
-def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> Member | None:
+def _checked(found: Header, guard: PathGuard, reader: ForwardReader, remarks: Remarks) -> Member | None:
     """The member that a header describes, with its final name; None if nothing is left to write."""
     name, kind, mode, size, mtime_ns, offset, linkname, data = found
     path = guard.path(name)
@@ -258,7 +260,7 @@ def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> M
             return None
         guard.add_file(path)
         return Member(
-            path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(tape, size, data), offset
+            path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(reader, size, data), offset
         )
     if kind == "continuation":
         raise BadArchive(
@@ -291,7 +293,7 @@ def _checked(found: Header, guard: PathGuard, tape: Tape, remarks: Remarks) -> M
     else:
         guard.add_file(path)
     bits = _file_mode(mode) if kind == "hardlink" else None
-    return Member(path, kind, 0, bits, mtime_ns, linkname, MemberReader(tape, 0), offset)
+    return Member(path, kind, 0, bits, mtime_ns, linkname, MemberReader(reader, 0), offset)
 
 
 def _file_mode(mode: int) -> int:

@@ -20,9 +20,9 @@ import struct
 from typing import NamedTuple
 from zlib import adler32
 
+from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.looks import looks_like
 from nbdata.archives.safety import shortened
-from nbdata.archives.tape import Tape
 from nbdata.archives.tar_fields import MAX_SECONDS, SECOND, decimal, decoded, joined, number, text_of, time_ns
 from nbdata.errors import BadArchive
 
@@ -93,7 +93,7 @@ class Headers:
 
     Parameters
     ----------
-    tape : Tape
+    reader : ForwardReader
         Stands at a header.
     pax_headers : dict
         The global records of pax that hold there.
@@ -110,10 +110,10 @@ class Headers:
         Kinds that the standard does not know, and whose members are taken for files, as it wants.
     """
 
-    def __init__(self, tape: Tape, pax_headers: dict[str, str]) -> None:
-        self._tape = tape
+    def __init__(self, reader: ForwardReader, pax_headers: dict[str, str]) -> None:
+        self._reader = reader
         self._ended = False
-        self.offset = tape.tell()
+        self.offset = reader.tell()
         self.pax_headers = dict(pax_headers)
         self.lone_blocks = 0
         self.unknown: set[str] = set()
@@ -126,9 +126,9 @@ class Headers:
         """The next member, if it is a plain file with nothing unusual about it, as most are; this is fast."""
         if not self.pax_headers.keys() <= _IDLE:
             return None
-        tape = self._tape
-        tape.skip_to(self.offset)
-        buf = tape.peek(_BLOCK)
+        reader = self._reader
+        reader.skip_to(self.offset)
+        buf = reader.peek(_BLOCK)
         found = None if buf is None else _fields(buf)
         if found is None:
             return None
@@ -136,7 +136,7 @@ class Headers:
         path, mtime_ns, length = None, None, _BLOCK
         if kind in (_PAX, _LONG_NAME) and size > 0:  # it speaks of the header that comes next
             length = _BLOCK - size // -_BLOCK * _BLOCK
-            whole = tape.peek(length + _BLOCK)
+            whole = reader.peek(length + _BLOCK)
             if whole is None:
                 return None
             told = bytes(whole[_BLOCK : _BLOCK + size])
@@ -159,29 +159,29 @@ class Headers:
             path = joined(name, prefix)
         if path.endswith("/"):
             return None
-        begins = tape.tell()
-        tape.wind(length)
+        begins = reader.tell()
+        reader.wind(length)
         self.offset = begins + length - size // -_BLOCK * _BLOCK
         return Header(path, "file", bits, size, mtime_ns, begins)
 
     def _any(self) -> Header | None:
         """The next member, whatever it is."""
-        tape = self._tape
-        tape.skip_to(self.offset)
-        tape.header_budget = _MAX_HEADER
+        reader = self._reader
+        reader.skip_to(self.offset)
+        reader.header_budget = _MAX_HEADER
         try:
             return self._described()
         except (ValueError, OverflowError) as error:
-            raise tape.bad(f"has a damaged header ({error})") from error
+            raise reader.bad(f"has a damaged header ({error})") from error
         finally:
-            tape.header_budget = None
+            reader.header_budget = None
 
     def _described(self) -> Header | None:
         """The member that the next headers describe together."""
-        begins = self._tape.tell()
+        begins = self._reader.tell()
         records, names = _Records(), dict[bytes, str]()
         while True:
-            block = self._tape.read(_BLOCK) if self._tape.tell() == 0 else self._read(_BLOCK)
+            block = self._reader.read(_BLOCK) if self._reader.tell() == 0 else self._read(_BLOCK)
             if len(block) == _BLOCK and not any(block):
                 if records.values or names:
                     raise ValueError("a long name or pax records, and no member that they are of")
@@ -190,7 +190,7 @@ class Headers:
                     self._ended = True
                     return None
                 self.lone_blocks += 1
-                begins, block = self._tape.tell() - _BLOCK, following
+                begins, block = self._reader.tell() - _BLOCK, following
             fields = self._parsed(block)
             if fields.kind in (b"x", b"X"):
                 records.add(self._content(fields.size))
@@ -211,20 +211,20 @@ class Headers:
         try:
             return _Fields(block)
         except ValueError:
-            if self._tape.tell() > len(block):  # not the first one
+            if self._reader.tell() > len(block):  # not the first one
                 raise
             raise BadArchive(
                 "the file holds no tar archive",
-                path=self._tape.name,
+                path=self._reader.name,
                 got=looks_like(block),
                 remedy="untar_volumes unpacks tar, plain or compressed; check what was stored under this name",
                 details={"offset": 0},
             ) from None
 
     def _read(self, size: int) -> bytes:
-        data = self._tape.read(size)
+        data = self._reader.read(size)
         if len(data) < size:
-            raise self._tape.ends_too_early()
+            raise self._reader.ends_too_early()
         return data
 
     def _content(self, size: int) -> bytes:
@@ -235,13 +235,13 @@ class Headers:
 
     def _after_zeros(self) -> bytes | None:
         """What follows a zero block, if that is a header; None at the end."""
-        block = self._tape.read(_BLOCK)
+        block = self._reader.read(_BLOCK)
         if not any(block):
             return None
         try:
             _Fields(block)
         except ValueError:
-            raise self._tape.goes_on() from None
+            raise self._reader.goes_on() from None
         return block
 
     def _member(self, begins: int, fields: _Fields, records: _Records, names: dict[bytes, str]) -> Header:
@@ -258,17 +258,17 @@ class Headers:
         if kind in _EMPTY or fields.kind == b"5":
             stored = 0
         if stored < 0:
-            raise self._tape.bad(f"has a header with an impossible size, of {shortened(name)}")
+            raise self._reader.bad(f"has a header with an impossible size, of {shortened(name)}")
         size, data = stored if kind == "file" else 0, None
-        at = self._tape.tell()
+        at = self._reader.tell()
         if kind == "file":
             sparse = self._old_map(fields) if fields.kind == b"S" else self._pax_map(told, records)
             if sparse is not None:
                 size, data = sparse
-        left = stored if fields.kind == b"S" else stored - (self._tape.tell() - at)
-        self.offset = self._tape.tell() + _padded(max(left, 0))
+        left = stored if fields.kind == b"S" else stored - (self._reader.tell() - at)
+        self.offset = self._reader.tell() + _padded(max(left, 0))
         if left < 0 or (data is not None and not _is_possible(data, size, left)):
-            raise self._tape.bad(f"has a sparse file with an impossible map, {shortened(name)}")
+            raise self._reader.bad(f"has a sparse file with an impossible map, {shortened(name)}")
         mtime_ns = time_ns(told.get("mtime", ""))
         if mtime_ns is None:
             mtime_ns = fields.mtime * SECOND if abs(fields.mtime) <= MAX_SECONDS else 0

@@ -23,8 +23,8 @@ __all__ = [
     "of_parts",
     "plain_md5",
     "right",
+    "stored_checksum",
     "stream_check",
-    "vouched",
 ]
 
 # Part sizes that are tried for a multipart ETag whose part size the store does not tell: each costs one more
@@ -44,7 +44,7 @@ def plain_md5(info: ObjectInfo) -> str | None:
     return parse_etag(info.etag).md5
 
 
-def vouched(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
+def stored_checksum(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
     """Algorithm and hex digest that the store vouches for, or None.
 
     `verify` is the option: with ``auto`` the MD5 that a plain ETag is, else the strongest stored checksum.
@@ -60,7 +60,7 @@ def vouched(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
 def decided(info: ObjectInfo, verify: str) -> bool:
     """Whether a listing told all that there is to compare an object's bytes with, so that nothing has to be asked."""
     if verify in ALGORITHMS:
-        return vouched(info, verify) is not None
+        return stored_checksum(info, verify) is not None
     return verify == "none" or of_parts(info, verify) is None
 
 
@@ -74,7 +74,7 @@ def right(info: ObjectInfo, verify: str, body: memoryview) -> bool | None:
     """
     if verify == "none":
         return False
-    known = vouched(info, verify)
+    known = stored_checksum(info, verify)
     if known is None:
         return None if verify != "auto" or of_parts(info, verify) is not None else False
     algorithm, expected = known
@@ -271,7 +271,9 @@ class Checker:
 
     def __init__(self, control: Control, store: Store, info: ObjectInfo, verify: str) -> None:
         self._info, self._verify = info, verify
-        promise = of_parts(info, verify) if verify != "none" and vouched(info, verify) is None else None
+        promise = (
+            of_parts(info, verify) if verify != "none" and stored_checksum(info, verify) is None else None
+        )
         self._part_size = told_part_size(control, store, info) if promise is not None else None
         sizes = promise.sizes(info.size, self._part_size) if promise is not None else []
         self.layout = sizes[0] if sizes else None
@@ -299,7 +301,7 @@ def check_for(
     """
     if verify == "none":
         return _Unchecked()
-    known = vouched(info, verify)
+    known = stored_checksum(info, verify)
     if known is not None:
         return _Whole(info, *known)
     promise = of_parts(info, verify)
@@ -313,6 +315,6 @@ def check_for(
 
 def stream_check(control: Control, store: Store, info: ObjectInfo) -> Check:
     """The check of an object that is read once, from its first byte to its last; `check_for` with ``auto``."""
-    promise = of_parts(info, "auto") if vouched(info, "auto") is None else None
+    promise = of_parts(info, "auto") if stored_checksum(info, "auto") is None else None
     part_size = told_part_size(control, store, info) if promise is not None else None
     return check_for(info, "auto", part_size, readable=False)

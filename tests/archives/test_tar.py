@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream
-from nbdata.archives.tape import Tape
 from nbdata.archives.tar import Member, read_members
 from nbdata.archives.tar_headers import Headers
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound, UnsafeMember
@@ -478,7 +478,7 @@ def test_a_header_says_what_tarfile_reads_in_it(data: st.DataObject) -> None:
         return
     with tarfile.open(fileobj=io.BytesIO(blob)) as tar:
         (expected,) = tar.getmembers()
-    found = Headers(Tape(io.BytesIO(blob), None, 0), {}).following()
+    found = Headers(ForwardReader(io.BytesIO(blob), None, 0), {}).following()
     assert found is not None
     assert found.name == (expected.name.rstrip("/") or expected.name[:1])
     assert (found.mode, found.size, found.mtime_ns) == (expected.mode, 0, int(expected.mtime) * 10**9)

@@ -14,7 +14,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.disk import disk_error
-from nbdata.engine.stream import small as stream_small
+from nbdata.engine.stream import small_files as stream_small
 from nbdata.errors import NotEnoughSpace, TransferFailed
 from tests.conftest import client_of
 from tests.faults.proxy import AFTER, BEFORE, BODY, HEAD, Exchange, Fault, FaultProxy, Plan

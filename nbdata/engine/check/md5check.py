@@ -11,7 +11,7 @@ from typing import Any
 
 from nbdata.engine.check import manifest, sidecars
 from nbdata.engine.check.datasets import DataSet, list_data
-from nbdata.engine.check.expected import Vouching, vouching
+from nbdata.engine.check.known_checksums import KnownChecksums, known_checksums
 from nbdata.engine.check.repair import Repair
 from nbdata.engine.check.rows import CheckRow
 from nbdata.engine.check.small_files import batches, right_files
@@ -30,8 +30,8 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.selection import Entry
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
+from nbdata.verification.comparison import Answer, compare
 from nbdata.verification.hashing import biggest_first, hash_object, hashing_workers, note_size
-from nbdata.verification.vouched import Answer, compare
 
 __all__ = ["perform", "plan"]
 
@@ -54,7 +54,7 @@ def plan(run: Run) -> Plan:
             "this is a checksum file, PATH is what is to be checked", path=redacted(op.source),
             remedy=f"Write the folder of the files as PATH, and --against {redacted(op.source)}",
         )  # fmt: skip
-    known = vouching(run, op, data)
+    known = known_checksums(run, op, data)
     notes = [*known.notes, *data.left_out]
     out = Plan("md5check", *op.places(), notes=notes, details={"biggest": 0})
     repair_plan = op.repair is not None and run.only_plan
@@ -79,7 +79,7 @@ def plan(run: Run) -> Plan:
     return out
 
 
-def _missing(path: str, known: Vouching) -> CheckRow:
+def _missing(path: str, known: KnownChecksums) -> CheckRow:
     """A file that is not there, though a checksum of it is."""
     expected = known.lost.get(path)
     return CheckRow(
@@ -89,7 +89,7 @@ def _missing(path: str, known: Vouching) -> CheckRow:
     )  # fmt: skip
 
 
-def _row(entry: Entry, known: Vouching) -> CheckRow:
+def _row(entry: Entry, known: KnownChecksums) -> CheckRow:
     """What is to be done with one file."""
     path, info = entry.path, entry.info
     if (expected := known.expected.get(path)) is not None:
@@ -108,7 +108,7 @@ def _row(entry: Entry, known: Vouching) -> CheckRow:
     return CheckRow(path, "unverifiable", info, reason=reason)
 
 
-def _nothing_known(op: Md5check, data: DataSet, known: Vouching, selected: int) -> NotFound:
+def _nothing_known(op: Md5check, data: DataSet, known: KnownChecksums, selected: int) -> NotFound:
     """The error when there is nothing to compare with."""
     if not selected:
         what = "there are no files to check" if not data.names else "no file passes PATH and the filters"

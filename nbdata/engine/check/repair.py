@@ -27,7 +27,7 @@ from nbdata.transfer.selection import Entry
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull
-from nbdata.verification.checker import check_for, digest_check, of_parts, vouched
+from nbdata.verification.checker import check_for, digest_check, of_parts, stored_checksum
 
 __all__ = ["Repair"]
 
@@ -163,6 +163,9 @@ class Repair:
         assert promised is not None
         told = retrying(self._check.control, lambda: self._other.head(promised.key))
         part_size = None
-        if vouched(told, self._op.algorithm) is None and of_parts(told, self._op.algorithm) is not None:
+        if (
+            stored_checksum(told, self._op.algorithm) is None
+            and of_parts(told, self._op.algorithm) is not None
+        ):
             part_size = told_part_size(self._check.control, self._other, told)
         return check_for(told, self._op.algorithm, part_size)

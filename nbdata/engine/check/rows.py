@@ -10,7 +10,7 @@ from nbdata.integrity.expectations import Expected
 from nbdata.integrity.verdicts import Verdict
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo
-from nbdata.verification.vouched import Answer
+from nbdata.verification.comparison import Answer
 
 __all__ = ["CheckRow", "HashRow"]
 

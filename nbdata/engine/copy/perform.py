@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from nbdata.engine.copy.copying import Copier
+from nbdata.engine.copy.copier import Copier
 from nbdata.engine.copy.ends import Copied, Ends
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
@@ -79,7 +79,7 @@ def plan(run: Run) -> Plan:
     target = at_target.open(op.target)
     only = found.single.key.rpartition("/")[2] if found.single is not None else ""
     name = name_at(target, only, mirror=op.delete)
-    apart = _Apart(found, target, name, mirror=op.delete)
+    apart = _SourceObjects(found, target, name, mirror=op.delete)
     remote = standing(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
     index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
@@ -154,7 +154,7 @@ def _protocols(filesystem: object) -> set[str]:
     return {found} if isinstance(found, str) else set(found or ())
 
 
-class _Apart:
+class _SourceObjects:
     """The objects of the source, without those of a target that lies in it: else each run would copy the last one's."""
 
     def __init__(self, found: Found, target: Location, name: str, *, mirror: bool) -> None:

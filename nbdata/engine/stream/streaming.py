@@ -26,7 +26,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import numbered
 from nbdata.engine.planning.sources import folder_part
 from nbdata.engine.stream.items import Group, ItemFile
-from nbdata.engine.stream.small import SmallFiles, WantedFile, new_file
+from nbdata.engine.stream.small_files import SmallFiles, WantedFile, new_file
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report

@@ -108,7 +108,7 @@ def test_bytes_that_are_not_what_the_source_vouches_for_never_become_an_object(
     side: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one lie that is told here is told by the hash: real bytes come from a real store."""
-    from nbdata.engine.copy import copying
+    from nbdata.engine.copy import copier as copying
     from nbdata.integrity import digests
 
     class Wrong:

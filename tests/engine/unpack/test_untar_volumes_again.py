@@ -255,10 +255,10 @@ class Proxy:
                 return
             self.connections += 1
             up = socket.create_connection(("127.0.0.1", self._port))
-            threading.Thread(target=self._pump, args=(down, up, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(up, down, True), daemon=True).start()
+            threading.Thread(target=self._queue, args=(down, up, False), daemon=True).start()
+            threading.Thread(target=self._queue, args=(up, down, True), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+    def _queue(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         count = 0
         with source, sink:
             try:

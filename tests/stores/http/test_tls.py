@@ -92,9 +92,9 @@ def test_a_tunnel_through_a_proxy(tls: ssl.SSLContext, certificate: Path) -> Non
             heads.append(read_head(connection))
             connection.sendall(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
             with socket.create_connection(("127.0.0.1", port)) as behind:
-                there = threading.Thread(target=_pump, args=(connection, behind), daemon=True)
+                there = threading.Thread(target=_queue, args=(connection, behind), daemon=True)
                 there.start()
-                _pump(behind, connection)
+                _queue(behind, connection)
 
         with serving(proxy) as proxy_port:
             pool = https(port, ca=certificate, proxy=f"http://me:secret@127.0.0.1:{proxy_port}")
@@ -105,7 +105,7 @@ def test_a_tunnel_through_a_proxy(tls: ssl.SSLContext, certificate: Path) -> Non
     ]
 
 
-def _pump(one: socket.socket, other: socket.socket) -> None:
+def _queue(one: socket.socket, other: socket.socket) -> None:
     try:
         while data := one.recv(1 << 16):
             other.sendall(data)

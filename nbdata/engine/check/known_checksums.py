@@ -1,4 +1,4 @@
-"""Who vouches for the files of a data set: checksum files beside them or elsewhere, or a store.
+"""The checksums that are known of the files of a data set: from checksum files beside them or elsewhere, or a store.
 
 ``--against`` may name a checksum file, a folder of them, or a store's folder of the data itself. The last two
 are told apart by what is found there, not by how it is written: checksum files that speak of the data come
@@ -28,14 +28,14 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import retrying
 from nbdata.verbs.md5check import Md5check
 
-__all__ = ["Vouching", "bounded", "vouching"]
+__all__ = ["KnownChecksums", "bounded", "known_checksums"]
 
 # Problems of checksum files that are told one by one.
 _TOLD = 20
 
 
 @dataclass
-class Vouching:
+class KnownChecksums:
     """What is known of the files of a data set.
 
     Attributes
@@ -73,7 +73,7 @@ class Vouching:
     reasons: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def hear(self, found: Expectations) -> None:
+    def take(self, found: Expectations) -> None:
         """Take over what checksum files say."""
         self.expected = found.expected
         self.missing, self.lost = found.missing, found.lost
@@ -92,15 +92,15 @@ def bounded(notes: list[str]) -> list[str]:
     return told if len(notes) <= _TOLD else [*told, f"and {len(notes) - _TOLD:,} more of the kind"]
 
 
-def vouching(run: Run, op: Md5check, data: DataSet) -> Vouching:
+def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
     """Find out who vouches for the files: reads listings and checksum files, no data."""
     if op.against is not None:
         return _against(run, op, data, op.against)
     kind = "checksum" if op.algorithm == "auto" else op.algorithm
-    known = Vouching(
+    known = KnownChecksums(
         data.folder.place, f"a {kind} in NAME.md5 (.sha256 …) or a manifest such as MD5SUMS beside the files"
     )
-    known.hear(_heard(run, op, data.names, data.folder, data.sources, known.notes, separate=False))
+    known.take(_read(run, op, data.names, data.folder, data.sources, known.notes, separate=False))
     if not known.knows(data) and not isinstance(data.folder.store, LocalStore):
         known.by_itself = True
         known.extra.clear()
@@ -112,7 +112,7 @@ def vouching(run: Run, op: Md5check, data: DataSet) -> Vouching:
     return known
 
 
-def _heard(
+def _read(
     run: Run,
     op: Md5check,
     names: Iterable[str],
@@ -134,10 +134,10 @@ def _heard(
 # -- --against ------------------------------------------------------------------------------------
 
 
-def _against(run: Run, op: Md5check, data: DataSet, against: str) -> Vouching:
+def _against(run: Run, op: Md5check, data: DataSet, against: str) -> KnownChecksums:
     found = find(run, against)
     place = found.location.place
-    known = Vouching(place, f"checksum files in {place}")
+    known = KnownChecksums(place, f"checksum files in {place}")
     if found.single is not None:
         return _one_file(run, op, data, found, known)
     remote = not isinstance(found.location.store, LocalStore)
@@ -158,9 +158,9 @@ def _against(run: Run, op: Md5check, data: DataSet, against: str) -> Vouching:
             objects.add(Row(entry.path, "", entry.info.size, detail_of(entry.info)))
     objects.close()
     if sources:
-        known.hear(_elsewhere(run, op, data, found.location, sources, known.notes))
+        known.take(_elsewhere(run, op, data, found.location, sources, known.notes))
     if remote:
-        _hear_store(known, data, objects)
+        _take_objects(known, data, objects)
     return known
 
 
@@ -168,7 +168,7 @@ def _kind(op: Md5check) -> str:
     return "a checksum or an ETag that tells the MD5" if op.algorithm == "auto" else f"a {op.algorithm}"
 
 
-def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: Vouching) -> Vouching:
+def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: KnownChecksums) -> KnownChecksums:
     """``--against`` a checksum file, or the object that a single file is to equal."""
     assert found.single is not None
     name = posixpath.basename(found.single.key)
@@ -179,17 +179,17 @@ def _one_file(run: Run, op: Md5check, data: DataSet, found: Found, known: Vouchi
         return known
     known.looked_for = f"a checksum in {found.location.place}"
     folder = parent(found.location)
-    known.hear(_elsewhere(run, op, data, folder, {name: found.single}, known.notes))
+    known.take(_elsewhere(run, op, data, folder, {name: found.single}, known.notes))
     return known
 
 
-def _quick(run: Run, op: Md5check, data: DataSet, folder: Location, known: Vouching) -> bool:
+def _quick(run: Run, op: Md5check, data: DataSet, folder: Location, known: KnownChecksums) -> bool:
     """Whether what has the single file's name vouches for it: saves listing a large folder."""
     sources = {entry.path: entry.info for entry in beside(run.control, folder, data.single)}
     if sources:
-        heard = _heard(run, op, data.names, folder, sources, known.notes, separate=True)
-        if data.single in heard.expected:
-            known.hear(heard)
+        read = _read(run, op, data.names, folder, sources, known.notes, separate=True)
+        if data.single in read.expected:
+            known.take(read)
             return True
     if isinstance(folder.store, LocalStore):
         return False
@@ -213,12 +213,12 @@ def _elsewhere(
     within = (
         data.folder.place.removeprefix(folder.place) if data.folder.place.startswith(folder.place) else ""
     )
-    heard = _heard(run, op, names, folder, sources, notes, separate=data.folder.place != folder.place)
-    if within and len(heard.expected) < len(data.names):
-        above = _heard(run, op, (within + name for name in names), folder, sources, [], separate=True)
-        if len(above.expected) > len(heard.expected):
-            heard = _below(above, within)
-    return heard
+    read = _read(run, op, names, folder, sources, notes, separate=data.folder.place != folder.place)
+    if within and len(read.expected) < len(data.names):
+        above = _read(run, op, (within + name for name in names), folder, sources, [], separate=True)
+        if len(above.expected) > len(read.expected):
+            read = _below(above, within)
+    return read
 
 
 def _below(above: Expectations, within: str) -> Expectations:
@@ -241,7 +241,7 @@ def _below(above: Expectations, within: str) -> Expectations:
     )
 
 
-def _hear_store(known: Vouching, data: DataSet, objects: Iterable[Row]) -> None:
+def _take_objects(known: KnownChecksums, data: DataSet, objects: Iterable[Row]) -> None:
     """Let the objects of a store vouch for the files for which no checksum file does."""
     not_here: list[str] = []
     there: set[str] = set()

@@ -27,7 +27,7 @@ from nbdata.transfer.send import (
     upload_part_size,
     withdrawn,
 )
-from nbdata.verification.checker import check_for, plain_md5, vouched
+from nbdata.verification.checker import check_for, plain_md5, stored_checksum
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
 __all__ = ["Copier"]
@@ -141,7 +141,7 @@ class Copier:
                 nonlocal source_proven
                 source_proven = check.finish(-1, size)
 
-            told = None if verify == "none" else vouched(relay.info, verify)
+            told = None if verify == "none" else stored_checksum(relay.info, verify)
             relay.md5 = told[1] if told is not None and told[0] == "md5" else ""
             relay.updates = [hasher.update, lambda data: check.offer(relay.sent, data)]
             relay.at_end = finish
@@ -222,7 +222,7 @@ class Copier:
         those that it was uploaded in prove it by theirs.
         """
         info, verify = job.info, self._op.verify
-        expected = vouched(told, verify) if verify != "none" else None
+        expected = stored_checksum(told, verify) if verify != "none" else None
         if verify == "md5" and expected is None:
             check_for(told, verify).finish(-1, info.size)  # raises: there is none to compare with
         etag = parse_etag(told.etag)

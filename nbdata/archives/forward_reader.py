@@ -8,12 +8,12 @@ from collections.abc import Callable
 from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, bad_data
 from nbdata.errors import BadArchive
 
-__all__ = ["Tape"]
+__all__ = ["ForwardReader"]
 
 _BUFFER = 1 << 20
 
 
-class Tape:
+class ForwardReader:
     """Where headers and contents of a tar stream are read from.
 
     Blocks are taken as the source has them in memory (`Readahead.block`), so that what is small is copied once. The
@@ -42,7 +42,7 @@ class Tape:
         return self._begins + self._at
 
     def peek(self, size: int) -> memoryview | None:
-        """The next bytes without winding, if they lie together in memory; valid until the tape is wound."""
+        """The next bytes without winding, if they lie together in memory; valid until the reader is wound."""
         if self._at == len(self._block):
             self._more()
         end = self._at + size

@@ -16,7 +16,7 @@ from nbdata.integrity.verdicts import Verdict
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying, told_part_size
-from nbdata.verification.checker import of_parts, plain_md5, vouched
+from nbdata.verification.checker import of_parts, plain_md5, stored_checksum
 from nbdata.verification.hashing import hash_object
 
 __all__ = ["Answer", "compare"]
@@ -86,7 +86,7 @@ def compare(
 
 
 def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -> _Promise | None:
-    known = vouched(info, algorithm)
+    known = stored_checksum(info, algorithm)
     if known is not None:
         return _Promise(*known, [partial(new_digest, known[0])], conclusive=True)
     promise = of_parts(info, algorithm)
