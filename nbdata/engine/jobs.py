@@ -16,6 +16,7 @@ from nbdata.errors import NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
 from nbdata.sizes import format_size
+from nbdata.verbs.options import Storing
 
 __all__ = ["EngineJob", "Jobs"]
 
@@ -38,13 +39,17 @@ _LIMIT = "NBDATA_QUOTA"
 _ATTACHABLE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED")
 
 
+def _on_error(operation: Operation) -> str:
+    return operation.on_error if isinstance(operation, Storing) else "raise"
+
+
 class EngineJob:
     """One submitted operation: its task, its items, and where its rows are."""
 
     def __init__(self, operation: Operation, context: Context, task: Task, folder: str) -> None:
         self.operation, self.context, self.task, self.folder = operation, context, task, folder
         self.identity = operation.identity()
-        self.on_error: str = getattr(operation, "on_error", "raise")
+        self.on_error = _on_error(operation)
         self.leases = Leases(task)
         self.foreground = 0  # connections that wait for it in the foreground; changed under `joining`
         self.joining = threading.Lock()
@@ -65,7 +70,8 @@ class EngineJob:
         str
             How it was joined, for people; empty if it cannot be joined, because it ends.
         """
-        before, rate = self.task.snapshot(), getattr(operation, "max_rate", None)
+        before = self.task.snapshot()
+        rate = operation.max_rate if isinstance(operation, Storing) else None
         if before.state not in _ATTACHABLE:
             return ""
         continued = before.reason == "interrupt"
@@ -73,7 +79,7 @@ class EngineJob:
             self.task.limit(rate)
         if continued and not self.task.resume() and self.task.snapshot().state not in _ATTACHABLE:
             return ""  # the interrupt has just become a cancel
-        self.on_error = getattr(operation, "on_error", "raise")
+        self.on_error = _on_error(operation)
         if _LIMIT in context.env:
             self.context.env[_LIMIT] = context.env[_LIMIT]
         else:

@@ -6,7 +6,9 @@ MD5 and SHA-1 serve as checksums here, against accidents and not against attacke
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib.util
 import os
 import re
 import threading
@@ -27,6 +29,7 @@ __all__ = [
     "Digest",
     "OrderedDigest",
     "algorithm_of",
+    "is_available",
     "new_digest",
 ]
 
@@ -109,18 +112,26 @@ def _extend(algorithm: str) -> Callable[[bytes, int], int]:
     return lambda data, crc: google_crc32c.extend(crc, data)
 
 
+@functools.cache
+def is_available(algorithm: str) -> bool:
+    """Whether digests of one of `ALGORITHMS` can be made here: awscrt has no wheel for every machine."""
+    return algorithm != "crc64nvme" or importlib.util.find_spec("awscrt") is not None
+
+
 def new_digest(algorithm: str) -> CopyableDigest:
     """An empty digest of one of `ALGORITHMS`.
 
     Raises
     ------
     BadOption
-        If there is no such algorithm here.
+        If there is no such algorithm, or not here.
     """
     if algorithm not in DIGEST_LENGTHS:
         raise BadOption(
             f"algorithm: {algorithm!r} is not known", remedy=f"Choose one of {', '.join(ALGORITHMS)}"
         )
+    if not is_available(algorithm):
+        raise BadOption(f"algorithm: {algorithm} needs awscrt", remedy="pip install awscrt")
     if algorithm.startswith("crc"):
         return _Crc(algorithm)
     return hashlib.new(algorithm, usedforsecurity=False)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch
-from nbdata.integrity.digests import ALGORITHMS, OrderedDigest, new_digest
+from nbdata.integrity.digests import ALGORITHMS, OrderedDigest, is_available, new_digest
 from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
 from nbdata.integrity.part_digests import PartDigests
 from nbdata.stores.base import ObjectInfo, Store
@@ -54,7 +54,7 @@ def stored_checksum(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
     if md5:
         known["md5"] = md5
     order = ("md5", *ALGORITHMS) if verify == "auto" else (verify,)
-    return next(((name, known[name]) for name in order if name in known), None)
+    return next(((name, known[name]) for name in order if name in known and is_available(name)), None)
 
 
 def decided(info: ObjectInfo, verify: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from nbdata.errors import SourceChanged
-from nbdata.integrity.digests import Digest, new_digest
+from nbdata.integrity.digests import Digest, is_available, new_digest
 from nbdata.integrity.verdicts import Verdict
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
@@ -126,5 +126,7 @@ def _asked_again(control: Control, store: Store, info: ObjectInfo) -> ObjectInfo
 def _why_not(info: ObjectInfo, algorithm: str) -> str:
     if algorithm != "auto":
         return f"the store keeps no {algorithm} of it"
+    if missing := [name for name in info.checksums if not is_available(name)]:
+        return f"the store keeps a {missing[0]} of it, which needs awscrt: pip install awscrt"
     why = "the store keeps no checksum of it, and its ETag tells no MD5"
     return f"{why} (servers make ETags as they like, and encrypt with keys of KMS)" if info.encrypted else why

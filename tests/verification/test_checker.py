@@ -12,6 +12,10 @@ from botocore.config import Config
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption
+from nbdata.integrity import digests
+from nbdata.stores.base import ObjectInfo
+from nbdata.verification.checker import right, stored_checksum
 from tests.slow import SlowProxy
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -104,3 +108,17 @@ def test_a_checksum_that_the_store_does_not_keep_is_told_before_a_byte_moves(
         assert "sha256" in str(report.failures[0])
         assert proxy.answered < MIB // 2
     assert "retries" not in report.line
+
+
+def test_a_checksum_that_cannot_be_made_here_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    digests.is_available.cache_clear()
+    try:
+        both = ObjectInfo("k", 3, checksums={"crc64nvme": "0" * 16, "crc32": "352441c2"})
+        assert stored_checksum(both, "auto") == ("crc32", "352441c2")
+        only = ObjectInfo("k", 3, checksums={"crc64nvme": "0" * 16})
+        assert right(only, "auto", memoryview(b"abc")) is False
+        with pytest.raises(BadOption, match="needs awscrt"):
+            digests.new_digest("crc64nvme")
+    finally:
+        digests.is_available.cache_clear()

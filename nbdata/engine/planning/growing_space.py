@@ -10,6 +10,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import ROOM_THEN_AGAIN, NotEnoughSpace
 from nbdata.space.ledger import Reservation
 from nbdata.space.limits import round_up
+from nbdata.verbs.options import Storing
 
 __all__ = ["GrowingSpace"]
 
@@ -39,7 +40,8 @@ class GrowingSpace:
     def __init__(self, run: Run, block: int, reserved: int) -> None:
         self._run = run
         self._reservation, self._block, self._held = run.reservation, block, reserved
-        self._bounded = not getattr(run.operation, "ignore_space", False)
+        op = run.operation
+        self._bounded = not (isinstance(op, Storing) and op.ignore_space)
         self._claimed = self._step = 0
         self._lock = threading.Lock()
         self.make_room: Callable[[], bool] | None = None

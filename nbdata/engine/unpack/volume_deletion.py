@@ -23,6 +23,7 @@ from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.part_records import validator
+from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["Deletion", "RecordedSet", "may_delete_amid"]
 
@@ -185,8 +186,8 @@ class Deletion:
         }
 
     def _is_named(self) -> bool:
-        source = getattr(self._run.operation, "source", None)
-        if not isinstance(source, str) or has_glob(source):
+        op = self._run.operation
+        if not isinstance(op, UntarVolumes) or not isinstance(op.source, str) or has_glob(op.source):
             return False
-        key = self._run.open(source).key
+        key = self._run.open(op.source).key
         return any(volume.info.key == key for volume in self._volumes.volumes)
