@@ -14,7 +14,13 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.decide import copied, decide_copy
-from nbdata.engine.planning.remote_target import delete_planned, key_at, name_at, plan_deletions, standing
+from nbdata.engine.planning.remote_target import (
+    delete_planned,
+    existing_objects,
+    key_at,
+    name_at,
+    plan_deletions,
+)
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
@@ -80,7 +86,7 @@ def plan(run: Run) -> Plan:
     only = found.single.key.rpartition("/")[2] if found.single is not None else ""
     name = name_at(target, only, mirror=op.delete)
     apart = _SourceObjects(found, target, name, mirror=op.delete)
-    remote = standing(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
+    remote = existing_objects(at_target, target, name, overwrite=op.overwrite, delete=op.delete)
     index = run.index(op.source, op.target, _NOWHERE)
     out = Plan("copy", *op.places())
     rows = run.row_file("plan")

@@ -30,7 +30,7 @@ class ExistingObjects:
     def __init__(self, folder: str, objects: Iterable[ObjectInfo]) -> None:
         self._lines = KeyedLines()
         self._end = 0
-        path = os.path.join(folder, "standing.lines")
+        path = os.path.join(folder, "existing.lines")
         try:
             with open(path, "wb") as file:
                 self._lines.read_from(path)

@@ -19,7 +19,7 @@ from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter
 from nbdata.verbs.options import Mirroring
 
-__all__ = ["delete_planned", "key_at", "name_at", "plan_deletions", "standing"]
+__all__ = ["delete_planned", "existing_objects", "key_at", "name_at", "plan_deletions"]
 
 
 def name_at(target: Location, only: str, *, mirror: bool) -> str:
@@ -48,7 +48,7 @@ def key_at(target: Location, path: str) -> str:
     return _prefix(target) + path
 
 
-def standing(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> ExistingObjects:
+def existing_objects(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> ExistingObjects:
     """What stands at the target already."""
     if target.store.read_only:
         raise BadOption(

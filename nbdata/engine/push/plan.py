@@ -10,7 +10,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_push
 from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.overlap import refuse_overlap
-from nbdata.engine.planning.remote_target import key_at, name_at, plan_deletions, standing
+from nbdata.engine.planning.remote_target import existing_objects, key_at, name_at, plan_deletions
 from nbdata.engine.planning.sources import find
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
@@ -100,7 +100,7 @@ def plan(run: Run) -> Plan:
     if op.local_target() is not None:
         folder, own = os.path.split(f"/{name}") if name else (f"/{target.key}", "")
         refuse_overlap(found, folder, name=own, whole=not has_glob(op.source), mirror=op.delete)
-    remote = standing(run, target, name, overwrite=op.overwrite, delete=op.delete)
+    remote = existing_objects(run, target, name, overwrite=op.overwrite, delete=op.delete)
     root = _root(op, single)
     index = run.index(op.source, op.target, identity_of(root))
     block = disk_of(op.target)[2] if op.local_target() else 0
