@@ -91,10 +91,10 @@ class Committer:
         Whose job it is; it waits there for a job of another machine that works in the same folder.
     umask : int
         The user's, for files and folders.
-    landed : callable
+    committed : callable
         Called from the committing thread with each batch after it is durable.
-    landing : callable
-        The same before its files get their names.
+    announce : callable
+        Called with each batch before its files get their names.
     made : callable
         Called with each folder that was made for them.
     most : callable
@@ -112,22 +112,22 @@ class Committer:
         control: Control,
         *,
         umask: int,
-        landed: Callable[[list[PendingFile]], None],
-        landing: Callable[[list[PendingFile]], None] = lambda _: None,
+        committed: Callable[[list[PendingFile]], None],
+        announce: Callable[[list[PendingFile]], None] = lambda _: None,
         made: Callable[[str], None] = lambda _: None,
         most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self._most, self._reserved = most, 0
         self._pressed = 0  # how many wait for that
         self.target = TargetFolder(root, control, umask=umask, made=made)
-        self._announce, self._report = landing, landed
+        self._announce, self._report = announce, committed
         self._ready: deque[PendingFile] = deque()
         self._ready_bytes = 0
         self._queue = threading.Lock()
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
         self._ended = False  # nothing comes any more
         self._broken: BaseException | None = None
-        self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
     def __enter__(self) -> Committer:
         self.target.enter()
@@ -164,11 +164,11 @@ class Committer:
             self._reserved -= size
             self._room.notify_all()
 
-    def land(self, file: PendingFile) -> None:
+    def commit(self, file: PendingFile) -> None:
         """Hand over a whole, closed file; waits while too many are waiting already."""
-        self.land_all((file,))
+        self.commit_all((file,))
 
-    def land_all(self, files: Sequence[PendingFile]) -> None:
+    def commit_all(self, files: Sequence[PendingFile]) -> None:
         """Hand over several, which costs little more than one."""
         more = 0
         for file in files:
@@ -203,7 +203,7 @@ class Committer:
             raise self._broken
         self.target.sync_folders()
         self._ended = False
-        self._thread = threading.Thread(target=self._commit_all, name="committer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
         self._thread.start()
 
     def _finish(self) -> None:
@@ -213,11 +213,11 @@ class Committer:
             self._due.notify()
         self._thread.join()
 
-    def _commit_all(self) -> None:
+    def _run(self) -> None:
         while batch := self._next_batch():
             if self._broken is None:
                 try:
-                    self._commit(batch)
+                    self._commit_batch(batch)
                 except BaseException as error:
                     self._broken = error  # go on taking, so that nobody waits for ever
             self.release(sum(file.reserved for file in batch))
@@ -235,7 +235,7 @@ class Committer:
             self._room.notify_all()
             return batch
 
-    def _commit(self, batch: list[PendingFile]) -> None:
+    def _commit_batch(self, batch: list[PendingFile]) -> None:
         self.target.check()
         try:
             make_durable([file.temporary for file in batch if not file.synced])

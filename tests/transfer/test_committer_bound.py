@@ -21,19 +21,19 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
         str(tmp_path / "out"),
         Planning(),
         umask=0o022,
-        landed=lambda batch: landed.extend(file.path for file in batch),
-        landing=announce,
+        committed=lambda batch: landed.extend(file.path for file in batch),
+        announce=announce,
         most=lambda: 100,
-    ) as landing:
+    ) as committer:
         begun = list[int]()
 
         def write() -> None:
             for number in range(5):
-                landing.reserve(40)
+                committer.reserve(40)
                 begun.append(number)
-                final, staging = landing.target.prepare(str(number))
-                temporary = landing.target.written(staging, memoryview(os.urandom(40)), str(number))
-                landing.land(PendingFile(str(number), temporary, final, 40, reserved=40))
+                final, staging = committer.target.prepare(str(number))
+                temporary = committer.target.written(staging, memoryview(os.urandom(40)), str(number))
+                committer.commit(PendingFile(str(number), temporary, final, 40, reserved=40))
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -43,5 +43,5 @@ def test_no_more_bytes_are_on_their_way_than_a_kill_may_lose(tmp_path: Path) -> 
         assert begun == [0, 1]
         go_on.set()
         writer.join(PATIENCE)
-        landing.flush()
+        committer.flush()
     assert landed == ["0", "1", "2", "3", "4"]

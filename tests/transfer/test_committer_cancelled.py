@@ -21,17 +21,17 @@ def test_what_waits_is_dropped_by_a_cancel(tmp_path: Path) -> None:
         committing.set()
         go_on.wait(PATIENCE)
 
-    def cancelled(landing: Committer) -> None:
+    def cancelled(committer: Committer) -> None:
         for name in "abc":
-            final, staging = landing.target.prepare(name)
-            fd, temporary = landing.target.temporary(staging)
+            final, staging = committer.target.prepare(name)
+            fd, temporary = committer.target.temporary(staging)
             os.close(fd)
-            landing.land(PendingFile(name, temporary, final, 0))
+            committer.commit(PendingFile(name, temporary, final, 0))
             committing.wait(PATIENCE)
         threading.Timer(0.1, go_on.set).start()
         raise Cancelled("cancelled")
 
-    landing = Committer(str(tmp_path), Planning(), umask=0o022, landed=landed)
-    with pytest.raises(Cancelled), landing:
-        cancelled(landing)
+    committer = Committer(str(tmp_path), Planning(), umask=0o022, committed=landed)
+    with pytest.raises(Cancelled), committer:
+        cancelled(committer)
     assert os.listdir(tmp_path) == ["a"]

@@ -18,7 +18,7 @@ FOLDERS = 40
 
 def land(target: Path, landed: Callable[[list[PendingFile]], None]) -> None:
     """One file in each of many folders, handed over together."""
-    with Committer(str(target), Planning(), umask=0o022, landed=landed) as there:
+    with Committer(str(target), Planning(), umask=0o022, committed=landed) as there:
         files = []
         for number in range(FOLDERS):
             final, staging = there.target.prepare(f"{number}/file")
@@ -26,7 +26,7 @@ def land(target: Path, landed: Callable[[list[PendingFile]], None]) -> None:
             os.write(fd, b"content")
             os.close(fd)
             files.append(PendingFile(f"{number}/file", temporary, final, 7))
-        there.land_all(files)
+        there.commit_all(files)
 
 
 def test_their_names_are_synced_together_before_they_are_reported(

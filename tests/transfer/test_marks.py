@@ -35,8 +35,8 @@ def mark_of_elsewhere(target: Path, *, age: float = 0.0) -> Path:
     return mark
 
 
-def landing(target: Path, control: Planning | None = None) -> Committer:
-    return Committer(str(target), control or Planning(), umask=0o022, landed=lambda batch: None)
+def committer(target: Path, control: Planning | None = None) -> Committer:
+    return Committer(str(target), control or Planning(), umask=0o022, committed=lambda batch: None)
 
 
 def test_a_job_waits_for_one_of_another_machine_and_says_so(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_job_waits_for_one_of_another_machine_and_says_so(tmp_path: Path) -> N
     said = []
     watcher = threading.Timer(0.5, lambda: said.append(control.snapshot().phase))
     watcher.start()
-    with landing(tmp_path, control):
+    with committer(tmp_path, control):
         assert not mark.exists()
     timer.join()
     watcher.join()
@@ -59,21 +59,21 @@ def test_who_waits_can_be_stopped(tmp_path: Path) -> None:
     control = Planning()
     control.enter("PLANNING")
     threading.Timer(0.3, control.cancel).start()
-    with pytest.raises(Cancelled), landing(tmp_path, control):
+    with pytest.raises(Cancelled), committer(tmp_path, control):
         pytest.fail("another machine works there")
     assert sorted(p.name for p in (tmp_path / ".nbdata").iterdir()) == [f"{ELSEWHERE}0", f"{ELSEWHERE}1"]
 
 
 def test_what_a_dead_machine_left_is_taken_away(tmp_path: Path) -> None:
     mark_of_elsewhere(tmp_path, age=marks._DEAD + 5)
-    with landing(tmp_path):
+    with committer(tmp_path):
         assert not (tmp_path / ".nbdata" / f"{ELSEWHERE}1").exists()
     assert not (tmp_path / ".nbdata").exists()
 
 
 def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "_BEAT", 0.05)
-    with landing(tmp_path) as one:
+    with committer(tmp_path) as one:
         mark = Path(one.target.staging(str(tmp_path))) / f"{one.target._token}0"
         os.utime(mark, (0, 0))
         wait_until(lambda: mark.stat().st_mtime > 0)
@@ -81,12 +81,12 @@ def test_a_living_job_keeps_its_mark_young(tmp_path: Path, monkeypatch: pytest.M
 
 def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> None:
     def wake_up() -> None:
-        with landing(tmp_path) as one:
+        with committer(tmp_path) as one:
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
             os.close(fd)
             os.unlink(f"{staging}/{one.target._token}0")
-            one.land(PendingFile("a", temporary, final, 0))
+            one.commit(PendingFile("a", temporary, final, 0))
 
     with pytest.raises(NbdataError, match="another machine has taken this job for dead"):
         wake_up()
@@ -95,12 +95,12 @@ def test_who_was_taken_for_dead_and_wakes_up_renames_nothing(tmp_path: Path) -> 
 
 def test_whose_folder_was_deleted_is_told_so(tmp_path: Path) -> None:
     def deleted() -> None:
-        with landing(tmp_path / "new") as one:
+        with committer(tmp_path / "new") as one:
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
             os.close(fd)
             shutil.rmtree(tmp_path / "new")
-            one.land(PendingFile("a", temporary, final, 0))
+            one.commit(PendingFile("a", temporary, final, 0))
 
     with pytest.raises(NotFound, match="the folder was deleted while this job worked in it"):
         deleted()
@@ -145,7 +145,7 @@ def test_a_mark_that_says_nothing_is_taken_away_when_it_is_old(tmp_path: Path) -
     then = mark.stat().st_mtime
     mark.write_text("")
     os.utime(mark, (then, then))
-    with landing(tmp_path):
+    with committer(tmp_path):
         assert not mark.exists()
     assert not (tmp_path / ".nbdata").exists()
 
@@ -176,12 +176,12 @@ def test_who_is_taken_for_dead_while_it_syncs_renames_nothing(
     at: list[Committer] = []
 
     def slow_sync() -> None:
-        with landing(tmp_path) as one:
+        with committer(tmp_path) as one:
             at.append(one)
             final, staging = one.target.prepare("a")
             fd, temporary = one.target.temporary(staging)
             os.close(fd)
-            one.land(PendingFile("a", temporary, final, 0))
+            one.commit(PendingFile("a", temporary, final, 0))
 
     with pytest.raises(NbdataError, match="taken this job for dead"):
         slow_sync()

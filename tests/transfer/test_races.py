@@ -32,8 +32,8 @@ def test_a_lock_that_is_released_while_another_looks_at_it_is_no_error(
 
 
 def test_two_jobs_for_files_of_one_folder_do_not_remove_each_others_staging_folder(tmp_path: Path) -> None:
-    with Committer(str(tmp_path), Planning(), umask=0o022, landed=lambda batch: None) as one:
-        with Committer(str(tmp_path), Planning(), umask=0o022, landed=lambda batch: None):
+    with Committer(str(tmp_path), Planning(), umask=0o022, committed=lambda batch: None) as one:
+        with Committer(str(tmp_path), Planning(), umask=0o022, committed=lambda batch: None):
             pass  # it finds the folder for temporaries empty, and removes it
         _, staging = one.target.prepare("a")
         fd, _ = one.target.temporary(staging)

@@ -88,7 +88,7 @@ class _Writing(ChecksumWriting):
     def __init__(self, run: Run, op: Md5check, planned: Plan) -> None:
         super().__init__(run, op, planned)
         self.folder: str = planned.details["folder"]
-        self.landing: Committer | None = None
+        self.committer: Committer | None = None
         self.waiting: dict[str, tuple[Outcome, HashRow, dict[str, str]]] = {}
 
     def run_all(self) -> Report:
@@ -96,14 +96,14 @@ class _Writing(ChecksumWriting):
             if isinstance(self.store, LocalStore):
                 umask = self.run.context.umask
                 root = "/" + self.folder
-                self.landing = stack.enter_context(
-                    Committer(root, self.run.control, umask=umask, landed=self._landed)
+                self.committer = stack.enter_context(
+                    Committer(root, self.run.control, umask=umask, committed=self._committed)
                 )
             run_units(
                 self.run.control, self._units(), workers=hashing_workers(self.op.concurrency, self.store)
             )
-            if self.landing is not None:
-                self.landing.flush()
+            if self.committer is not None:
+                self.committer.flush()
         counts = self.results.counts
         written = sum(counts.get(name, 0) for name in ("hashed", "replaced"))
         if counts.keys() & {"mismatch", "conflict"}:
@@ -172,14 +172,14 @@ class _Writing(ChecksumWriting):
     ) -> None:
         line = format_checksums([Entry(posixpath.basename(row.path), self.algorithm, digest)])
         content = line.encode("utf-8", "surrogateescape")
-        if self.landing is None:
+        if self.committer is None:
             self.write_object(self.folder + sidecar, content)
             self.results.add(row.path, outcome, row.size, moved=True, **detail)
             return
-        final, staging = self.landing.target.prepare(sidecar)
-        fd, temporary = self.landing.target.temporary(staging)
+        final, staging = self.committer.target.prepare(sidecar)
+        fd, temporary = self.committer.target.temporary(staging)
         try:
-            os.fchmod(fd, self.landing.target.file_mode)
+            os.fchmod(fd, self.committer.target.file_mode)
             with open(fd, "wb", closefd=False) as file:
                 file.write(content)
         except OSError as error:
@@ -189,9 +189,9 @@ class _Writing(ChecksumWriting):
         finally:
             os.close(fd)
         self.waiting[sidecar] = outcome, row, detail
-        self.landing.land(PendingFile(sidecar, temporary, final, len(content)))
+        self.committer.commit(PendingFile(sidecar, temporary, final, len(content)))
 
-    def _landed(self, batch: list[PendingFile]) -> None:
+    def _committed(self, batch: list[PendingFile]) -> None:
         """From the committing thread: these are durable under their final names."""
         for file in batch:
             outcome, row, detail = self.waiting.pop(file.path)

@@ -48,7 +48,9 @@ def key_at(target: Location, path: str) -> str:
     return _prefix(target) + path
 
 
-def existing_objects(run: Run, target: Location, name: str, *, overwrite: str, delete: bool) -> ExistingObjects:
+def existing_objects(
+    run: Run, target: Location, name: str, *, overwrite: str, delete: bool
+) -> ExistingObjects:
     """What stands at the target already."""
     if target.store.read_only:
         raise BadOption(

@@ -74,17 +74,17 @@ class _Pulling:
         self._space = GrowingSpace(run, disk_of(self._root)[2], 0)
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical)
         self._small = Batcher[PullRow](run.control, self._workers, self._gather, self._whole)
-        self._landing = Committer(
+        self._committer = Committer(
             self._root,
             run.control,
             umask=run.context.umask,
-            landed=self._landed,
-            landing=lambda batch: self._index.announce({file.path: file.tag for file in batch}),
+            committed=self._committed,
+            announce=lambda batch: self._index.announce({file.path: file.tag for file in batch}),
             made=self._folder_made,
             # Of a part that is under way a kill loses what was not noted yet, beside that.
             most=lambda: self._workers.wanted * (PART - NOTED),
         )
-        self._target = self._landing.target
+        self._target = self._committer.target
         self._begun: Begun  # what earlier runs began; known when the target is entered
         self._unfinished: dict[str, Partial] = {}  # by path: those whose parts were begun
         self._lock = threading.Lock()
@@ -92,11 +92,11 @@ class _Pulling:
 
     def run_all(self) -> Report:
         try:
-            with self._landing as landing:
-                self._index.open(landing.target.identity, needed=False)
+            with self._committer as committer:
+                self._index.open(committer.target.identity, needed=False)
                 self._begun = Begun(self._target.staging(self._root))
                 self._workers.run(self._units())
-                landing.flush()
+                committer.flush()
                 if self._op.delete:
                     delete_planned(self._run, self._plan, self._root, self._index, self._results)
                 self._forget_stale()
@@ -169,11 +169,11 @@ class _Pulling:
 
     def _fetch_whole(self, item: PullRow, final: str, staging: str, failed: Exception | None) -> None:
         info, expected = item.info, max(0, item.info.size)
-        self._landing.reserve(expected)
+        self._committer.reserve(expected)
         try:
             fd, temporary = self._target.temporary(staging)
         except NbdataError:
-            self._landing.release(expected)
+            self._committer.release(expected)
             raise
         try:
             os.fchmod(fd, self._target.file_mode)
@@ -184,7 +184,7 @@ class _Pulling:
             if info.size < 0:
                 item.claimed = size
         except BaseException as error:
-            self._landing.release(expected)
+            self._committer.release(expected)
             if not self._keep(item, staging, temporary, fd, error):
                 # Another machine may have taken it for that of a dead job.
                 with contextlib.suppress(FileNotFoundError):
@@ -192,7 +192,7 @@ class _Pulling:
             raise
         finally:
             os.close(fd)
-        self._landing.land(
+        self._committer.commit(
             PendingFile(item.path, temporary, final, size, tag=validator(info), reserved=expected, of=item)
         )
 
@@ -265,7 +265,7 @@ class _Pulling:
             item.claimed, item.verified = item.needed, verified
             temporary = self._target.written(staging, body, item.path)
             size, tag = item.info.size, validator(item.info)
-            self._landing.land(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
+            self._committer.commit(PendingFile(item.path, temporary, final, size, tag=tag, of=item))
             self._control.advance(bytes=item.info.size)
         except ChecksumMismatch as error:
             self._control.tried_again(error)
@@ -339,7 +339,7 @@ class _Pulling:
         self._unfinished.pop(item.path).close()
         item.verified, item.present = verified, fetch.present
         size, tag = item.info.size, validator(item.info)
-        self._landing.land(
+        self._committer.commit(
             PendingFile(item.path, parts.data, final, size, synced=True, tag=tag, inode=inode, of=item)
         )
 
@@ -372,7 +372,7 @@ class _Pulling:
         if self._run.reservation is not None:
             self._run.reservation.landed(0, made=1)
 
-    def _landed(self, batch: list[PendingFile]) -> None:
+    def _committed(self, batch: list[PendingFile]) -> None:
         """From the committing thread: these are durable under their final names."""
         records: dict[str, Record | None] = {}
         for file in batch:

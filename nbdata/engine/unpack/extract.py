@@ -82,15 +82,15 @@ class Extraction:
         self._overwrite, self._volume = overwrite, volume
         self._space = GrowingSpace(run, disk_of(root)[2], reserved)
         made = list[str]()
-        self._landing = Committer(
-            root, run.control, umask=run.context.umask, landed=self._landed,
-            landing=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
+        self._committer = Committer(
+            root, run.control, umask=run.context.umask, committed=self._committed,
+            announce=lambda batch: written.index.announce({file.path: file.tag for file in batch}),
             made=made.append,
         )  # fmt: skip
         self._umask = run.context.umask
         self._below = root.rstrip("/") + "/"
         self._pending: dict[str, Outcome] = {}  # path that has not landed yet -> its outcome
-        self._folders = ArchiveFolders(root, self._landing.target, results, made)
+        self._folders = ArchiveFolders(root, self._committer.target, results, made)
         self._links = HardLinks(root, written)
         self._stream_error: BaseException | None = None
         self.behind, self.careful = 0, False
@@ -98,9 +98,9 @@ class Extraction:
         self._writers = Writers[_Small](_WRITERS, self._write_all)
 
     def __enter__(self) -> Extraction:
-        self._landing.__enter__()
+        self._committer.__enter__()
         self._folders.enter()
-        self._written.index.open(self._landing.target.identity)
+        self._written.index.open(self._committer.target.identity)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -117,7 +117,7 @@ class Extraction:
             self._writers.close(drop=self._run.control.is_set())
         finally:
             self._buffer = memoryview(b"")
-            self._landing.__exit__(*exc)
+            self._committer.__exit__(*exc)
             self._written.index.put(self._links.records())
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
@@ -264,7 +264,7 @@ class Extraction:
         if small:
             self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
         else:
-            self._landing.land(self._write(member, staging, blocks, None))
+            self._committer.commit(self._write(member, staging, blocks, None))
         return True
 
     def _claim(self, size: int) -> None:
@@ -304,12 +304,12 @@ class Extraction:
                 except NbdataError as error:
                     self._failed(item.member.name, error)
         finally:
-            self._landing.land_all(whole)
+            self._committer.commit_all(whole)
 
     def _write(
         self, member: Member, staging: str, blocks: Iterable[bytes | memoryview], volume: int | None
     ) -> PendingFile:
-        fd, temporary = self._landing.target.temporary(staging)
+        fd, temporary = self._committer.target.temporary(staging)
         crc = size = 0
         try:
             for block in blocks:
@@ -334,7 +334,7 @@ class Extraction:
         return PendingFile(member.name, temporary, self._below + member.name, member.size, tag=tag)
 
     def _link(self, member: Member, staging: str) -> None:
-        temporary = self._landing.target.unused(staging)
+        temporary = self._committer.target.unused(staging)
         try:
             if member.kind == "symlink":
                 os.symlink(member.linkname, temporary)
@@ -351,7 +351,7 @@ class Extraction:
             raise disk_error(error, os.path.join(self._root, member.name)) from error
         self._pending[member.name] = Outcome.LINK
         final, tag = os.path.join(self._root, member.name), self._written.tag(member, self._volume())
-        self._landing.land(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
+        self._committer.commit(PendingFile(member.name, temporary, final, 0, synced=True, tag=tag))
 
     def _refuse_orphan(self, member: Member) -> None:
         """NbdataError if a hard link's other name was moved away: only its own member holds the content."""
@@ -377,11 +377,11 @@ class Extraction:
     def _flush(self) -> None:
         """Wait until all that was taken has landed."""
         self._writers.drain()
-        self._landing.flush()
+        self._committer.flush()
 
     # -- afterwards ---------------------------------------------------------------------------
 
-    def _landed(self, batch: list[PendingFile]) -> None:
+    def _committed(self, batch: list[PendingFile]) -> None:
         """From the committing thread: these are durable under their final names."""
         good = [f for f in batch if f.error is None]
         self._written.index.put(

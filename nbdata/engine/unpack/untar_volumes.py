@@ -122,7 +122,7 @@ def _tidy(run: Run, op: UntarVolumes) -> None:
     """Take away what a run has left in the target whose machine was lost when all was done."""
     root = root_of(op.target or "")
     if os.path.isdir(os.path.join(root, OWN_FOLDER)):
-        with Committer(root, run.control, umask=run.context.umask, landed=lambda _: None):
+        with Committer(root, run.control, umask=run.context.umask, committed=lambda _: None):
             pass
 
 

@@ -31,7 +31,7 @@ from nbdata.stores.http.answers import (
 )
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.heads import Head, request_head
-from nbdata.stores.http.object_store import ObjectStore, Ways, refuse_spent
+from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_spent
 from nbdata.stores.http.pages import Page, ahead
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.sigv4 import quote_query
@@ -188,10 +188,10 @@ class AzStore(ObjectStore):
             headers["if-match"] = match.etag
         return self._send("GET", key, None, headers, ok=ok)
 
-    def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
+    def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return _info_of(key, response)
 
-    def ways(self) -> Ways:
+    def small_requests(self) -> SmallRequests:
         def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
             headers = range_header(start, end) | ({"if-match": info.etag} if info.etag else {})
             target, sent = self._signed("GET", info.key, {}, headers, 0)
@@ -201,9 +201,9 @@ class AzStore(ObjectStore):
             target, sent = self._signed("PUT", key, {}, _block_blob({}, md5), len(data))
             return request_head(self._origin, "PUT", target, sent, len(data)) + data
 
-        return Ways(self._pool, read, write)
+        return SmallRequests(self._pool, read, write)
 
-    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
+    def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return _info_of(listed.key, head)
 
     def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:

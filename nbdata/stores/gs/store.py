@@ -20,7 +20,7 @@ from nbdata.stores.gs.config import GsConfig
 from nbdata.stores.http.answers import digest_in, in_base64, iso_time, range_header, refused, wrong_bytes
 from nbdata.stores.http.client import Origin, Response
 from nbdata.stores.http.heads import Head, request_head
-from nbdata.stores.http.object_store import ObjectStore, Ways, refuse_spent
+from nbdata.stores.http.object_store import ObjectStore, SmallRequests, refuse_spent
 from nbdata.stores.http.pages import Page, ahead
 from nbdata.stores.http.pools import pool_of
 from nbdata.stores.s3.sigv4 import quote_query
@@ -161,7 +161,7 @@ class GsStore(ObjectStore):
     ) -> Response:
         return self._send("GET", self._object(key), key, _media(match), headers, ok=ok)
 
-    def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
+    def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise NbdataError(
                 "the store sends it compressed, although it was asked not to", path=self.said(key)
@@ -175,7 +175,7 @@ class GsStore(ObjectStore):
             raise SourceChanged("the object changed while it was read", path=self.said(key))
         return info
 
-    def ways(self) -> Ways:
+    def small_requests(self) -> SmallRequests:
         def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
             target, sent = self._signed(self._object(info.key), _media(info), range_header(start, end))
             return request_head(self._origin, "GET", target, sent)
@@ -185,9 +185,9 @@ class GsStore(ObjectStore):
             target, sent = self._signed(self._uploads, {"uploadType": "multipart", "name": key}, headers)
             return request_head(self._origin, "POST", target, sent, len(whole)) + whole
 
-        return Ways(self._pool, read, write)
+        return SmallRequests(self._pool, read, write)
 
-    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
+    def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
         plain = head.headers.get("content-encoding", "identity") == "identity"
         same = listed.version and head.headers.get("x-goog-generation", "") == listed.version
         return listed if plain and same else None

@@ -28,9 +28,9 @@ from nbdata.stores.http.heads import Head
 from nbdata.stores.http.multiplexer import Asked, Came, Multiplexer
 from nbdata.stores.sessions import AHEAD, Answer, Read, Session, Unusual, Write
 
-__all__ = ["ObjectStore", "Ways", "refuse_spent"]
+__all__ = ["ObjectStore", "SmallRequests", "refuse_spent"]
 
-# Answers of a shape that lanes do not take, after which they are used no more.
+# Answers of a shape that the multiplexer does not take, after which it is used no more.
 _UNUSUAL = 8
 
 
@@ -38,8 +38,8 @@ _Q = TypeVar("_Q")
 
 
 @dataclass(frozen=True)
-class Ways:
-    """Where small objects are read and written, and the whole requests for them.
+class SmallRequests:
+    """Makes the whole requests by which small objects are read and written, and says where they go.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class ObjectStore(Store):
         """
 
     @abc.abstractmethod
-    def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
+    def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         """What an answer to GET tells of the whole object."""
 
     def read(
@@ -100,7 +100,7 @@ class ObjectStore(Store):
                 raise SourceChanged(self._gone, path=path) from error
             raise
         try:
-            info = self._told(key, response, match)
+            info = self._info_of(key, response, match)
             refuse_another(path, info, match)
         except BaseException:
             response.close()
@@ -110,11 +110,11 @@ class ObjectStore(Store):
     # -- many small ones ------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def ways(self) -> Ways:
+    def small_requests(self) -> SmallRequests:
         """How small objects are read and written from now on."""
 
     @abc.abstractmethod
-    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
+    def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
         """What an answer with all bytes tells of an object that was listed; None if only `read` finds out."""
 
     @abc.abstractmethod
@@ -122,10 +122,10 @@ class ObjectStore(Store):
         """What the store answers to a request that makes an object; None if that cannot be read."""
 
     def reading(self, width: Callable[[], int], max_bytes: int) -> Session[Read[Any]]:
-        return _Reading(self, width, max_bytes)
+        return _ReadSession(self, width, max_bytes)
 
     def writing(self, width: Callable[[], int], max_bytes: int) -> Session[Write[Any]]:
-        return _Writing(self, width, max_bytes)
+        return _WriteSession(self, width, max_bytes)
 
     def note_unusual(self) -> None:
         """In chunks, say: to ask twice for each is worse than one by one."""
@@ -134,21 +134,24 @@ class ObjectStore(Store):
             self.reads_together = self.writes_together = -1
 
 
-class _Together(Session[_Q]):
-    """A session over lanes, which begin anew when something was learnt that later requests need (`Ways.hold`)."""
+class _MultiplexedSession(Session[_Q]):
+    """A session over a multiplexer, which begins anew when something was learnt that later requests need.
+
+    See `SmallRequests.hold`.
+    """
 
     def __init__(self, store: ObjectStore, width: Callable[[], int], max_bytes: int) -> None:
         self._store, self._width, self._max_bytes = store, width, max_bytes
         self._waiting = deque[_Q]()
-        self._refused = deque[_Q]()  # which lanes do not take
+        self._refused = deque[_Q]()  # which the multiplexer does not take
         self._busy = self._bytes = 0
-        self._lanes: Multiplexer | None = None
+        self._multiplexer: Multiplexer | None = None
         self._answers: Generator[Came | None, None, None] | None = None
         self._taker = 0  # the thread that takes answers
 
     @abc.abstractmethod
-    def _asked(self, ways: Ways, request: _Q) -> Asked | None:
-        """How it is asked for; None if lanes do not take it."""
+    def _asked(self, requests: SmallRequests, request: _Q) -> Asked | None:
+        """How it is asked for; None if the multiplexer does not take it."""
 
     @abc.abstractmethod
     def _answer(self, request: _Q, head: Head, body: memoryview) -> Answer[_Q]:
@@ -168,8 +171,8 @@ class _Together(Session[_Q]):
             self.wake()
 
     def wake(self) -> None:
-        if (lanes := self._lanes) is not None:
-            lanes.wake()
+        if (multiplexer := self._multiplexer) is not None:
+            multiplexer.wake()
 
     @property
     def free(self) -> int:
@@ -178,11 +181,11 @@ class _Together(Session[_Q]):
     def results(self) -> Iterator[Answer[_Q] | None]:
         store, self._taker = self._store, threading.get_ident()
         while self._waiting:
-            ways = store.ways()
-            self._lanes = Multiplexer(
-                ways.pool, store.stop, more=partial(self._next, ways), width=self._width
+            requests = store.small_requests()
+            self._multiplexer = Multiplexer(
+                requests.pool, store.stop, more=partial(self._next, requests), width=self._width
             )
-            self._answers = self._lanes.answers()
+            self._answers = self._multiplexer.answers()
             for came in self._answers:
                 if came is None:
                     yield None
@@ -202,14 +205,14 @@ class _Together(Session[_Q]):
             if store.stop is not None and store.stop.is_set():
                 return
 
-    def _next(self, ways: Ways) -> Asked | None:
+    def _next(self, requests: SmallRequests) -> Asked | None:
         """What is asked for next; nothing once something was learnt."""
-        while self._waiting and ways.hold():
+        while self._waiting and requests.hold():
             size = max(0, self._size(self._waiting[0]))
             if self._bytes and self._bytes + size > self._max_bytes:
                 return None
             request = self._waiting.popleft()
-            if (asked := self._asked(ways, request)) is not None:
+            if (asked := self._asked(requests, request)) is not None:
                 self._busy += 1
                 self._bytes += size
                 return asked
@@ -237,17 +240,17 @@ class _Together(Session[_Q]):
             self._answers.close()
 
 
-class _Reading(_Together[Read[Any]]):
-    def _asked(self, ways: Ways, request: Read[Any]) -> Asked | None:
+class _ReadSession(_MultiplexedSession[Read[Any]]):
+    def _asked(self, requests: SmallRequests, request: Read[Any]) -> Asked | None:
         size, ranged = request.size, bool(request.start) or request.end is not None
         if self._store.reads_together < 0 or (ranged and size <= 0):  # which no range header can say
             return None
-        asked = ways.read(request.info, request.start, request.end)
+        asked = requests.read(request.info, request.start, request.end)
         most = max(size, ObjectStore.reads_together)
         return Asked(request, asked, (206,) if ranged else (200,), most, request.into)
 
     def _answer(self, request: Read[Any], head: Head, body: memoryview) -> Answer[Read[Any]]:
-        told, why = self._store.told_whole(request.info, head), ""
+        told, why = self._store.info_of_whole(request.info, head), ""
         if told is None:
             self._store.note_unusual()
             why = "the answer does not tell of which object it is"
@@ -266,11 +269,11 @@ class _Reading(_Together[Read[Any]]):
         return request.info.key, ""
 
 
-class _Writing(_Together[Write[Any]]):
-    def _asked(self, ways: Ways, request: Write[Any]) -> Asked | None:
+class _WriteSession(_MultiplexedSession[Write[Any]]):
+    def _asked(self, requests: SmallRequests, request: Write[Any]) -> Asked | None:
         if self._store.writes_together < 0:
             return None
-        asked = ways.write(request.key, request.data, request.md5)
+        asked = requests.write(request.key, request.data, request.md5)
         return Asked(request, asked, (200, 201), ObjectStore.writes_together)
 
     def _answer(self, request: Write[Any], head: Head, body: memoryview) -> Answer[Write[Any]]:

@@ -23,7 +23,7 @@ from nbdata.stores.s3.config import S3Config
 from nbdata.stores.s3.errors import EXPIRED, error_of, field, new_region
 from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path, quote_query
 
-__all__ = ["Aim", "S3Client"]
+__all__ = ["Endpoint", "S3Client"]
 
 # Seconds between two questions for credentials that are said to expire soon all the same.
 _ASK_AGAIN = 30.0
@@ -33,7 +33,7 @@ _ASK_AGAIN = 30.0
 _NAMESPACE = re.compile(rb"\A((?:<\?xml[^>]*>\s*)?<[\w.-]+)\s+xmlns=(?:\"[^\"<>]*\"|'[^'<>]*')")
 
 
-class Aim(NamedTuple):
+class Endpoint(NamedTuple):
     """Where requests go, and how they are signed."""
 
     region: str
@@ -60,7 +60,7 @@ class S3Client:
         self.name = f"s3://{bucket}"
         self.bucket, self._config, self._stop, self._renew = bucket, config, stop, renew
         self._renewing, self._asked = threading.Lock(), 0.0
-        self._aim(config.region)
+        self._aim_at(config.region)
 
     def said(self, key: str) -> str:
         """A key as users know it."""
@@ -84,21 +84,21 @@ class S3Client:
 
     # -- where to, and by whom ----------------------------------------------------------------
 
-    def _aim(self, region: str) -> Aim:
+    def _aim_at(self, region: str) -> Endpoint:
         """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
         config = self._config
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self.bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
         signer = Signer(config.identity, region, origin.netloc) if config.identity else None
-        self._aimed = aim = Aim(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
+        self._aimed = aim = Endpoint(region, prefix, origin.netloc, pool_of(origin, config.identity), signer)
         return aim
 
     @property
-    def aims(self) -> Aim:
+    def aims(self) -> Endpoint:
         """Where requests go at the moment."""
         return self._aimed
 
-    def aim(self) -> Aim:
+    def aim(self) -> Endpoint:
         """The aim, with an identity that is not about to expire if there is another."""
         identity = self._config.identity
         if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
@@ -121,7 +121,7 @@ class S3Client:
             if config.identity == old:
                 return False
             self._config = config
-            self._aim(self._aimed.region)
+            self._aim_at(self._aimed.region)
             return True
 
     # -- one request --------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class S3Client:
             region = new_region(response, data)
             if region and not last and region != aim.region:
                 if self._aimed is aim:  # else another thread has learnt it meanwhile
-                    self._aim(region)  # the bucket lives elsewhere, and the answer says where
+                    self._aim_at(region)  # the bucket lives elsewhere, and the answer says where
                 refuse_spent(body, f"the bucket is in region {region}", self.name)
                 continue
             break
@@ -174,7 +174,7 @@ class S3Client:
 
     def _signed(
         self,
-        aim: Aim,
+        aim: Endpoint,
         method: str,
         key: str,
         query: dict[str, str] | None,
@@ -196,7 +196,7 @@ class S3Client:
 
     def request(
         self,
-        aim: Aim,
+        aim: Endpoint,
         method: str,
         key: str,
         query: dict[str, str],

@@ -15,7 +15,7 @@ from nbdata.stores.filling import fill
 from nbdata.stores.http.answers import in_base64, range_header
 from nbdata.stores.http.client import Response
 from nbdata.stores.http.heads import Head
-from nbdata.stores.http.object_store import ObjectStore, Ways
+from nbdata.stores.http.object_store import ObjectStore, SmallRequests
 from nbdata.stores.http.pages import ahead
 from nbdata.stores.s3 import deletion, listing
 from nbdata.stores.s3.answers import encrypted, info_of, made_of, quoted
@@ -99,10 +99,10 @@ class S3Store(ObjectStore):
         query = _condition(headers, match)
         return self._client.send("GET", key, query, headers, ok=ok)
 
-    def _told(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
+    def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
         return info_of(key, response)
 
-    def ways(self) -> Ways:
+    def small_requests(self) -> SmallRequests:
         client, aim = self._client, self._client.aim()
 
         def read(info: ObjectInfo, start: int, end: int | None) -> bytes:
@@ -113,9 +113,9 @@ class S3Store(ObjectStore):
         def write(key: str, data: bytes, md5: str) -> bytes:
             return client.request(aim, "PUT", key, {}, _proof(md5), data)
 
-        return Ways(aim.pool, read, write, hold=lambda: client.aims is aim)
+        return SmallRequests(aim.pool, read, write, hold=lambda: client.aims is aim)
 
-    def told_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
+    def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo:
         return info_of(listed.key, head)
 
     def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo:
