@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from nbdata.engine.check.datasets import ChecksumReader, DataSet, beside, parent
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import AccessDenied, NotFound
 from nbdata.integrity.checksum_files import MAX_SIZE
 from nbdata.integrity.checksum_names import is_checksum_file
@@ -26,6 +25,7 @@ from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import retrying
+from nbdata.transfer.sources import Found, find
 from nbdata.verbs.md5check import Md5check
 
 __all__ = ["KnownChecksums", "bounded", "known_checksums"]

@@ -14,7 +14,6 @@ from functools import partial
 
 from nbdata.engine.check.rows import CheckRow
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.sources import Found
 from nbdata.engine.pull.perform import FETCHED, perform
 from nbdata.engine.pull.plan import plan_of
 from nbdata.errors import AccessDenied, NotFound
@@ -24,6 +23,7 @@ from nbdata.stores.base import Location, ObjectInfo, Store
 from nbdata.transfer.reader import Check
 from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.selection import Entry
+from nbdata.transfer.sources import Found
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pull import Pull

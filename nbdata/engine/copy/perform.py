@@ -22,13 +22,13 @@ from nbdata.engine.planning.remote_target import (
     plan_deletions,
 )
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
 from nbdata.paths import glob_base, is_ours
 from nbdata.report import Plan, Report, Row
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.selection import Entry, Looked, Selection
+from nbdata.transfer.sources import Found, find
 from nbdata.transfer.worker_pool import run_units
 from nbdata.verbs.copy import Copy
 

@@ -27,7 +27,7 @@ _NAMED = 3
 
 
 class LeftOut:
-    """Told by a listing (`nbdata.engine.planning.sources.find`) of what it leaves out; keeps what the options select.
+    """Told by a listing (`nbdata.transfer.sources.find`) of what it leaves out; keeps what the options select.
 
     Parameters
     ----------

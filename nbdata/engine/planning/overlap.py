@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from nbdata.engine.planning.sources import Found
 from nbdata.errors import BadOption
 from nbdata.paths import is_inside
 from nbdata.stores.local import LocalStore
+from nbdata.transfer.sources import Found
 
 __all__ = ["refuse_overlap"]
 

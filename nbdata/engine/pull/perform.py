@@ -14,7 +14,6 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.planning.mirror import delete_planned
-from nbdata.engine.planning.sources import folder_part
 from nbdata.engine.pull.plan import MOVES, PullRow, identity_of, plan
 from nbdata.errors import ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report
@@ -30,6 +29,7 @@ from nbdata.transfer.partials import Partial
 from nbdata.transfer.reader import Check, RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Selection
+from nbdata.transfer.sources import folder_part
 from nbdata.transfer.worker_pool import Unit, WorkerPool
 from nbdata.verbs.pull import Pull
 from nbdata.verification.checker import Checker, decided, right

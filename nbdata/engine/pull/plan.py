@@ -12,7 +12,6 @@ from nbdata.engine.planning.decide import decide_pull
 from nbdata.engine.planning.mirror import plan_local_deletions
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.planning.sources import Found, find
 from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER, has_glob
 from nbdata.report import Plan, Row
@@ -23,6 +22,7 @@ from nbdata.transfer.index import Record
 from nbdata.transfer.names import LocalNames, folds_case, too_long, unrepresentable
 from nbdata.transfer.part_records import Begun
 from nbdata.transfer.selection import Looked, Selection
+from nbdata.transfer.sources import Found, find
 from nbdata.transfer.worker_pool import MOST
 from nbdata.verbs.pull import Pull
 

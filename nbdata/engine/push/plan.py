@@ -11,13 +11,13 @@ from nbdata.engine.planning.decide import decide_push
 from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.overlap import refuse_overlap
 from nbdata.engine.planning.remote_target import existing_objects, key_at, name_at, plan_deletions
-from nbdata.engine.planning.sources import find
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.names import decoded
 from nbdata.transfer.selection import Looked, Selection
+from nbdata.transfer.sources import find
 from nbdata.verbs.push import Push
 
 __all__ = ["MOVES", "PushRow", "identity_of", "plan"]

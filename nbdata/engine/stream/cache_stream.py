@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nbdata.caching.folder import CacheFolder
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.sources import find
 from nbdata.engine.stream.items import ItemFile, grouped
 from nbdata.engine.stream.streaming import Streaming
 from nbdata.errors import BadOption, NbdataError, NotFound
@@ -13,6 +12,7 @@ from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, not_enough
 from nbdata.space.limits import disk_of, limited_folders
 from nbdata.transfer.selection import Looked, Selection
+from nbdata.transfer.sources import find
 from nbdata.verbs.cache_stream import CacheStream
 
 __all__ = ["perform", "plan"]

@@ -24,7 +24,6 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import numbered
-from nbdata.engine.planning.sources import folder_part
 from nbdata.engine.stream.items import Group, ItemFile
 from nbdata.engine.stream.small_files import SmallFiles, WantedFile, new_file
 from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
@@ -39,6 +38,7 @@ from nbdata.transfer.partials import UnrecordedParts
 from nbdata.transfer.reader import RangesIgnored
 from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
+from nbdata.transfer.sources import folder_part
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verification.checker import Checker

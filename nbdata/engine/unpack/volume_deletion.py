@@ -15,7 +15,6 @@ from typing import Any
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.planning.sources import find, head_of
 from nbdata.engine.unpack.volumes import StoredVolume, VolumeList, siblings
 from nbdata.engine.unpack.written import Written, own_data, own_record
 from nbdata.errors import Cancelled, NbdataError, NotFound
@@ -23,6 +22,7 @@ from nbdata.paths import as_folder, glob_base, has_glob, is_inside
 from nbdata.runtime import runtime_folder
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.part_records import validator
+from nbdata.transfer.sources import find, head_of
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["Deletion", "RecordedSet", "may_delete_amid"]

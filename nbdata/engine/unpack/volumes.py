@@ -20,7 +20,6 @@ from nbdata.archives.tar import EMPTY_ARCHIVE
 from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
-from nbdata.engine.planning.sources import find, head_of
 from nbdata.errors import (
     AccessDenied,
     BadArchive,
@@ -37,6 +36,7 @@ from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import listing, retrying
+from nbdata.transfer.sources import find, head_of
 from nbdata.verification.checker import stream_check
 
 __all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]

@@ -8,24 +8,37 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
-from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.operation import Context, Operation
 from nbdata.paths import glob_base, glob_pattern, has_glob
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import MAY_HOLD, LocalStore, Noticed
+from nbdata.transfer.control import Control
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_paths
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.options import Selecting
 
-__all__ = ["Found", "find", "folder_part", "head_of"]
+__all__ = ["Found", "Opener", "find", "folder_part", "head_of"]
 
 # Names that are asked for ahead of who reads them.
 _AHEAD = 256
 # What a bucket may be called.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+class Opener(Protocol):
+    """Who looks for objects: a run of the engine, or a process that reads samples itself."""
+
+    operation: Operation
+    context: Context
+    control: Control
+
+    def open(self, place: str) -> Location:
+        """The store and key of a place."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class Found:
     entries: Iterator[Entry]
 
 
-def find(run: Run, place: str, noticed: Noticed | None = None) -> Found:
+def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
     """Look at a source and give its objects, streamed, with paths relative to the folder or glob base.
 
     Parameters
@@ -61,22 +74,22 @@ def find(run: Run, place: str, noticed: Noticed | None = None) -> Found:
         If the source is an object and a folder of the same name exists too.
     """
     if has_glob(place):
-        return _glob(run, place, noticed)
-    location = run.open(place)
+        return _glob(opener, place, noticed)
+    location = opener.open(place)
     if location.is_folder:
-        inside = _below(run, location, noticed)
+        inside = _below(opener, location, noticed)
         found = next(inside, None)
         if found is None:
-            _require_folder(run, location)
+            _require_folder(opener, location)
             return Found(location, None, iter(()))
         return Found(location, None, itertools.chain([found], inside))
-    single = head_of(run, location)
+    single = head_of(opener, location)
     name = location.key.rpartition("/")[2]
     if single is not None and not location.store.below_objects:
         # Nothing is asked for below it: to list what is a file of http would read all of it.
         return Found(location, single, iter([Entry(name, single)]))
     folder = Location(location.store, location.key + "/", location.place + "/")
-    below = _below(run, folder, noticed)
+    below = _below(opener, folder, noticed)
     first = next(below, None)
     if single is not None and first is not None:
         raise BadOption(
@@ -87,44 +100,44 @@ def find(run: Run, place: str, noticed: Noticed | None = None) -> Found:
     if single is not None:
         return Found(location, single, iter([Entry(name, single)]))
     if first is None:
-        _require_folder(run, folder)
+        _require_folder(opener, folder)
         return Found(folder, None, iter(()))
     return Found(folder, None, itertools.chain([first], below))
 
 
-def head_of(run: Run, location: Location) -> ObjectInfo | None:
+def head_of(opener: Opener, location: Location) -> ObjectInfo | None:
     """What the store says of the object at a place; None if there is none."""
     try:
-        return retrying(run.control, lambda: location.store.head(location.key))
+        return retrying(opener.control, lambda: location.store.head(location.key))
     except NotFound as error:
         if error.details.get("bucket"):
             raise
         return None
 
 
-def _below(run: Run, folder: Location, noticed: Noticed | None = None) -> Iterator[Entry]:
+def _below(opener: Opener, folder: Location, noticed: Noticed | None = None) -> Iterator[Entry]:
     """All objects below a folder; folder markers (empty, named like a folder) are no data."""
     store = folder.store
     if noticed is not None and isinstance(store, LocalStore):
         store = LocalStore(lambda key, kind, error: noticed(key[len(folder.key) :], kind, error))
-    op = run.operation
+    op = opener.operation
     names = op.files_from if isinstance(op, Selecting) else None
     if names is not None and folder.store.lists_by_page:
-        yield from _named(run, folder, names)
+        yield from _named(opener, folder, names)
         return
-    for info in listing(run.control, store, folder.key):
-        run.control.checkpoint()
+    for info in listing(opener.control, store, folder.key):
+        opener.control.checkpoint()
         path = info.key[len(folder.key) :]
         if path and not (info.key.endswith("/") and info.size <= 0):
             yield Entry(path, info)
 
 
-def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
+def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:
     """The objects below a folder that a file names, in key order; those that are not there are left out."""
 
     def ask(path: str) -> Entry | None:
         try:
-            return Entry(path, retrying(run.control, lambda: folder.store.head(folder.key + path)))
+            return Entry(path, retrying(opener.control, lambda: folder.store.head(folder.key + path)))
         except NotFound:
             return None
 
@@ -134,7 +147,7 @@ def _named(run: Run, folder: Location, names: str) -> Iterator[Entry]:
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 
 
-def _require_folder(run: Run, folder: Location) -> None:
+def _require_folder(opener: Opener, folder: Location) -> None:
     """An empty folder is one where the store knows folders; else nothing is there."""
     if folder.key and not folder.store.is_folder(folder.key):
         if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):
@@ -143,19 +156,19 @@ def _require_folder(run: Run, folder: Location) -> None:
                 remedy="Write what it gives to a file first",
             )  # fmt: skip
         remedy = "Check the spelling, and upper and lower case"
-        if isinstance(folder.store, LocalStore) and (url := _as_bucket(run)):
+        if isinstance(folder.store, LocalStore) and (url := _as_bucket(opener)):
             remedy += f"; {url}, if a bucket is meant"
         raise NotFound("no such object or folder", path=folder.place.rstrip("/"), remedy=remedy)
 
 
-def _as_bucket(run: Run) -> str:
+def _as_bucket(opener: Opener) -> str:
     """The URL of a source that was written without its scheme, if it looks like that; else empty."""
-    folder = run.context.cwd.rstrip("/") + "/"
-    source = run.operation.places()[0]
+    folder = opener.context.cwd.rstrip("/") + "/"
+    source = opener.operation.places()[0]
     written = source.removeprefix(folder)
     bucket, slash, _ = written.partition("/")
     if (
-        not run.context.cwd
+        not opener.context.cwd
         or written == source
         or not slash
         or not _BUCKET.fullmatch(bucket)
@@ -165,9 +178,9 @@ def _as_bucket(run: Run) -> str:
     return f"s3://{written}"
 
 
-def _glob(run: Run, place: str, noticed: Noticed | None) -> Found:
+def _glob(opener: Opener, place: str, noticed: Noticed | None) -> Found:
     base = glob_base(place)
-    location = run.open(base)
+    location = opener.open(base)
     wanted = glob_pattern(place).rstrip("/")
     pattern = glob_regex(wanted)
     others = 0
@@ -179,7 +192,7 @@ def _glob(run: Run, place: str, noticed: Noticed | None) -> Found:
             others += 1
             noticed(path, kind, error)
 
-    below = _below(run, location, None if noticed is None else matching_too)
+    below = _below(opener, location, None if noticed is None else matching_too)
     matching = (e for e in below if pattern.fullmatch(e.path))
     first = next(matching, None)
     if first is None and not others:
