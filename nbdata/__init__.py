@@ -53,6 +53,8 @@ from nbdata.version import __version__
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from nbdata.client.reading.samples import Samples
+
 __all__ = [
     "AccessDenied",
     "AgentUnavailable",
@@ -90,9 +92,62 @@ __all__ = [
     "pull",
     "push",
     "quota",
+    "samples",
     "transfers",
     "untar_volumes",
 ]
+
+
+def samples(source: str, **options: Any) -> Samples:
+    """Samples of a store by number or in a shuffled order, read straight into memory by this process.
+
+    Parameters
+    ----------
+    source : str
+        URL or path of a folder; globs and brace ranges work.
+    by : {"sample", "file"} or callable, default "sample"
+        What a sample is. ``"sample"``: the files of one folder that share the name up to its first dot (``12.jpg`` and
+        ``12.cls``); files without an extension, or whose name begins with a dot, belong to none. ``"file"``: each
+        file. A function is given each path, relative to `source`, and returns ``(key, field)``, or None to leave the
+        file out.
+    include, exclude : str or list of str
+        Globs on the paths, as of `pull`.
+    verify : {"auto", "none", "md5", "sha256", "crc32c"}, default "auto"
+        With what the bytes are compared before they are handed out, as of `pull`.
+    refresh : {"auto", "never", "always"}, default "auto"
+        When the index is built anew. ``"auto"`` lists the store once more, and does so if keys or ETags differ;
+        ``"never"`` takes the index that is there; ``"always"``.
+    concurrency : int, optional
+        Requests at a time of each process. None: 64.
+    ahead_bytes : int or str, default "256MiB"
+        Bytes of samples that each process may fetch ahead.
+    storage_options : dict, optional
+        Options of the store by their fsspec names; ``"env:NAME"`` as a value is read from the environment of each
+        process.
+    fs : fsspec.AbstractFileSystem, optional
+        Used in place of one made from the URL.
+
+    Returns
+    -------
+    Samples
+        A sequence of dicts: extension to ``bytes``, ``__key__`` and ``__url__``.
+
+    Raises
+    ------
+    NotFound
+        If nothing is there, or no samples.
+    BadOption
+        If two samples have one key, or a sample two files of one extension.
+
+    Examples
+    --------
+    >>> samples = nbdata.samples("s3://bucket/images/")  # doctest: +SKIP
+    >>> len(samples), samples[0]["__key__"]  # doctest: +SKIP
+    (60000, 'n01/12')
+    """
+    from nbdata.client.reading.stored import open_samples
+
+    return open_samples(source, **options)
 
 
 def _host() -> Host:

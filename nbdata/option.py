@@ -146,6 +146,8 @@ def checked(name: str, value: Any, declared: Option) -> Any:
         return _place(name, value)
     if kind == "object":
         return _file_system(name, value)
+    if kind == "function" and callable(value):
+        return value
     if kind == "size":
         if not isinstance(value, (int, str)):
             raise _wrong(f"--{name}", value, "not a size", "a number of bytes, or a text such as 5GB")

@@ -33,9 +33,17 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 class Opener(Protocol):
     """Who looks for objects: a run of the engine, or a process that reads samples itself."""
 
-    operation: Operation
-    context: Context
-    control: Control
+    @property
+    def operation(self) -> Operation:
+        """Whose options say what is meant."""
+
+    @property
+    def context(self) -> Context:
+        """Whose folder and credentials."""
+
+    @property
+    def control(self) -> Control:
+        """Stops it, and counts."""
 
     def open(self, place: str) -> Location:
         """The store and key of a place."""

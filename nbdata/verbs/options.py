@@ -36,8 +36,8 @@ FACE_OPTIONS: dict[str, Option] = {
 
 
 @dataclass(frozen=True)
-class Storing(Operation):
-    """Verbs that talk to a store."""
+class Connecting(Operation):
+    """What talks to a store: who it is, and with how many requests at a time."""
 
     storage_options: dict[str, Any] | None = option(
         None,
@@ -60,6 +60,17 @@ class Storing(Operation):
         identity=False,
         metavar="N",
     )
+
+    def check(self) -> None:
+        super().check()
+        if self.concurrency is not None and not 1 <= self.concurrency <= 256:
+            raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
+
+
+@dataclass(frozen=True)
+class Storing(Connecting):
+    """Verbs that move bytes between a store and somewhere else."""
+
     max_rate: int | None = option(
         None, "Move at most SIZE bytes a second.", kind="size", identity=False, metavar="SIZE"
     )
@@ -76,8 +87,6 @@ class Storing(Operation):
 
     def check(self) -> None:
         super().check()
-        if self.concurrency is not None and not 1 <= self.concurrency <= 256:
-            raise BadOption(f"--concurrency: {self.concurrency} is out of range", expected="1 to 256")
         if self.max_rate is not None and self.max_rate < _SLOWEST:
             raise BadOption(
                 f"--max-rate: {self.max_rate} bytes a second is too little",

@@ -11,7 +11,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from nbdata.errors import BadOption
-from nbdata.loaders.pytorch import CacheStreamDataset, _Passes
+from nbdata.loaders.pytorch import CacheStreamDataset
+from nbdata.loaders.pytorch.cache_stream import _Passes
 from tests.waiting import wait_until
 from tests.watcher import Watcher
 

@@ -1,0 +1,478 @@
+"""Reads samples by number: many requests at a time by one thread, and ahead of who asks.
+
+`Fetcher.fetch` is called with the samples of a batch and the batches that follow. A thread requests the former first,
+then as many of the latter as `ahead_bytes` allows, so that the connections stay full between two batches.
+Small objects, and ranges of large ones, go through a session of the store (`Store.reading`). What needs a second try or
+a further question to the store is left to a few more threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.sessions import Answer, Read, Unusual
+from nbdata.threads import begin
+from nbdata.transfer.free_control import FreeControl
+from nbdata.transfer.part_records import validator
+from nbdata.transfer.reader import Check, Reader
+from nbdata.transfer.retry import retrying, told_part_size, until_matching
+from nbdata.verification.checker import check_for, of_parts, right, stored_checksum
+
+__all__ = ["WIDTH", "Counts", "Fetcher"]
+
+#: Requests at a time, if nobody says otherwise: enough for a store that is 20 ms away.
+WIDTH = 64
+# Bytes of a range of a large object, and how large an object is that is read by ranges.
+_RANGE, _LARGE = 8 << 20, 16 << 20
+# Bytes of the requests of a session that may be in memory, beside those that samples hold.
+_SESSION_BYTES = 256 << 20
+# Threads for what needs a second try.
+_TRIES_AGAIN = 8
+# Seconds without work after which the thread ends; the next fetch begins another.
+_IDLE = 10.0
+
+
+@dataclass
+class Counts:
+    """What was read so far.
+
+    Attributes
+    ----------
+    samples, bytes : int
+        Handed out, and their bytes.
+    waited : float
+        Seconds in which `fetch` waited for bytes.
+    first : float
+        Of these, until the first samples were there.
+    unverified : int
+        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
+    """
+
+    samples: int = 0
+    bytes: int = 0
+    waited: float = 0.0
+    first: float = 0.0
+    unverified: int = 0
+
+
+class _Object:
+    """One object on its way."""
+
+    __slots__ = ("data", "info", "left", "number", "sample")
+
+    def __init__(self, sample: _Sample, number: int, info: ObjectInfo) -> None:
+        self.sample, self.number, self.info = sample, number, info
+        self.data: bytearray | None = None  # of one that comes in ranges
+        self.left = 1  # requests
+
+
+@dataclass(slots=True, eq=False)
+class _Sample:
+    """A sample on its way, or there and not handed out yet."""
+
+    number: int
+    size: int = 0
+    begun: bool = False
+    left: int = 0  # objects
+    ahead: bool = False  # counts against the bytes that may be fetched ahead
+    fields: list[bytes] = field(default_factory=list)
+    error: NbdataError | None = None
+    batches: list[_Batch] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """One call of `fetch`: how many of its samples are missing."""
+
+    left: int
+
+
+class Fetcher:
+    """Reads the samples of one index; safe to use from many threads of one process.
+
+    Parameters
+    ----------
+    store : Store
+    control : FreeControl
+        Stopped by `close`.
+    objects : callable
+        The objects of a sample, by its number.
+    verify : str
+        See `nbdata.verbs.options.Verifying`.
+    width : int
+        Requests at a time.
+    ahead_bytes : int
+        Bytes of samples that were fetched ahead, or are just being so. A single sample may exceed it.
+
+    Attributes
+    ----------
+    counts : Counts
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        control: FreeControl,
+        objects: Callable[[int], Sequence[ObjectInfo]],
+        *,
+        verify: str,
+        width: int,
+        ahead_bytes: int,
+    ) -> None:
+        self._store, self._control, self._objects_of = store, control, objects
+        self._verify, self._width, self._ahead_bytes = verify, width, ahead_bytes
+        self._changed = threading.Condition()
+        self._samples: dict[int, _Sample] = {}  # under way, or there
+        self._demanded: deque[_Sample] = deque()  # not begun yet
+        self._coming: Iterator[int] = iter(())  # numbers of those to be fetched ahead
+        self._ahead_used = 0
+        self._running = self._closed = False
+        self._session_wake: Callable[[], None] | None = None
+        self._again: ThreadPoolExecutor | None = None
+        self.counts = Counts()
+
+    # -- for any thread ---------------------------------------------------------------------------
+
+    def fetch(self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0) -> list[list[bytes]]:
+        """The fields of each sample, in the order asked for.
+
+        Parameters
+        ----------
+        ahead : iterable of int
+            Numbers of samples that are asked for next, soonest first. What was fetched ahead and is not among them
+            is dropped.
+        keep : int
+            How many of the last samples are kept for the next call.
+
+        Raises
+        ------
+        NbdataError
+            Of the first sample that failed. The others can be asked for again.
+        """
+        began = time.monotonic()
+        coming = list(ahead)
+        with self._changed:
+            if self._closed:
+                raise Cancelled("these samples were closed")
+            batch = _Batch(0)
+            wanted = {number: self._demand(number, batch) for number in dict.fromkeys(numbers)}
+            kept = {*coming, *(numbers[-keep:] if keep else ())}
+            self._expect(coming, kept)
+            self._wake()
+            try:
+                self._changed.wait_for(lambda: not batch.left or self._closed)
+            finally:
+                for sample in wanted.values():
+                    sample.batches.remove(batch)
+                    if not sample.batches:
+                        self._leave(sample, kept)
+            if batch.left:
+                raise Cancelled("these samples were closed")
+            self._count(wanted.values(), len(numbers), time.monotonic() - began)
+        for sample in wanted.values():
+            if sample.error is not None:
+                raise sample.error
+        return [wanted[number].fields for number in numbers]
+
+    def _demand(self, number: int, batch: _Batch) -> _Sample:
+        sample = self._samples.get(number)
+        if sample is None:
+            sample = self._samples[number] = _Sample(number)
+            self._demanded.append(sample)
+        self._not_ahead(sample)
+        sample.batches.append(batch)
+        if not sample.begun or sample.left:
+            batch.left += 1
+        return sample
+
+    def _leave(self, sample: _Sample, kept: set[int]) -> None:
+        """Nobody waits for it any more: keep it for the next call, or forget it."""
+        if sample.number in kept and sample.begun and not sample.left and sample.error is None:
+            sample.ahead = True
+            self._ahead_used += sample.size
+        else:
+            self._forget(sample)
+
+    def _expect(self, coming: list[int], kept: set[int]) -> None:
+        """Take note of what comes next, and drop what was fetched for nothing."""
+        for sample in [s for s in self._samples.values() if s.ahead and s.number not in kept]:
+            self._forget(sample)
+        self._coming = (number for number in coming if number not in self._samples)
+
+    def _not_ahead(self, sample: _Sample) -> None:
+        if sample.ahead:
+            sample.ahead = False
+            self._ahead_used -= sample.size
+
+    def _forget(self, sample: _Sample) -> None:
+        """Hold it no more; what is under way for it is dropped when it comes."""
+        self._not_ahead(sample)
+        if self._samples.get(sample.number) is sample:
+            del self._samples[sample.number]
+
+    def _count(self, samples: Iterable[_Sample], asked: int, waited: float) -> None:
+        if not self.counts.samples:
+            self.counts.first = waited
+        self.counts.samples += asked
+        self.counts.waited += waited
+        self.counts.bytes += sum(len(data) for sample in samples for data in sample.fields)
+
+    def _wake(self) -> None:
+        if self._running:
+            if self._session_wake is not None:
+                self._session_wake()
+            self._changed.notify_all()
+            return
+        self._running = True
+        if not begin(self._run, name="samples"):
+            self._running = False
+            raise NbdataError(
+                "the system gives no more threads", remedy="End some, or raise the limit (ulimit -u)"
+            )
+
+    def close(self) -> None:
+        """End all that is under way; who waits in `fetch` is told so."""
+        with self._changed:
+            self._closed = True
+            self._samples.clear()
+            self._demanded.clear()
+            self._changed.notify_all()
+        self._control.stop()
+        if self._again is not None:
+            self._again.shutdown(wait=False, cancel_futures=True)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._has_work():
+                with self._store.reading(lambda: self._width, _SESSION_BYTES) as session:
+                    self._session_wake = session.wake
+                    while self._fill(session.free, session.submit):
+                        for answer in session.results():
+                            if answer is not None:
+                                self._take(answer)
+                            self._fill(session.free, session.submit)
+                    self._session_wake = None
+        except BaseException as error:
+            told = error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
+            with self._changed:
+                self._running, self._session_wake = False, None
+                for sample in list(self._samples.values()):
+                    self._fail(sample, told)
+                self._demanded.clear()
+
+    def _has_work(self) -> bool:
+        """Wait for some; False ends the thread."""
+        with self._changed:
+            if (
+                not self._changed.wait_for(lambda: self._closed or self._next_is_there(), _IDLE)
+                or self._closed
+            ):
+                self._running = False
+                return False
+            return True
+
+    def _next_is_there(self) -> bool:
+        if self._demanded:
+            return True
+        first = next(self._coming, None) if self._may_go_ahead() else None
+        if first is None:
+            return False
+        self._coming = itertools.chain([first], self._coming)
+        return True
+
+    def _may_go_ahead(self) -> bool:
+        return self._ahead_used < self._ahead_bytes
+
+    def _fill(self, free: int, submit: Callable[[Read[_Object]], None]) -> bool:
+        """Submit as many requests as there is room for; True if there were some."""
+        some = False
+        while free > 0:
+            with self._changed:
+                sample = self._next()
+            if sample is None:
+                break
+            for request in self._requests(sample):
+                submit(request)
+                free -= 1
+                some = True
+        return some
+
+    def _next(self) -> _Sample | None:
+        while self._demanded:
+            sample = self._demanded.popleft()
+            if sample.batches:
+                return sample
+        while self._may_go_ahead():
+            number = next(self._coming, None)
+            if number is None:
+                return None
+            if number not in self._samples:
+                sample = self._samples[number] = _Sample(number, ahead=True)
+                return sample
+        return None
+
+    def _requests(self, sample: _Sample) -> list[Read[_Object]]:
+        """Begin a sample."""
+        try:
+            infos = self._objects_of(sample.number)
+        except NbdataError as error:
+            with self._changed:
+                self._fail(sample, error)
+            return []
+        requests: list[Read[_Object]] = []
+        with self._changed:
+            sample.begun, sample.left = True, len(infos)
+            sample.fields = [b""] * len(infos)
+            sample.size = sum(max(0, info.size) for info in infos)
+            if sample.ahead:
+                self._ahead_used += sample.size
+        for number, info in enumerate(infos):
+            item = _Object(sample, number, info)
+            in_ranges = self._store.ranges and bool(validator(info))
+            if info.size < 0 or (info.size > _LARGE and not in_ranges):
+                self._try_again(item, None)  # in one stream
+            elif info.size > _LARGE:
+                requests += self._ranges(item)
+            else:
+                requests.append(Read(item, info))
+        return requests
+
+    def _ranges(self, item: _Object) -> list[Read[_Object]]:
+        size = item.info.size
+        item.data = bytearray(size)
+        view = memoryview(item.data)
+        begins = range(0, size, _RANGE)
+        item.left = len(begins)
+        return [
+            Read(item, item.info, at, min(at + _RANGE, size), view[at : min(at + _RANGE, size)])
+            for at in begins
+        ]
+
+    def _take(self, answer: Answer[Read[_Object]]) -> None:
+        request = answer.request
+        item: _Object = request.of
+        if item.left == 0:  # another range of it has failed
+            return
+        if answer.error is not None:
+            item.left = 0
+            self._try_again(item, answer.error)
+            return
+        item.left -= 1
+        if item.left:
+            return
+        if item.data is not None:
+            self._judge(item, answer.told or item.info, item.data)
+        else:
+            self._judge(item, answer.told or item.info, bytes(answer.data))
+
+    def _judge(self, item: _Object, told: ObjectInfo, data: bytes | bytearray) -> None:
+        """Hand over the bytes of an object, if they are right."""
+        try:
+            proven = right(told, self._verify, memoryview(data))
+        except ChecksumMismatch as error:
+            self._try_again(item, error)
+            return
+        if proven is None:
+            self._later(item, lambda: self._ask(item, data))
+        else:
+            self._done(item, bytes(data), proven=proven)
+
+    def _done(self, item: _Object, data: bytes, *, proven: bool) -> None:
+        sample = item.sample
+        with self._changed:
+            sample.fields[item.number] = data
+            if not proven and self._verify != "none":
+                self.counts.unverified += 1
+            if sample.left <= 0:
+                return
+            sample.left -= 1
+            if not sample.left:
+                self._tell(sample)
+
+    def _tell(self, sample: _Sample) -> None:
+        for batch in sample.batches:
+            batch.left -= 1
+            if not batch.left:
+                self._changed.notify_all()
+
+    def _fail(self, sample: _Sample, error: NbdataError) -> None:
+        """Only the sample of the failed object is without it. The next who asks for it tries again."""
+        if sample.begun and not sample.left:
+            return
+        sample.begun, sample.left, sample.error = True, 0, error
+        if sample.ahead:  # nobody has asked for it yet
+            self._forget(sample)
+        self._tell(sample)
+
+    # -- second tries -----------------------------------------------------------------------------
+
+    def _try_again(self, item: _Object, error: NbdataError | None) -> None:
+        failed = None if isinstance(error, Unusual) else error
+        self._later(item, lambda: self._read(item, failed))
+
+    def _later(self, item: _Object, work: Callable[[], tuple[bytes, bool]]) -> None:
+        def run() -> None:
+            try:
+                data, proven = work()
+            except Exception as error:
+                told = error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
+                with self._changed:
+                    self._fail(item.sample, told)
+            else:
+                self._done(item, data, proven=proven)
+
+        with self._changed:
+            if self._closed:
+                return
+            if self._again is None:
+                self._again = ThreadPoolExecutor(_TRIES_AGAIN, thread_name_prefix="samples-again")
+            self._again.submit(run)
+
+    def _read(self, item: _Object, failed: NbdataError | None) -> tuple[bytes, bool]:
+        """One object by a request of its own, resumed and repeated as long as that is worth it."""
+        control, store, info = self._control, self._store, item.info
+
+        def attempt(error: Exception | None) -> tuple[bytes, bool]:
+            data = bytearray()
+
+            def begins(_told: ObjectInfo) -> None:
+                data.clear()
+
+            with Reader(
+                control, store, info, begins=begins, anew=True, failed=error, check=self._check
+            ) as reader:
+                for block in reader.blocks():
+                    data += block
+            return bytes(data), bool(reader.proven)
+
+        if isinstance(failed, ChecksumMismatch):
+            control.tried_again(failed)
+            failed = None
+        return until_matching(control, attempt, failed=failed)
+
+    def _check(self, told: ObjectInfo) -> Check:
+        promise = of_parts(told, self._verify) if stored_checksum(told, self._verify) is None else None
+        part_size = told_part_size(self._control, self._store, told) if promise is not None else None
+        return check_for(told, self._verify, part_size, readable=False)
+
+    def _ask(self, item: _Object, data: bytes | bytearray) -> tuple[bytes, bool]:
+        """Compare bytes that are there with what only a further question tells."""
+        told = retrying(self._control, lambda: self._store.head(item.info.key))
+        check = self._check(told)
+        check.offer(0, memoryview(data))
+        try:
+            return bytes(data), check.finish(-1, len(data))
+        except ChecksumMismatch as error:
+            if error.details.get("retry") is False:
+                raise
+            return self._read(item, error)

@@ -1,0 +1,242 @@
+"""The index of loose objects: found in the state folder, or built from the listing of their store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import itertools
+import json
+import os
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbdata.client.reading.opened import Opened
+from nbdata.disk import make_folders, write_file
+from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
+from nbdata.formats.samples import by_sample, split_name
+from nbdata.redaction import redacted
+from nbdata.stores.base import Location
+from nbdata.transfer.selection import Entry, glob_filter
+from nbdata.transfer.sources import find
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["INDEX_NAME", "Found", "index_of"]
+
+#: How the names of indexes begin that are kept beside the data.
+INDEX_NAME = "_nbdata-index"
+# Names that a report shows of what was left out.
+_NAMED = 10
+# Seconds between two looks at how far a listing is.
+_SHOW_EVERY = 0.5
+
+_Told = Callable[[int, int], None]
+
+
+@dataclass
+class Found:
+    """An index, and the place its paths are relative to.
+
+    Attributes
+    ----------
+    index : SampleIndex
+    prefix : str
+        The key of the folder; paths follow it.
+    built : bool
+        Whether it was built just now.
+    """
+
+    index: SampleIndex
+    prefix: str
+    built: bool
+
+
+@dataclass
+class _LeftOut:
+    """Files that belong to no sample."""
+
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def add(self, path: str) -> None:
+        self.count += 1
+        if len(self.names) < _NAMED:
+            self.names.append(path)
+
+
+def index_of(opened: Opened, told: _Told = lambda _samples, _objects: None) -> Found:
+    """The index of some samples, by their ``refresh``.
+
+    Parameters
+    ----------
+    told : callable
+        Called now and then while it is built, with the samples and objects so far.
+
+    Raises
+    ------
+    NotFound
+        If nothing is there, or no samples.
+    BadOption
+        If a key comes twice.
+    """
+    operation = opened.operation
+    path = os.path.join(opened.context.state_dir, "samples", _name(operation) + ".idx")
+    known = None if operation.refresh == "always" else _known(path)
+    if known is not None and operation.refresh == "never":
+        return Found(known, known.about["prefix"], built=False)
+    writer, about = _build(opened, told)
+    if known is not None and known.about["listing"] == about["listing"]:
+        return Found(known, about["prefix"], built=False)
+    make_folders(os.path.dirname(path), 0o700)
+    write_file(path, writer.pieces(about), umask=0o077)
+    return Found(SampleIndex(path), about["prefix"], built=True)
+
+
+def _name(operation: SampleSource) -> str:
+    """The name of the index of a source: the same for the same source and selection."""
+    by = operation.by
+    if callable(by):
+        with contextlib.suppress(OSError, TypeError):
+            by = inspect.getsource(by)
+    said = [operation.source, str(by), operation.include, operation.exclude]
+    return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _known(path: str) -> SampleIndex | None:
+    try:
+        return SampleIndex(path)
+    except FileNotFoundError:
+        return None
+    except (NbdataError, OSError):  # it is built anew
+        return None
+
+
+def _build(opened: Opened, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
+    operation = opened.operation
+    found = find(opened, operation.source)
+    digest = hashlib.blake2b(digest_size=16)
+    left_out, objects, shown = _LeftOut(), 0, time.monotonic()
+    writer = IndexWriter()
+    passes = glob_filter(operation.include, operation.exclude)
+
+    def selected() -> Iterator[Entry]:
+        nonlocal objects, shown
+        for entry in found.entries:
+            info, path = entry.info, entry.path
+            if path.rpartition("/")[2].startswith(INDEX_NAME) or not passes(path):
+                continue
+            digest.update(
+                f"{path}\0{info.etag}\0{info.size}\0{info.version}\0".encode("utf-8", "surrogatepass")
+            )
+            objects += 1
+            if objects % 1000 == 0 and time.monotonic() - shown > _SHOW_EVERY:
+                shown = time.monotonic()
+                told(len(writer), objects)
+            yield entry
+
+    hashes = array("q")
+    for key, entries in _grouped(selected(), operation.by, left_out.add):
+        writer.add(key, entries)
+        hashes.append(hash(key))
+    if not objects:
+        raise NotFound(
+            "there are no samples: nothing is there" if not operation.include and not operation.exclude
+            else "there are no samples: nothing passes include and exclude",
+            path=redacted(operation.source), remedy="Check the spelling and the filters",
+        )  # fmt: skip
+    if not len(writer):
+        raise NotFound(
+            f"none of the {objects:,} objects belongs to a sample, such as {left_out.names[0]}",
+            path=redacted(operation.source),
+            remedy='A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; by="file" takes each file',
+        )
+    if operation.by != "file":
+        _refuse_twice(writer, hashes, operation)
+    about = {
+        "source": redacted(operation.source),
+        "prefix": _prefix(found.location),
+        "listing": digest.hexdigest(),
+        "objects": objects,
+        "left_out": left_out.count,
+        "left_out_names": left_out.names,
+        "built": time.time(),
+    }
+    return writer, about
+
+
+def _prefix(location: Location) -> str:
+    return (
+        location.key if location.is_folder else location.key.rpartition("/")[0] + "/" * ("/" in location.key)
+    )
+
+
+def _grouped(
+    entries: Iterable[Entry], by: object, left_out: Callable[[str], None]
+) -> Iterator[tuple[str, list[SampleObject]]]:
+    """The samples of a listing: keys, and their objects by field."""
+    if by == "file":
+        for entry in entries:
+            key, name = split_name(entry.path)
+            yield (key, [_object(name, entry)]) if name else (entry.path, [_object("bin", entry)])
+        return
+    if callable(by):
+        yield from _by_function(entries, by, left_out)
+        return
+
+    def named() -> Iterator[Entry]:
+        for entry in entries:
+            if split_name(entry.path)[1]:
+                yield entry
+            else:
+                left_out(entry.path)
+
+    for key, found in by_sample(named(), lambda entry: entry.path):
+        yield key, [_object(split_name(entry.path)[1].lower(), entry) for entry in found]
+
+
+def _by_function(
+    entries: Iterable[Entry], by: Callable[[str], object], left_out: Callable[[str], None]
+) -> Iterator[tuple[str, list[SampleObject]]]:
+    """Samples as a function says, whose files need not stand together: all are held in memory."""
+    samples: dict[str, list[SampleObject]] = {}
+    for entry in entries:
+        said = by(entry.path)
+        if said is None:
+            left_out(entry.path)
+        elif isinstance(said, tuple) and len(said) == 2 and all(isinstance(word, str) for word in said):
+            samples.setdefault(said[0], []).append(_object(said[1], entry))
+        else:
+            raise BadOption(
+                f"by({entry.path!r}) returned {said!r}",
+                expected="(key, field), two strings, or None to leave the file out",
+            )
+    yield from sorted(samples.items())
+
+
+def _object(name: str, entry: Entry) -> SampleObject:
+    info = entry.info
+    # The time tells a version only where nothing better does.
+    modified = None if info.etag or info.version else info.modified
+    return SampleObject(name, entry.path, info.size, info.etag, modified, info.version)
+
+
+def _refuse_twice(writer: IndexWriter, hashes: array[int], operation: SampleSource) -> None:
+    """BadOption if two samples have one key, or a sample two fields of one name."""
+    order = sorted(range(len(hashes)), key=hashes.__getitem__)
+    for one, other in itertools.pairwise(order):
+        if hashes[one] == hashes[other] and writer.key(one) == writer.key(other):
+            raise _twice(f"the key {writer.key(one)!r} comes twice", operation)
+    for number in range(len(writer)):
+        if (name := writer.field_twice(number)) is not None:
+            raise _twice(f"the sample {writer.key(number)!r} has two files for its field {name!r}", operation)
+
+
+def _twice(what: str, operation: SampleSource) -> BadOption:
+    return BadOption(
+        what, path=redacted(operation.source),
+        remedy="Leave one of them out with exclude, or name them apart with by=FUNCTION",
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""The place of some samples, opened by this process: its store, its credentials, and what stops it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from nbdata.client.context import bindings_of, capture
+from nbdata.errors import BadOption
+from nbdata.stores.base import Location
+from nbdata.stores.resolve import open_place
+from nbdata.transfer.free_control import FreeControl
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["Opened"]
+
+
+class Opened:
+    """Opens places for one set of samples (see `nbdata.transfer.sources.Opener`); belongs to one process.
+
+    Attributes
+    ----------
+    operation : SampleSource
+    context : Context
+        With credentials as this process finds them.
+    control : FreeControl
+        Stops all reading.
+    """
+
+    def __init__(self, operation: SampleSource) -> None:
+        self.operation = operation
+        self.context = capture(replace(operation, storage_options=_resolved(operation.storage_options)))
+        self.control = FreeControl()
+        self._fs = bindings_of(operation).get("fs")
+
+    def open(self, place: str) -> Location:
+        """The store and key of a place."""
+        return open_place(place, self.context, stop=self.control, fs=self._fs)
+
+
+def _resolved(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Storage options with the values that ``env:NAME`` names, as this process has them."""
+    if options is None:
+        return None
+    found = dict(options)
+    for key, value in options.items():
+        if isinstance(value, str) and value.startswith("env:"):
+            name = value.removeprefix("env:")
+            if name not in os.environ:
+                raise BadOption(
+                    f"storage_options: {key!r} names {name}, which is not set", remedy=f"Set {name}"
+                )
+            found[key] = os.environ[name]
+    return found

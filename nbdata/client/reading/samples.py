@@ -1,0 +1,374 @@
+"""Sequences of samples: by number, in a shuffled order, as windows, selected, one behind the other."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, overload
+
+from nbdata.client.reading.fetcher import Counts
+from nbdata.client.reading.orders import AheadBatches, positions_of
+from nbdata.errors import BadOption
+from nbdata.sizes import format_duration, format_size
+
+__all__ = ["Samples", "Source"]
+
+# Samples that `stream` asks for at a time, and how many such batches ahead.
+_CHUNK, _CHUNKS_AHEAD = 16, 16
+
+
+class Source(Protocol):
+    """Where samples are read from."""
+
+    @property
+    def counts(self) -> Counts:
+        """What this process has read so far."""
+
+    def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
+        """Samples by their number, each as a new dict; the other two as `Fetcher.fetch` has them."""
+
+    def close(self) -> None:
+        """End what is under way."""
+
+
+class Samples(abc.ABC):
+    """A sequence of samples. Cheap to pickle; each process opens the store for itself.
+
+    A sample is a dict of extension to ``bytes``, with ``__key__`` (without extension, relative to the source) and
+    ``__url__`` (of its first object).
+
+    Examples
+    --------
+    >>> samples = nbdata.samples("s3://bucket/images/")  # doctest: +SKIP
+    >>> samples[0]["jpg"]  # doctest: +SKIP
+    >>> batch = samples.fetch([3, 14, 15])  # doctest: +SKIP
+    """
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def _parts(self, number: int) -> list[tuple[Source, int]]:
+        """What an item is made of."""
+
+    @abc.abstractmethod
+    def _made(self, parts: list[dict[str, Any]]) -> Any:
+        """The item of its parts."""
+
+    @abc.abstractmethod
+    def key(self, number: int) -> str:
+        """The key of an item; of a window that of its first sample."""
+
+    @property
+    @abc.abstractmethod
+    def sources(self) -> list[Source]:
+        """What the items are read from."""
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Samples: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """The sample at a place, or the samples of a slice."""
+        if isinstance(index, slice):
+            return Selected(self, array("q", range(len(self))[index]))
+        return self.fetch([index])[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.stream()
+
+    def fetch(self, indices: Sequence[int], ahead: Iterable[Sequence[int]] = ()) -> list[Any]:
+        """Several samples at once: the way to be fast.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            From 0; negative ones count from the end. Each may come more than once.
+        ahead : iterable of sequence of int, optional
+            The indices of the next calls, soonest first: they are fetched while these samples are used, up to
+            ``ahead_bytes``. If nothing is given, or the next call asks for others, nothing is lost but time.
+
+        Returns
+        -------
+        list
+            The samples in the order of `indices`.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        SourceChanged
+            If an object is not the one that was indexed, or gone.
+        NbdataError
+            If a sample cannot be had. Others can still be fetched.
+        """
+        items = [self._parts(self._checked(index)) for index in indices]
+        wanted: dict[Source, list[int]] = {}
+        for source, number in itertools.chain.from_iterable(items):
+            wanted.setdefault(source, []).append(number)
+        coming: dict[Source, list[int]] = {}
+        for index in itertools.chain.from_iterable(ahead):
+            for source, number in self._parts(self._checked(index)):
+                coming.setdefault(source, []).append(number)
+        got: dict[tuple[Source, int], dict[str, Any]] = {}
+        for source, numbers in wanted.items():
+            for number, sample in zip(
+                numbers, source.read(numbers, coming.get(source, []), self._overlap), strict=True
+            ):
+                got[source, number] = sample
+        return [self._made([dict(got[part]) for part in parts]) for parts in items]
+
+    #: Samples that an item may share with the next one.
+    _overlap = 0
+
+    def _checked(self, index: int) -> int:
+        count = len(self)
+        number = index + count if index < 0 else index
+        if not 0 <= number < count:
+            raise IndexError(f"sample {index} of {count:,}: there is none")
+        return number
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys of all samples, in their order; read from the index as they are asked for."""
+        return _Keys(self)
+
+    def stream(
+        self, *, shuffle: bool = False, seed: int = 0, epoch: int = 0, part: str | None = None
+    ) -> Iterator[Any]:
+        """All samples one after the other, fetched ahead.
+
+        Parameters
+        ----------
+        shuffle : bool
+            A random order that depends on `seed` and `epoch` alone.
+        seed, epoch : int
+        part : str, optional
+            ``"I/N"``: only every N-th sample of that order, beginning with the I-th (from 0).
+        """
+        order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part)
+        chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(order, _CHUNK)), ()))
+        for chunk, ahead in AheadBatches.over(chunks, _CHUNKS_AHEAD):
+            yield from self.fetch(chunk, ahead)
+
+    # -- other sequences of them ------------------------------------------------------------------
+
+    def windows(self, size: int, stride: int = 1, *, within: str | None = None) -> Samples:
+        """Sequences of neighbours, as frames of a video: each item is a list of `size` samples.
+
+        A sample that two windows of a batch, or of the next one, share is fetched once.
+
+        Parameters
+        ----------
+        size : int
+        stride : int
+            From the first sample of a window to that of the next.
+        within : str, optional
+            A regular expression: a window holds only samples in whose keys it finds the same text (its first group,
+            or all); samples where it finds nothing are in no window. None: only samples of one folder.
+        """
+        if size < 1 or stride < 1:
+            raise BadOption(f"windows({size}, {stride}): both must be 1 or more")
+        return Windows(self, size, _window_starts(self, size, stride, within))
+
+    def select(self, predicate: Callable[[str], object]) -> Samples:
+        """The samples whose key `predicate` says yes to, in the same order."""
+        return Selected(self, array("q", (n for n in range(len(self)) if predicate(self.key(n)))))
+
+    def __add__(self, other: Samples) -> Samples:
+        """These samples, and those of another source behind them."""
+        if not isinstance(other, Samples):
+            return NotImplemented
+        return Concatenated([self, other])
+
+    def batch_sampler(
+        self,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        ahead: int = 8,
+        drop_last: bool = False,
+        uneven: str = "drop",
+    ) -> AheadBatches:
+        """Batches of indices that carry the coming ones: the ``batch_sampler=`` of a DataLoader.
+
+        See `nbdata.client.reading.orders.AheadBatches`.
+        """
+        return AheadBatches(
+            len(self), batch_size, shuffle=shuffle, seed=seed, rank=rank or 0, world_size=world_size or 1,
+            ahead=ahead, drop_last=drop_last, uneven=uneven,
+        )  # fmt: skip
+
+    # -- what became of it ------------------------------------------------------------------------
+
+    @property
+    def report(self) -> str:
+        """One sentence about what this process has read so far."""
+        return _sentence([source.counts for source in self.sources])
+
+    def close(self) -> None:
+        """End what is under way, and release connections and the thread; reading begins anew after that."""
+        for source in self.sources:
+            source.close()
+
+    def __enter__(self) -> Samples:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} {self._what}>"
+
+    _what = "samples"
+
+
+class Selected(Samples):
+    """Some samples of a sequence, in an order of their own."""
+
+    def __init__(self, of: Samples, numbers: array[int]) -> None:
+        self._of, self._numbers = of, numbers
+        self._overlap = of._overlap
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def key(self, number: int) -> str:
+        return self._of.key(self._numbers[number])
+
+    def _parts(self, number: int) -> list[tuple[Source, int]]:
+        return self._of._parts(self._numbers[number])
+
+    def _made(self, parts: list[dict[str, Any]]) -> Any:
+        return self._of._made(parts)
+
+    @property
+    def sources(self) -> list[Source]:
+        return self._of.sources
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} of {self._of!r}>"
+
+
+class Concatenated(Samples):
+    """Several sequences, one behind the other."""
+
+    def __init__(self, members: list[Samples]) -> None:
+        self._members = members
+        self._ends = list(itertools.accumulate(map(len, members)))
+        self._overlap = max(member._overlap for member in members)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _member(self, number: int) -> tuple[Samples, int]:
+        at = bisect_right(self._ends, number)
+        return self._members[at], number - (self._ends[at - 1] if at else 0)
+
+    def key(self, number: int) -> str:
+        member, own = self._member(self._checked(number))
+        return member.key(own)
+
+    def _parts(self, number: int) -> list[tuple[Source, int]]:
+        member, own = self._member(number)
+        return member._parts(own)
+
+    def _made(self, parts: list[dict[str, Any]]) -> Any:
+        return parts[0] if len(parts) == 1 else parts
+
+    @property
+    def sources(self) -> list[Source]:
+        return list(dict.fromkeys(source for member in self._members for source in member.sources))
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self._members))
+
+
+class Windows(Samples):
+    """Sequences of neighbours."""
+
+    _what = "windows"
+
+    def __init__(self, of: Samples, size: int, starts: array[int]) -> None:
+        self._of, self._size, self._starts = of, size, starts
+        self._overlap = size
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def key(self, number: int) -> str:
+        return self._of.key(self._starts[number])
+
+    def _parts(self, number: int) -> list[tuple[Source, int]]:
+        start = self._starts[number]
+        return [part for at in range(start, start + self._size) for part in self._of._parts(at)]
+
+    def _made(self, parts: list[dict[str, Any]]) -> Any:
+        return parts
+
+    @property
+    def sources(self) -> list[Source]:
+        return self._of.sources
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} windows of {self._size} of {self._of!r}>"
+
+
+class _Keys(Sequence[str]):
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self._samples.key(number) for number in range(len(self))[index]]
+        return self._samples.key(self._samples._checked(index))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(key) for key in self[:3])
+        return f"<{len(self):,} keys: {shown}{', …' if len(self) > 3 else ''}>"
+
+
+def _window_starts(samples: Samples, size: int, stride: int, within: str | None) -> array[int]:
+    """Where windows begin: of each run of neighbours that belong together, every `stride`-th."""
+    try:
+        pattern = re.compile(r"^(?:(.*)/)?" if within is None else within, re.DOTALL)
+    except re.error as error:
+        raise BadOption(f"windows: within={within!r} is no regular expression ({error})") from None
+
+    def group(number: int) -> str | None:
+        found = pattern.search(samples.key(number))
+        if found is None:
+            return None
+        return found[1] or "" if pattern.groups else found[0]
+
+    starts, at = array("q"), 0
+    for told, run in itertools.groupby(map(group, range(len(samples)))):
+        count = sum(1 for _ in run)
+        if told is not None:
+            starts.extend(range(at, at + count - size + 1, stride))
+        at += count
+    return starts
+
+
+def _sentence(all_counts: list[Counts]) -> str:
+    samples, size = sum(c.samples for c in all_counts), sum(c.bytes for c in all_counts)
+    waited = sum(c.waited for c in all_counts)
+    text = f"{samples:,} samples, {format_size(size)}; waited {format_duration(waited)} for them"
+    unverified = sum(c.unverified for c in all_counts)
+    return text + (f"; {unverified:,} objects had no checksum to compare with" if unverified else "")

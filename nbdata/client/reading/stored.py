@@ -1,0 +1,158 @@
+"""The samples of one place in a store, with their index; made by `nbdata.samples`."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from nbdata.client.reading.fetcher import WIDTH, Counts, Fetcher
+from nbdata.client.reading.indexing import Found, index_of
+from nbdata.client.reading.opened import Opened
+from nbdata.client.reading.recipe import refuse_secrets
+from nbdata.client.reading.samples import Samples, Source
+from nbdata.errors import NbdataError
+from nbdata.formats.sample_index import SampleIndex
+from nbdata.redaction import redacted
+from nbdata.sizes import format_size
+from nbdata.stores.base import ObjectInfo
+from nbdata.threads import ForkLock
+from nbdata.transfer.sources import folder_part
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["StoredSamples", "open_samples"]
+
+
+class StoredSamples(Samples):
+    """The samples of one source, with their index.
+
+    Parameters
+    ----------
+    operation : SampleSource
+    found : Found
+        The index, and what its paths are relative to.
+    """
+
+    def __init__(self, operation: SampleSource, found: Found) -> None:
+        self.operation = operation
+        self._index, self._prefix = found.index, found.prefix
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = ForkLock()
+        self._fetcher: Fetcher | None = None
+        self._pid = 0
+        self._closing: Callable[[], object] | None = None
+        place = folder_part(self.operation.source)
+        self._place = redacted(place).rstrip("/") + "/"
+
+    def __getstate__(self) -> dict[str, Any]:
+        refuse_secrets(self.operation)
+        # In another process only the index says what the samples are.
+        return {
+            "operation": replace(self.operation, by="sample"),
+            "path": self._index.path,
+            "prefix": self._prefix,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.operation = state["operation"]
+        try:
+            self._index = SampleIndex(state["path"])
+        except FileNotFoundError:
+            raise NbdataError(
+                "the index of these samples is gone",
+                path=state["path"],
+                remedy="Make them anew with nbdata.samples",
+            ) from None
+        self._prefix = state["prefix"]
+        self._begin()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self]
+
+    @property
+    def index(self) -> SampleIndex:
+        """What there is."""
+        return self._index
+
+    @property
+    def counts(self) -> Counts:
+        """What this process has read so far."""
+        return self._fetcher.counts if self._fetcher is not None and self._pid == os.getpid() else Counts()
+
+    def key(self, number: int) -> str:
+        return self._index.key(self._checked(number))
+
+    def _parts(self, number: int) -> list[tuple[Source, int]]:
+        return [(self, number)]
+
+    def _made(self, parts: list[dict[str, Any]]) -> Any:
+        return parts[0]
+
+    def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
+        """Samples by their number, each as a new dict."""
+        contents = self._reader().fetch(numbers, coming, keep=keep)
+        return [self._sample(number, fields) for number, fields in zip(numbers, contents, strict=True)]
+
+    def _sample(self, number: int, contents: list[bytes]) -> dict[str, Any]:
+        found = self._index.objects(number)
+        sample: dict[str, Any] = {"__key__": self._index.key(number), "__url__": self._url(found[0].path)}
+        for one, data in zip(found, contents, strict=True):
+            sample[one.field] = data
+        return sample
+
+    def _url(self, path: str) -> str:
+        return self._place + path
+
+    def _reader(self) -> Fetcher:
+        """The fetcher of this process."""
+        with self._lock:
+            if self._fetcher is None or self._pid != os.getpid():
+                opened = Opened(self.operation)
+                fetcher = Fetcher(
+                    opened.open(folder_part(self.operation.source)).store, opened.control,
+                    partial(_infos, self._index, self._prefix),
+                    verify=self.operation.verify, width=self.operation.concurrency or WIDTH,
+                    ahead_bytes=self.operation.ahead_bytes,
+                )  # fmt: skip
+                self._fetcher, self._pid = fetcher, os.getpid()
+                self._closing = weakref.finalize(self, _close, fetcher, self._pid)
+            return self._fetcher
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            closing()
+        self._fetcher = None
+
+    def __repr__(self) -> str:
+        fields = ", ".join(self._index.fields[:5]) + (", …" if len(self._index.fields) > 5 else "")
+        size = format_size(self._index.bytes)
+        return f"<{len(self):,} samples of {redacted(self.operation.source)}: {fields}; {size}>"
+
+
+def _infos(index: SampleIndex, prefix: str, number: int) -> list[ObjectInfo]:
+    """The objects of a sample; no method, so that a fetcher holds no samples that nobody else does."""
+    return [
+        ObjectInfo(prefix + one.path, one.size, one.etag, one.modified, one.version)
+        for one in index.objects(number)
+    ]
+
+
+def _close(fetcher: Fetcher, pid: int) -> None:
+    if os.getpid() == pid:  # a child of a fork has a copy of it, whose connections are the parent's
+        fetcher.close()
+
+
+def open_samples(source: str, **options: Any) -> Samples:
+    """Samples of a store, read straight into memory; the function `nbdata.samples`."""
+    operation = SampleSource(source=source, **options)
+    return StoredSamples(operation, index_of(Opened(operation)))

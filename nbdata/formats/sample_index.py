@@ -1,0 +1,304 @@
+"""The index of a data set: which samples there are, of which objects, as columns that processes map into memory.
+
+One file, so that it is there as a whole or not at all::
+
+    magic (8 bytes), length of the header (8), header (JSON), padding to 8, then the columns
+
+``begins``
+    uint64 a sample and one more: its first object, by number.
+``key_ends``
+    uint64 a sample: where its key ends in ``keys``, UTF-8 bytes one after the other (surrogates as Python has them).
+``sizes``
+    int64 an object: bytes.
+``fields``
+    uint16 an object: the number of its field name in the header's ``fields``.
+``tags``
+    16 bytes an object, what its version is told by; ``kinds``, uint8 an object, says how they are read: as the MD5 of a
+    quoted ETag, or as place and length of JSON ``[etag, modified, version]`` in ``others``.
+``paths``
+    Paths of objects that are not ``KEY.FIELD``: JSON in ``others`` by their number, listed in ``odd`` (uint64 pairs of
+    object and place), in order.
+
+All numbers are little-endian. What is read of it costs a few microseconds a sample, and no memory beside the pages that
+the system has mapped, which all processes share.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import mmap
+import os
+import sys
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nbdata.errors import BadOption, NbdataError
+
+__all__ = ["IndexWriter", "SampleIndex", "SampleObject"]
+
+_MAGIC = b"nbidx\x00\x00\x01"
+_COLUMNS = {
+    "begins": "Q",
+    "key_ends": "Q",
+    "sizes": "q",
+    "fields": "H",
+    "kinds": "B",
+    "tags": "B",
+    "odd": "Q",
+    "keys": "B",
+    "others": "B",
+}
+_PLAIN, _OTHER = 0, 1
+_FIELDS = 1 << 16
+_LENGTH = 8
+
+
+class SampleObject(NamedTuple):
+    """One object of a sample.
+
+    Attributes
+    ----------
+    field : str
+        Its name within the sample.
+    path : str
+        Relative to the source.
+    size : int
+        Bytes; -1 where the store does not say.
+    etag : str
+    modified : float or None
+        Seconds since 1970.
+    version : str
+    """
+
+    field: str
+    path: str
+    size: int
+    etag: str
+    modified: float | None = None
+    version: str = ""
+
+
+def _plain_etag(found: SampleObject) -> bytes | None:
+    """The 16 bytes of an ETag that is a quoted MD5 and all that tells the version; None otherwise."""
+    etag = found.etag
+    if found.version or len(etag) != 34 or etag[0] != '"' or etag[-1] != '"':
+        return None
+    try:
+        tag = bytes.fromhex(etag[1:-1])
+    except ValueError:
+        return None
+    return tag if tag.hex() == etag[1:-1] else None
+
+
+@dataclass
+class _Columns:
+    begins: array[int]
+    key_ends: array[int]
+    sizes: array[int]
+    fields: array[int]
+    kinds: array[int]
+    odd: array[int]
+    tags: bytearray
+    keys: bytearray
+    others: bytearray
+
+
+class IndexWriter:
+    """Collects samples, and writes them as one file.
+
+    In memory are the columns: about 50 bytes an object, and 16 and its key a sample.
+    """
+
+    def __init__(self) -> None:
+        made = {
+            name: array(code) for name, code in _COLUMNS.items() if name not in ("tags", "keys", "others")
+        }
+        self._columns = _Columns(**made, tags=bytearray(), keys=bytearray(), others=bytearray())
+        self._columns.begins.append(0)
+        self._fields: dict[str, int] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._columns.key_ends)
+
+    def add(self, key: str, objects: Iterable[SampleObject]) -> None:
+        """Add the next sample."""
+        columns = self._columns
+        columns.keys += key.encode("utf-8", "surrogatepass")
+        columns.key_ends.append(len(columns.keys))
+        for found in objects:
+            self._add(key, found)
+        columns.begins.append(len(columns.sizes))
+
+    def _add(self, key: str, found: SampleObject) -> None:
+        columns = self._columns
+        number = self._fields.setdefault(found.field, len(self._fields))
+        if number >= _FIELDS:
+            raise BadOption(
+                f"more than {_FIELDS:,} different names of fields, such as {found.field!r}",
+                remedy='A sample is what shares a name up to its first dot: with by="file" each file is one',
+            )
+        if found.path != (f"{key}.{found.field}" if found.field else key):
+            columns.odd.extend((len(columns.sizes), len(columns.others)))
+            self._write_other(found.path)
+        columns.sizes.append(found.size)
+        columns.fields.append(number)
+        self.bytes += max(0, found.size)
+        tag = _plain_etag(found)
+        if tag is not None:
+            columns.kinds.append(_PLAIN)
+            columns.tags += tag
+            return
+        columns.kinds.append(_OTHER)
+        columns.tags += len(columns.others).to_bytes(16, "little")
+        self._write_other([found.etag, found.modified, found.version])
+
+    def _write_other(self, value: object) -> None:
+        text = json.dumps(value, separators=(",", ":")).encode("ascii")
+        self._columns.others += len(text).to_bytes(_LENGTH, "little") + text
+
+    def key(self, number: int) -> str:
+        """The key of a sample that was added."""
+        columns = self._columns
+        begin = columns.key_ends[number - 1] if number else 0
+        return columns.keys[begin : columns.key_ends[number]].decode("utf-8", "surrogatepass")
+
+    def field_twice(self, number: int) -> str | None:
+        """A field that two objects of a sample have; None if all differ."""
+        columns = self._columns
+        numbers = columns.fields[columns.begins[number] : columns.begins[number + 1]]
+        if len(numbers) < 2 or len(set(numbers)) == len(numbers):
+            return None
+        twice = next(one for one in numbers if numbers.count(one) > 1)
+        return next(name for name, one in self._fields.items() if one == twice)
+
+    def pieces(self, about: dict[str, Any]) -> list[bytes | memoryview]:
+        """The bytes of the file; `about` is what its header says beside the columns."""
+        data: dict[str, memoryview] = {}
+        for name in _COLUMNS:
+            column = getattr(self._columns, name)
+            if sys.byteorder == "big" and isinstance(column, array):
+                column = array(column.typecode, column)
+                column.byteswap()
+            data[name] = memoryview(column).cast("B")
+        sizes = {name: len(column) for name, column in data.items()}
+        header = {
+            **about,
+            "columns": sizes,
+            "fields": list(self._fields),
+            "samples": len(self),
+            "bytes": self.bytes,
+        }
+        text = json.dumps(header).encode("ascii")
+        out: list[bytes | memoryview] = [_MAGIC, len(text).to_bytes(_LENGTH, "little"), text]
+        out.append(_padding(len(text)))
+        for column in data.values():
+            out += [column, _padding(len(column))]
+        return out
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % 8)
+
+
+class SampleIndex:
+    """An index that is mapped into memory; safe to use from many threads.
+
+    Parameters
+    ----------
+    path : str
+
+    Attributes
+    ----------
+    about : dict
+        What its header says.
+    bytes : int
+        Of all objects whose size is known.
+
+    Raises
+    ------
+    NbdataError
+        If the file is none, or cut off.
+    FileNotFoundError
+        If there is none.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:
+                raise _damaged(path) from None
+        view = memoryview(self._map)
+        length = int.from_bytes(view[8:16], "little")
+        if view[:8] != _MAGIC or 16 + length > size or sys.byteorder != "little":
+            raise _damaged(path)
+        try:
+            self.about: dict[str, Any] = json.loads(bytes(view[16 : 16 + length]))
+        except ValueError:
+            raise _damaged(path) from None
+        at = 16 + length + len(_padding(length))
+        columns: dict[str, memoryview[int]] = {}
+        for name, code in _COLUMNS.items():
+            count = self.about["columns"][name]
+            if at + count > size:
+                raise _damaged(path)
+            columns[name] = view[at : at + count].cast(code)  # type: ignore[call-overload]
+            at += count + len(_padding(count))
+        self._begins, self._key_ends, self._sizes = columns["begins"], columns["key_ends"], columns["sizes"]
+        self._fields, self._kinds, self._tags = columns["fields"], columns["kinds"], columns["tags"]
+        self._keys, self._others = columns["keys"], columns["others"]
+        self._odd = columns["odd"]
+        self.fields: list[str] = self.about["fields"]
+        self.bytes: int = self.about["bytes"]
+
+    def __len__(self) -> int:
+        return len(self._key_ends)
+
+    def key(self, number: int) -> str:
+        """The key of a sample."""
+        begin = self._key_ends[number - 1] if number else 0
+        return str(self._keys[begin : self._key_ends[number]], "utf-8", "surrogatepass")
+
+    def objects(self, number: int) -> list[SampleObject]:
+        """The objects of a sample, in the order of the listing."""
+        key = self.key(number)
+        return [self._object(key, at) for at in range(self._begins[number], self._begins[number + 1])]
+
+    def size(self, number: int) -> int:
+        """Bytes of a sample, as far as its store told them."""
+        return sum(max(0, self._sizes[at]) for at in range(self._begins[number], self._begins[number + 1]))
+
+    def _object(self, key: str, at: int) -> SampleObject:
+        field = self.fields[self._fields[at]]
+        tag = self._tags[16 * at : 16 * at + 16]
+        path = self._odd_path(at) if self._odd else None
+        if path is None:
+            path = f"{key}.{field}" if field else key
+        if self._kinds[at] == _PLAIN:
+            return SampleObject(field, path, self._sizes[at], f'"{tag.hex()}"')
+        etag, modified, version = self._other(int.from_bytes(tag, "little"))
+        return SampleObject(field, path, self._sizes[at], etag, modified, version)
+
+    def _odd_path(self, at: int) -> str | None:
+        """The path of an object that has another than its sample's key and field tell."""
+        place = bisect.bisect_left(range(len(self._odd) // 2), at, key=lambda pair: self._odd[2 * pair])
+        if 2 * place < len(self._odd) and self._odd[2 * place] == at:
+            path: str = self._other(self._odd[2 * place + 1])
+            return path
+        return None
+
+    def _other(self, at: int) -> Any:
+        begin = at + _LENGTH
+        return json.loads(
+            bytes(self._others[begin : begin + int.from_bytes(self._others[at:begin], "little")])
+        )
+
+
+def _damaged(path: str) -> NbdataError:
+    return NbdataError("the index is damaged", path=path, remedy='Build it anew: refresh="always"')

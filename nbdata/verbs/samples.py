@@ -1,0 +1,59 @@
+"""What `nbdata.samples` is told: where the samples are, and what one is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nbdata.option import argument, option
+from nbdata.verbs.options import Connecting, Verifying
+
+__all__ = ["SampleSource"]
+
+
+@dataclass(frozen=True)
+class SampleSource(Verifying, Connecting):
+    """Samples of a store, read straight into memory by the process that uses them."""
+
+    verb: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "Read samples of a store straight into memory, in any order."
+    examples: ClassVar[tuple[str, ...]] = (
+        "samples s3://bucket/images/",
+        "samples s3://bucket/images/ --by file --include '*.jpg'",
+    )
+    query: ClassVar[bool] = True
+
+    source: str = argument("URL or path of a folder; globs and brace ranges work.", metavar="SOURCE")
+    by: Any = option(
+        "sample",
+        "What a sample is. sample: the files of one folder that share the name up to its first dot; file: each file; "
+        "in Python also a function that is given a path, relative to SOURCE, and returns (key, field), or None to "
+        "leave it out.",
+        kind="function",
+        choices=("sample", "file"),
+        binding=True,
+        metavar="sample|file",
+    )
+    include: tuple[str, ...] = option(
+        (), "Take only what matches GLOB; may be given again.", kind="texts", metavar="GLOB"
+    )
+    exclude: tuple[str, ...] = option(
+        (),
+        "Leave out what matches GLOB; wins over --include; may be given again.",
+        kind="texts",
+        metavar="GLOB",
+    )
+    refresh: str = option(
+        "auto",
+        "When the index is built anew. auto: when the listing, read once more, has other keys or ETags; never: what is "
+        "there is used; always.",
+        choices=("auto", "never", "always"),
+        identity=False,
+    )
+    ahead_bytes: int = option(
+        256 << 20,
+        "Bytes of samples that each process may fetch ahead and keep until they are asked for.",
+        kind="size",
+        metavar="SIZE",
+        identity=False,
+    )

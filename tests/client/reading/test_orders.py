@@ -1,0 +1,82 @@
+"""Batches in one global order: each sample once, whatever the ranks, and what comes next is known."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import chain
+
+import pytest
+
+from nbdata.client.reading.orders import AheadBatches, Batch, positions_of
+from nbdata.errors import BadOption
+
+
+def of_ranks(count: int, size: int, ranks: int, **options: object) -> list[list[list[int]]]:
+    return [
+        [list(b) for b in AheadBatches(count, size, rank=r, world_size=ranks, shuffle=True, **options)]  # type: ignore[arg-type]
+        for r in range(ranks)
+    ]
+
+
+def test_the_batches_of_an_epoch_have_each_sample_once_in_an_order_that_no_rank_changes() -> None:
+    (alone,) = of_ranks(96, 8, 1)
+    four = of_ranks(96, 2, 4)
+    assert sorted(chain(*alone)) == list(range(96))
+    assert [list(chain(*step)) for step in zip(*four, strict=True)] == alone
+
+
+@pytest.mark.parametrize(
+    ("uneven", "steps", "seen"),
+    [("drop", [3, 3, 3], 90), ("repeat", [4, 4, 4], 100), ("keep", [4, 3, 3], 100)],
+)
+def test_what_does_not_fill_a_step_of_all_ranks_is_as_said(uneven: str, steps: list[int], seen: int) -> None:
+    ranks = of_ranks(100, 10, 3, uneven=uneven)
+    assert [len(batches) for batches in ranks] == steps
+    assert [len(AheadBatches(100, 10, rank=r, world_size=3, uneven=uneven)) for r in range(3)] == steps
+    assert len({index for batches in ranks for batch in batches for index in batch}) == seen
+    if uneven == "repeat":
+        assert all(len(batch) == 10 for batches in ranks for batch in batches)
+
+
+def test_the_last_batch_may_be_short_or_left_out() -> None:
+    assert [len(b) for b in AheadBatches(10, 4)] == [4, 4, 2]
+    assert [len(b) for b in AheadBatches(10, 4, drop_last=True)] == [4, 4]
+
+
+def test_each_batch_carries_those_that_come() -> None:
+    batches = list(AheadBatches(10, 2, ahead=2))
+    assert batches[0] == [0, 1]
+    assert batches[0].ahead == [[2, 3], [4, 5]]
+    assert batches[3].ahead == [[8, 9]]
+    assert batches[4].ahead == []
+    sent = pickle.loads(pickle.dumps(batches[0]))
+    assert (sent, sent.ahead, type(sent)) == ([0, 1], [[2, 3], [4, 5]], Batch)
+
+
+def test_each_pass_is_the_next_epoch() -> None:
+    sampler = AheadBatches(50, 10, shuffle=True, seed=4)
+    first, second = [list(map(list, sampler)) for _ in range(2)]
+    assert first != second
+    sampler.set_epoch(0)
+    assert list(map(list, sampler)) == first
+
+
+def test_parts_are_disjoint_and_together_all() -> None:
+    parts = [list(positions_of(101, shuffle=True, seed=1, epoch=2, part=f"{n}/3")) for n in range(3)]
+    assert sorted(chain(*parts)) == list(range(101))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("part", ["3/3", "x", "1", "-1/2"])
+def test_a_part_that_makes_no_sense_is_told(part: str) -> None:
+    with pytest.raises(BadOption, match="is no part"):
+        positions_of(5, part=part)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"batch_size": 0}, {"batch_size": 1, "rank": 2, "world_size": 2}, {"batch_size": 1, "uneven": "x"}],
+)
+def test_options_that_make_no_sense_are_told(options: dict[str, object]) -> None:
+    with pytest.raises(BadOption):
+        AheadBatches(5, **options)  # type: ignore[arg-type]
