@@ -118,9 +118,9 @@ def samples(source: str, **options: Any) -> Samples:
         When the index is built anew. ``"auto"`` lists the store once more, and does so if keys or ETags differ;
         ``"never"`` takes the index that is there; ``"always"``.
     concurrency : int, optional
-        Requests at a time of each process. None: 64.
-    ahead_bytes : int or str, default "256MiB"
-        Bytes of samples that each process may fetch ahead.
+        Requests at a time of each process. None: 64, divided among the workers of a loader, but no less than 8.
+    ahead_bytes : int or str, optional
+        Bytes of samples that each process may fetch ahead. None: 256 MiB, divided in the same way.
     storage_options : dict, optional
         Options of the store by their fsspec names; ``"env:NAME"`` as a value is read from the environment of each
         process.

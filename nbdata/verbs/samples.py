@@ -50,9 +50,10 @@ class SampleSource(Verifying, Connecting):
         choices=("auto", "never", "always"),
         identity=False,
     )
-    ahead_bytes: int = option(
-        256 << 20,
-        "Bytes of samples that each process may fetch ahead and keep until they are asked for.",
+    ahead_bytes: int | None = option(
+        None,
+        "Bytes of samples that each process may fetch ahead and keep until they are asked for. Default: 256 MiB, "
+        "divided among the workers of a loader.",
         kind="size",
         metavar="SIZE",
         identity=False,

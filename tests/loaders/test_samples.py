@@ -103,6 +103,27 @@ def test_other_samplers_and_data_sets_work_as_with_any_data_set(samples: Samples
     assert sorted(of_ranks[0] + of_ranks[1]) == ALL
 
 
+def test_workers_share_connections_and_bytes_that_nobody_has_set(s3: EmbeddedServer, train: str) -> None:
+    def shares(options: dict[str, Any]) -> set[tuple[int, int]]:
+        samples = nbdata.samples(train, **options)
+
+        def share(_sample: object) -> tuple[int, int]:
+            fetcher = samples._fetcher  # type: ignore[attr-defined]
+            return fetcher._width, fetcher._ahead_bytes
+
+        loader = DataLoader(
+            SampleDataset(samples, share),
+            batch_size=10,
+            num_workers=2,
+            collate_fn=list,
+            multiprocessing_context="fork",
+        )
+        return {one for batch in loader for one in batch}
+
+    assert shares({}) == {(32, 128 << 20)}
+    assert shares({"concurrency": 5, "ahead_bytes": 1000}) == {(5, 1000)}
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stream_is_split_among_workers_and_ranks(samples: Samples, workers: int) -> None:
     parts = []

@@ -26,10 +26,14 @@ from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying, told_part_size, until_matching
 from nbdata.verification.checker import check_for, of_parts, right, stored_checksum
 
-__all__ = ["WIDTH", "Counts", "Fetcher"]
+__all__ = ["AHEAD_BYTES", "LEAST_WIDTH", "WIDTH", "Counts", "Fetcher"]
 
 #: Requests at a time, if nobody says otherwise: enough for a store that is 20 ms away.
 WIDTH = 64
+#: The same of each worker, however many share the connections of one loader.
+LEAST_WIDTH = 8
+#: Bytes of samples that are fetched ahead, if nobody says otherwise.
+AHEAD_BYTES = 256 << 20
 # Bytes of a range of a large object, and how large an object is that is read by ranges.
 _RANGE, _LARGE = 8 << 20, 16 << 20
 # Bytes of the requests of a session that may be in memory, beside those that samples hold.

@@ -31,6 +31,9 @@ class Source(Protocol):
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
         """Samples by their number, each as a new dict; the other two as `Fetcher.fetch` has them."""
 
+    def share(self, workers: int) -> None:
+        """Take no more than one of so many shares of the connections and bytes that nobody has set otherwise."""
+
     def close(self) -> None:
         """End what is under way."""
 
@@ -214,6 +217,15 @@ class Samples(abc.ABC):
     def report(self) -> str:
         """One sentence about what this process has read so far."""
         return _sentence([source.counts for source in self.sources])
+
+    def share(self, workers: int) -> None:
+        """Say that so many processes read these samples at the same time; for the workers of a loader.
+
+        Each then takes its share of the connections and of the bytes that are fetched ahead, as far as the caller of
+        `nbdata.samples` has not set them. Call it before the first sample is read.
+        """
+        for source in self.sources:
+            source.share(workers)
 
     def close(self) -> None:
         """End what is under way, and release connections and the thread; reading begins anew after that."""

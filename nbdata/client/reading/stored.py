@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nbdata.client.reading.fetcher import WIDTH, Counts, Fetcher
+from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Counts, Fetcher
 from nbdata.client.reading.indexing import Found, index_of
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.recipe import refuse_secrets
@@ -43,6 +43,7 @@ class StoredSamples(Samples):
 
     def _begin(self) -> None:
         self._lock = ForkLock()
+        self._workers = 1
         self._fetcher: Fetcher | None = None
         self._pid = 0
         self._closing: Callable[[], object] | None = None
@@ -116,16 +117,19 @@ class StoredSamples(Samples):
         """The fetcher of this process."""
         with self._lock:
             if self._fetcher is None or self._pid != os.getpid():
-                opened = Opened(self.operation)
+                opened, operation = Opened(self.operation), self.operation
                 fetcher = Fetcher(
-                    opened.open(folder_part(self.operation.source)).store, opened.control,
+                    opened.open(folder_part(operation.source)).store, opened.control,
                     partial(_infos, self._index, self._prefix),
-                    verify=self.operation.verify, width=self.operation.concurrency or WIDTH,
-                    ahead_bytes=self.operation.ahead_bytes,
+                    verify=operation.verify, width=operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
+                    ahead_bytes=operation.ahead_bytes or AHEAD_BYTES // self._workers,
                 )  # fmt: skip
                 self._fetcher, self._pid = fetcher, os.getpid()
                 self._closing = weakref.finalize(self, _close, fetcher, self._pid)
             return self._fetcher
+
+    def share(self, workers: int) -> None:
+        self._workers = max(1, workers)
 
     def close(self) -> None:
         closing, self._closing = self._closing, None

@@ -43,15 +43,23 @@ class SampleDataset(Dataset[Any]):
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Any:
+        self._workers()
         return self._made(self.samples[int(index)])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """What a DataLoader calls with the indices of a batch."""
         coming: list[list[int]] = getattr(indices, "ahead", [])
-        worker = get_worker_info()
-        step = 1 if worker is None else worker.num_workers
+        step = self._workers()
         # Batches are dealt to the workers in turn.
         return [self._made(sample) for sample in self.samples.fetch(indices, coming[step - 1 :: step])]
+
+    def _workers(self) -> int:
+        """How many workers the loader has; this one takes its share of the connections."""
+        worker = get_worker_info()
+        if worker is None:
+            return 1
+        self.samples.share(worker.num_workers)
+        return worker.num_workers
 
     def _made(self, sample: Any) -> Any:
         return sample if self.transform is None else self.transform(sample)
@@ -105,6 +113,8 @@ class SampleStream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        if worker is not None:
+            self.samples.share(workers)
         part = f"{self._rank * workers + number}/{self._world_size * workers}"
         for sample in self.samples.stream(shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=part):
             yield sample if self.transform is None else self.transform(sample)

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -319,7 +320,9 @@ def test_closed_samples_leave_no_thread_and_begin_anew(s3: EmbeddedServer, image
 
     assert wait_until(lambda: not threads())
     assert samples[0] == in_order(url)[0]
+    known = weakref.ref(samples)
     del samples
+    assert known() is None
     assert wait_until(lambda: not threads())
 
 
