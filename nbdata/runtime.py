@@ -29,6 +29,7 @@ __all__ = [
     "package_folder",
     "runtime_folder",
     "state_folder",
+    "was_upgraded",
 ]
 
 # Where running things are, and whose are kept without a session (loginctl(1)).
@@ -111,6 +112,11 @@ def build_id() -> str:
                 found = os.stat(os.path.join(folder, name))
                 digest.update(f"{folder}/{name} {found.st_size} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def was_upgraded() -> bool:
+    """Whether the source files of this package are others by now than those that this process works with."""
+    return build_id.__wrapped__() != build_id()
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,8 @@ class Server:
         self._stop.set()
 
     def _retire_others(self) -> None:
-        """Ask agents of other builds of this environment to take no new jobs and end after their last; and clear up
-        after those that were killed.
+        """Ask agents of other builds of this environment to take no new jobs and end after their last, if they were
+        upgraded; and clear up after those that were killed.
         """
         forget_the_dead()
         dead_holders()

@@ -28,7 +28,7 @@ from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.errors import AgentUnavailable, BadOption, NbdataError, NotFound
 from nbdata.report import Snapshot
-from nbdata.runtime import build_id, runtime_folder
+from nbdata.runtime import build_id, runtime_folder, was_upgraded
 from nbdata.threads import begin
 from nbdata.version import __version__
 
@@ -226,7 +226,11 @@ class Session:
         return {"done": self._job(message).task.cancel("its loop was left" if message.get("left") else "")}
 
     def stop(self, message: dict[str, Any]) -> dict[str, Any]:
-        """``how``: *idle* (refuse while jobs run), *drain* (after the last job) or *now*."""
+        """``how``: *idle* (refuse while jobs run), *now*, or *drain*: after the last job, if nbdata was upgraded.
+
+        Another build asks for that. If that lies elsewhere, as a checkout beside an installed package does, this one
+        is as good as it was, and who works with both is served by both.
+        """
         how = message.get("how", "idle")
         if how not in ("idle", "drain", "now"):
             raise BadOption(f"the agent cannot stop {how!r}", expected="idle, drain or now")
@@ -237,7 +241,7 @@ class Session:
                 remedy="nbdata agent stop --now interrupts them; the same lines resume",
             )
         if how == "drain":
-            self._agent.draining = True
+            self._agent.draining = was_upgraded()
         else:
             self._send({"ok": True, "unfinished": unfinished})
             self._agent.stop_now()

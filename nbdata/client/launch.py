@@ -10,7 +10,7 @@ import time
 from nbdata.client.connection import Connection
 from nbdata.errors import AgentUnavailable
 from nbdata.paths import working_folder
-from nbdata.runtime import LOG_BYTES, Endpoint, build_id, endpoint, file_lock, held, package_folder
+from nbdata.runtime import LOG_BYTES, Endpoint, endpoint, file_lock, held, package_folder, was_upgraded
 
 __all__ = ["connect", "log_tail"]
 
@@ -55,7 +55,7 @@ def _started(where: Endpoint) -> Connection:
     found = _try(where)
     if found is not None:
         return found
-    if build_id.__wrapped__() != build_id():
+    if was_upgraded():
         raise AgentUnavailable(
             "nbdata was upgraded since this process imported it",
             remedy="Restart the kernel, and run the same line again",

@@ -149,25 +149,71 @@ def test_an_agent_that_dies_is_said_to_be_gone_and_nobody_hangs() -> None:
         job.wait()
 
 
-def test_another_build_starts_beside_and_the_old_agent_ends_after_its_last_job(tmp_path: Path) -> None:
-    """A copy of the package is an upgrade's equal: other files, other build."""
-    old = AgentHost().submit(Probe(items=1, lease=True, tag="old build"), background=True)
-    old_where, old_pid = endpoint(), hello()["pid"]
+def copied(tmp_path: Path) -> dict[str, str]:
+    """The environment in which Python imports a copy of the package."""
     package = Path(nbdata.__file__).parent
     shutil.copytree(package, tmp_path / "nbdata", ignore=shutil.ignore_patterns("__pycache__"))
-    code = "from nbdata.client.launch import connect; print(connect().ask({'do': 'hello'})['pid'])"
-    run = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd="/", capture_output=True,
-        text=True, timeout=PATIENCE,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() != str(old_pid)
-    wait_until(lambda: drains(old_where))
-    with pytest.raises(AgentUnavailable, match="upgraded"):
-        AgentHost().submit(Probe(items=1, tag="too late"), background=True)
-    assert len([*old.items()]) == 1
-    assert old.wait().state == "DONE"
-    wait_until(lambda: not held(old_where.alive))
+    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+_HELLO = "from nbdata.client.launch import connect; print(connect().ask({'do': 'hello'})['pid'])"
+# An agent with a job that lasts until it is told; another job meanwhile; then the first one's end.
+_BEFORE_THE_UPGRADE = """
+from nbdata.client.remote import AgentHost
+from nbdata.errors import AgentUnavailable
+from nbdata.runtime import endpoint
+from nbdata.verbs.probe import Probe
+
+old = AgentHost().submit(Probe(items=1, lease=True, tag="old build"), background=True)
+where = endpoint()
+print(where.folder, where.name, flush=True)
+input()
+try:
+    AgentHost().submit(Probe(items=1, tag="too late"), background=True)
+except AgentUnavailable as error:
+    print(error, flush=True)
+print(len([*old.items()]), old.wait().state, flush=True)
+"""
+
+
+def test_after_an_upgrade_another_agent_serves_and_the_old_one_ends_after_its_last_job(
+    tmp_path: Path,
+) -> None:
+    environment = copied(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", _BEFORE_THE_UPGRADE], env=environment, cwd="/", text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as before:  # fmt: skip
+        assert before.stdin is not None
+        assert before.stdout is not None
+        where = Endpoint(*before.stdout.readline().split())
+        (tmp_path / "nbdata" / "sizes.py").touch()
+        run = subprocess.run(
+            [sys.executable, "-c", _HELLO], env=environment, cwd="/", check=True, timeout=PATIENCE
+        )
+        assert run.returncode == 0
+        wait_until(lambda: drains(where))
+        print(file=before.stdin, flush=True)
+        assert "upgraded" in before.stdout.readline()
+        assert before.stdout.readline() == "1 DONE\n"
+    wait_until(lambda: not held(where.alive))
+    stop_all(now=True)
+
+
+def test_another_build_elsewhere_serves_beside(tmp_path: Path) -> None:
+    """As that of a checkout does, in which somebody stands who has nbdata installed, too."""
+    pid, environment = hello()["pid"], copied(tmp_path)
+    for _ in range(3):
+        run = subprocess.run(
+            [sys.executable, "-c", _HELLO], env=environment, cwd="/", check=True, capture_output=True, text=True,
+            timeout=PATIENCE,
+        )  # fmt: skip
+        assert run.stdout.strip() != str(pid)
+        # It asks others to retire before it serves anybody or a little later; this one may be asked once more.
+        with Connection(endpoint()) as connection:
+            assert connection.ask({"do": "stop", "how": "drain"})["unfinished"] == 0
+        assert AgentHost().submit(Probe(items=0, tag="beside"), background=True).wait().state == "DONE"
+        assert hello() == {**hello(), "pid": pid, "draining": False}
     stop_all(now=True)
 
 

@@ -66,15 +66,15 @@ class GrowingSpace:
                 reservation.grow(more, fresh=fresh, at_least=True)
             except NotEnoughSpace as error:
                 if more == missing:
-                    if self._more_room(missing):
-                        return
-                    error.remedy = f"{ROOM_THEN_AGAIN}. {error.remedy or ''}".strip()
-                    raise
+                    if not self._more_room(missing):
+                        error.remedy = f"{ROOM_THEN_AGAIN}. {error.remedy or ''}".strip()
+                        raise
+                    break
                 self._step += 1
             else:
-                self._held += more
-                self._claimed = claimed
-                return
+                break
+        self._held += more
+        self._claimed = claimed
 
     def _more_room(self, missing: int) -> bool:
         """Make room, and reserve what is missing; False if that was in vain."""
@@ -84,7 +84,6 @@ class GrowingSpace:
             self._run.control.sleep(pause)
             with contextlib.suppress(NotEnoughSpace):
                 self._reservation.grow(missing, at_least=True)
-                self._held += missing
                 return True
         return False
 
