@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from nbdata.client.reading.report import Counts
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.sessions import Answer, Read, Unusual
@@ -26,7 +27,7 @@ from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying, told_part_size, until_matching
 from nbdata.verification.checker import check_for, of_parts, right, stored_checksum
 
-__all__ = ["AHEAD_BYTES", "LEAST_WIDTH", "WIDTH", "Counts", "Fetcher"]
+__all__ = ["AHEAD_BYTES", "LEAST_WIDTH", "WIDTH", "Fetcher"]
 
 #: Requests at a time, if nobody says otherwise: enough for a store that is 20 ms away.
 WIDTH = 64
@@ -42,29 +43,6 @@ _SESSION_BYTES = 256 << 20
 _TRIES_AGAIN = 8
 # Seconds without work after which the thread ends; the next fetch begins another.
 _IDLE = 10.0
-
-
-@dataclass
-class Counts:
-    """What was read so far.
-
-    Attributes
-    ----------
-    samples, bytes : int
-        Handed out, and their bytes.
-    waited : float
-        Seconds in which `fetch` waited for bytes.
-    first : float
-        Of these, until the first samples were there.
-    unverified : int
-        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
-    """
-
-    samples: int = 0
-    bytes: int = 0
-    waited: float = 0.0
-    first: float = 0.0
-    unverified: int = 0
 
 
 class _Object:
@@ -141,6 +119,7 @@ class Fetcher:
         self._running = self._closed = False
         self._session_wake: Callable[[], None] | None = None
         self._again: ThreadPoolExecutor | None = None
+        self._began: float | None = None
         self.counts = Counts()
 
     # -- for any thread ---------------------------------------------------------------------------
@@ -180,7 +159,7 @@ class Fetcher:
                         self._leave(sample, kept)
             if batch.left:
                 raise Cancelled("these samples were closed")
-            self._count(wanted.values(), len(numbers), time.monotonic() - began)
+            self._count(wanted.values(), len(numbers), began)
         for sample in wanted.values():
             if sample.error is not None:
                 raise sample.error
@@ -222,11 +201,13 @@ class Fetcher:
         if self._samples.get(sample.number) is sample:
             del self._samples[sample.number]
 
-    def _count(self, samples: Iterable[_Sample], asked: int, waited: float) -> None:
-        if not self.counts.samples:
-            self.counts.first = waited
+    def _count(self, samples: Iterable[_Sample], asked: int, began: float) -> None:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = began
         self.counts.samples += asked
-        self.counts.waited += waited
+        self.counts.waited += now - began
+        self.counts.seconds = now - self._began
         self.counts.bytes += sum(len(data) for sample in samples for data in sample.fields)
 
     def _wake(self) -> None:

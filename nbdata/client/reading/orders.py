@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from nbdata.errors import BadOption
 from nbdata.formats.permutation import Permutation
 
-__all__ = ["AheadBatches", "Batch", "positions_of"]
+__all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "positions_of"]
 
 
 class Batch(list[int]):
@@ -33,9 +33,15 @@ def order_of(count: int, *, shuffle: bool, seed: int, epoch: int) -> Sequence[in
 
 
 def positions_of(
-    count: int, *, shuffle: bool = False, seed: int = 0, epoch: int = 0, part: str | None = None
+    count: int,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    epoch: int = 0,
+    part: str | None = None,
+    start: int = 0,
 ) -> Iterator[int]:
-    """The indices of one epoch, or of a part ``"I/N"`` of it.
+    """The indices of one epoch, or of a part ``"I/N"`` of it, behind its first `start` ones.
 
     Raises
     ------
@@ -49,7 +55,79 @@ def positions_of(
             raise BadOption(f"part: {part!r} is no part", expected="I/N with I from 0 to N-1, such as 0/4")
         first, step = int(found[1]), int(found[2])
     order = order_of(count, shuffle=shuffle, seed=seed, epoch=epoch)
-    return (order[position] for position in range(first, count, step))
+    return (order[position] for position in range(first + start * step, count, step))
+
+
+class Index(int):
+    """The index of a sample, which knows those that come next.
+
+    Attributes
+    ----------
+    coming : deque of int or None
+        They change as the sampler goes on: only who draws from it, in its process, is told the right ones. What is
+        pickled is a number alone.
+    """
+
+    coming: deque[int] | None = None
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+class AheadIndices:
+    """Single indices that know the coming ones: for the ``sampler=`` of a DataLoader without workers.
+
+    With workers it is a sampler as any other; use `AheadBatches` there.
+
+    Parameters
+    ----------
+    count : int
+    ahead : int
+        How many of the coming samples are known.
+    shuffle, seed, rank, world_size
+        As of `AheadBatches`; rank R of N takes every N-th sample of the order, and all ranks equally many.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        ahead: int = 256,
+    ) -> None:
+        if ahead < 0 or not 0 <= rank < world_size:
+            raise BadOption(
+                f"ahead={ahead}, rank={rank}, world_size={world_size} make no sense",
+                expected="0 or more ahead, and a rank below world_size",
+            )
+        self.count, self.shuffle, self.seed = count, shuffle, seed
+        self.rank, self.world_size, self.ahead = rank, world_size, ahead
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next pass; each pass after it is the next one."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.count // self.world_size
+
+    def __iter__(self) -> Iterator[Index]:
+        epoch = self.epoch
+        self.epoch = epoch + 1
+        part = f"{self.rank}/{self.world_size}"
+        every = positions_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch, part=part)
+        order = itertools.islice(every, len(self))
+        coming = deque(itertools.islice(order, self.ahead))
+        while True:
+            coming.extend(itertools.islice(order, 1))
+            if not coming:
+                return
+            index = Index(coming.popleft())
+            index.coming = coming
+            yield index
 
 
 class AheadBatches:
@@ -102,17 +180,20 @@ class AheadBatches:
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.ahead, self.drop_last, self.uneven = ahead, drop_last, uneven
-        self.epoch = 0
-        self.first_step = 0
+        self.epoch = self.start = 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass; each pass after it is the next one."""
-        self.epoch, self.first_step = epoch, 0
+    def set_epoch(self, epoch: int, start: int = 0) -> None:
+        """The epoch of the next pass, and how many samples of its order are left out; passes after it are whole."""
+        self.epoch, self.start = epoch, start
 
     @property
-    def steps(self) -> int:
-        """Steps of a whole epoch."""
-        whole, rest = divmod(self.count, self.batch_size * self.world_size)
+    def of_step(self) -> int:
+        """Samples of the order that a step of all ranks takes."""
+        return self.batch_size * self.world_size
+
+    def steps(self, start: int = 0) -> int:
+        """Steps of an epoch behind its first `start` samples."""
+        whole, rest = divmod(max(0, self.count - start), self.of_step)
         if not rest:
             return whole
         if self.world_size == 1:
@@ -124,24 +205,24 @@ class AheadBatches:
 
     def __len__(self) -> int:
         """Steps of the next pass."""
-        return self.steps - self.first_step
+        return self.steps(self.start)
 
     def __iter__(self) -> Iterator[Batch]:
-        epoch, first = self.epoch, self.first_step
-        self.epoch, self.first_step = epoch + 1, 0
-        for indices, ahead in self.over(self.batches(epoch, first), self.ahead):
+        epoch, start = self.epoch, self.start
+        self.epoch, self.start = epoch + 1, 0
+        for indices, ahead in self.over(self.batches(epoch, start), self.ahead):
             yield Batch(indices, ahead)
 
-    def batches(self, epoch: int, first: int = 0) -> Iterator[list[int]]:
-        """The indices of each batch of an epoch, from a step on."""
+    def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
+        """The indices of each batch of an epoch, behind its first `start` samples."""
         order = order_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
-        for step in range(first, self.steps):
-            start = (step * self.world_size + self.rank) * self.batch_size
-            end = start + self.batch_size
+        for step in range(self.steps(start)):
+            begin = start + step * self.of_step + self.rank * self.batch_size
+            end = begin + self.batch_size
             if self.uneven == "repeat" and self.world_size > 1:
-                yield [order[position % self.count] for position in range(start, end)]
+                yield [order[position % self.count] for position in range(begin, end)]
             else:
-                yield [order[position] for position in range(start, min(end, self.count))]
+                yield [order[position] for position in range(begin, min(end, self.count))]
 
     @staticmethod
     def over(batches: Iterable[list[int]], ahead: int) -> Iterator[tuple[list[int], list[list[int]]]]:

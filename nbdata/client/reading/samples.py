@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import itertools
 import re
 from array import array
@@ -10,10 +11,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, overload
 
-from nbdata.client.reading.fetcher import Counts
-from nbdata.client.reading.orders import AheadBatches, positions_of
+from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
+from nbdata.client.reading.report import Counts, ReadReport
 from nbdata.errors import BadOption
-from nbdata.sizes import format_duration, format_size
 
 __all__ = ["Samples", "Source"]
 
@@ -27,6 +27,10 @@ class Source(Protocol):
     @property
     def counts(self) -> Counts:
         """What this process has read so far."""
+
+    @property
+    def left_out(self) -> tuple[int, list[str]]:
+        """How many files belong to no sample, and the first of them."""
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
         """Samples by their number, each as a new dict; the other two as `Fetcher.fetch` has them."""
@@ -59,8 +63,8 @@ class Samples(abc.ABC):
         """What an item is made of."""
 
     @abc.abstractmethod
-    def _made(self, parts: list[dict[str, Any]]) -> Any:
-        """The item of its parts."""
+    def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
+        """An item of its parts."""
 
     @abc.abstractmethod
     def key(self, number: int) -> str:
@@ -70,6 +74,11 @@ class Samples(abc.ABC):
     @abc.abstractmethod
     def sources(self) -> list[Source]:
         """What the items are read from."""
+
+    @property
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """The same for the same samples in the same order, of the same ETags; other samples have another one."""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -111,7 +120,8 @@ class Samples(abc.ABC):
         NbdataError
             If a sample cannot be had. Others can still be fetched.
         """
-        items = [self._parts(self._checked(index)) for index in indices]
+        asked = [self._checked(index) for index in indices]
+        items = [self._parts(number) for number in asked]
         wanted: dict[Source, list[int]] = {}
         for source, number in itertools.chain.from_iterable(items):
             wanted.setdefault(source, []).append(number)
@@ -125,7 +135,10 @@ class Samples(abc.ABC):
                 numbers, source.read(numbers, coming.get(source, []), self._overlap), strict=True
             ):
                 got[source, number] = sample
-        return [self._made([dict(got[part]) for part in parts]) for parts in items]
+        return [
+            self._made(number, [dict(got[part]) for part in parts])
+            for number, parts in zip(asked, items, strict=True)
+        ]
 
     #: Samples that an item may share with the next one.
     _overlap = 0
@@ -143,7 +156,7 @@ class Samples(abc.ABC):
         return _Keys(self)
 
     def stream(
-        self, *, shuffle: bool = False, seed: int = 0, epoch: int = 0, part: str | None = None
+        self, *, shuffle: bool = False, seed: int = 0, epoch: int = 0, part: str | None = None, start: int = 0
     ) -> Iterator[Any]:
         """All samples one after the other, fetched ahead.
 
@@ -154,8 +167,10 @@ class Samples(abc.ABC):
         seed, epoch : int
         part : str, optional
             ``"I/N"``: only every N-th sample of that order, beginning with the I-th (from 0).
+        start : int
+            How many of these are left out at the beginning: those that were given before.
         """
-        order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part)
+        order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part, start=start)
         chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(order, _CHUNK)), ()))
         for chunk, ahead in AheadBatches.over(chunks, _CHUNKS_AHEAD):
             yield from self.fetch(chunk, ahead)
@@ -211,12 +226,38 @@ class Samples(abc.ABC):
             ahead=ahead, drop_last=drop_last, uneven=uneven,
         )  # fmt: skip
 
+    def sampler(
+        self,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        ahead: int = 256,
+    ) -> AheadIndices:
+        """Indices that know the coming ones: the ``sampler=`` of a DataLoader without workers.
+
+        See `nbdata.client.reading.orders.AheadIndices`.
+        """
+        return AheadIndices(
+            len(self), shuffle=shuffle, seed=seed, rank=rank or 0, world_size=world_size or 1, ahead=ahead
+        )
+
     # -- what became of it ------------------------------------------------------------------------
 
     @property
-    def report(self) -> str:
-        """One sentence about what this process has read so far."""
-        return _sentence([source.counts for source in self.sources])
+    def report(self) -> ReadReport:
+        """What this process has read so far; ``print`` shows it as a sentence."""
+        return self.report_of(Counts.of(source.counts for source in self.sources))
+
+    def report_of(self, counts: Counts) -> ReadReport:
+        """The report of what was counted elsewhere, such as by the workers of a loader."""
+        left_out = [source.left_out for source in self.sources]
+        names = tuple(itertools.chain.from_iterable(names for _, names in left_out))
+        return ReadReport(
+            counts.samples, counts.bytes, counts.seconds, counts.waited, counts.unverified,
+            sum(count for count, _ in left_out), names,
+        )  # fmt: skip
 
     def share(self, workers: int) -> None:
         """Say that so many processes read these samples at the same time; for the workers of a loader.
@@ -255,17 +296,21 @@ class Selected(Samples):
         return len(self._numbers)
 
     def key(self, number: int) -> str:
-        return self._of.key(self._numbers[number])
+        return self._of.key(self._numbers[self._checked(number)])
 
     def _parts(self, number: int) -> list[tuple[Source, int]]:
         return self._of._parts(self._numbers[number])
 
-    def _made(self, parts: list[dict[str, Any]]) -> Any:
-        return self._of._made(parts)
+    def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
+        return self._of._made(self._numbers[number], parts)
 
     @property
     def sources(self) -> list[Source]:
         return self._of.sources
+
+    @property
+    def fingerprint(self) -> str:
+        return _digest("selected", self._of.fingerprint, self._numbers.tobytes())
 
     def __repr__(self) -> str:
         return f"<{len(self):,} of {self._of!r}>"
@@ -294,12 +339,17 @@ class Concatenated(Samples):
         member, own = self._member(number)
         return member._parts(own)
 
-    def _made(self, parts: list[dict[str, Any]]) -> Any:
-        return parts[0] if len(parts) == 1 else parts
+    def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
+        member, own = self._member(number)
+        return member._made(own, parts)
 
     @property
     def sources(self) -> list[Source]:
         return list(dict.fromkeys(source for member in self._members for source in member.sources))
+
+    @property
+    def fingerprint(self) -> str:
+        return _digest("concatenated", *(member.fingerprint for member in self._members))
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self._members))
@@ -318,18 +368,22 @@ class Windows(Samples):
         return len(self._starts)
 
     def key(self, number: int) -> str:
-        return self._of.key(self._starts[number])
+        return self._of.key(self._starts[self._checked(number)])
 
     def _parts(self, number: int) -> list[tuple[Source, int]]:
         start = self._starts[number]
         return [part for at in range(start, start + self._size) for part in self._of._parts(at)]
 
-    def _made(self, parts: list[dict[str, Any]]) -> Any:
+    def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
         return parts
 
     @property
     def sources(self) -> list[Source]:
         return self._of.sources
+
+    @property
+    def fingerprint(self) -> str:
+        return _digest("windows", self._of.fingerprint, str(self._size), self._starts.tobytes())
 
     def __repr__(self) -> str:
         return f"<{len(self):,} windows of {self._size} of {self._of!r}>"
@@ -378,9 +432,9 @@ def _window_starts(samples: Samples, size: int, stride: int, within: str | None)
     return starts
 
 
-def _sentence(all_counts: list[Counts]) -> str:
-    samples, size = sum(c.samples for c in all_counts), sum(c.bytes for c in all_counts)
-    waited = sum(c.waited for c in all_counts)
-    text = f"{samples:,} samples, {format_size(size)}; waited {format_duration(waited)} for them"
-    unverified = sum(c.unverified for c in all_counts)
-    return text + (f"; {unverified:,} objects had no checksum to compare with" if unverified else "")
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()

@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Counts, Fetcher
+from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.client.reading.indexing import Found, index_of
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.recipe import refuse_secrets
+from nbdata.client.reading.report import Counts
 from nbdata.client.reading.samples import Samples, Source
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
@@ -89,13 +90,22 @@ class StoredSamples(Samples):
         """What this process has read so far."""
         return self._fetcher.counts if self._fetcher is not None and self._pid == os.getpid() else Counts()
 
+    @property
+    def left_out(self) -> tuple[int, list[str]]:
+        """How many files of the source belong to no sample, and the first of them."""
+        return self._index.about["left_out"], self._index.about["left_out_names"]
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self._index.about["listing"])
+
     def key(self, number: int) -> str:
         return self._index.key(self._checked(number))
 
     def _parts(self, number: int) -> list[tuple[Source, int]]:
         return [(self, number)]
 
-    def _made(self, parts: list[dict[str, Any]]) -> Any:
+    def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
         return parts[0]
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from nbdata.errors import BadOption
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
 
-__all__ = ["SampleDataset", "SampleStream"]
+__all__ = ["SampleDataset", "SampleStream", "place_of"]
 
 
 class SampleDataset(Dataset[Any]):
@@ -48,10 +48,11 @@ class SampleDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """What a DataLoader calls with the indices of a batch."""
-        coming: list[list[int]] = getattr(indices, "ahead", [])
         step = self._workers()
-        # Batches are dealt to the workers in turn.
-        return [self._made(sample) for sample in self.samples.fetch(indices, coming[step - 1 :: step])]
+        coming: list[list[int]] = getattr(indices, "ahead", [])[step - 1 :: step]  # batches are dealt in turn
+        if indices and (window := getattr(indices[-1], "coming", None)) is not None:
+            coming = [list(window)]
+        return [self._made(sample) for sample in self.samples.fetch(indices, coming)]
 
     def _workers(self) -> int:
         """How many workers the loader has; this one takes its share of the connections."""
@@ -82,7 +83,8 @@ class SampleStream(IterableDataset[Any]):
         As of `SampleDataset`.
     shuffle : bool
     seed, epoch : int
-        Call `set_epoch` before each pass, in the parent process.
+        A process that has passed through its part goes on with the next epoch. Workers are made anew for each pass,
+        unless they persist: call `set_epoch` before it, in the parent process.
     rank, world_size : int, optional
         None: what ``torch.distributed`` says, else 0 of 1.
     """
@@ -100,11 +102,8 @@ class SampleStream(IterableDataset[Any]):
     ) -> None:
         self.samples, self.transform = samples, transform
         self.shuffle, self.seed, self.epoch = shuffle, seed, epoch
-        found_rank, found_size = _place()
-        self._rank = found_rank if rank is None else rank
-        self._world_size = found_size if world_size is None else world_size
-        if not 0 <= self._rank < self._world_size:
-            raise BadOption(f"rank={self._rank} of {self._world_size}: there is no such rank")
+        self._rank, self._world_size = place_of(rank, world_size)
+        self._given, self._resumed = 0, dict[str, Any]()
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next pass; workers that persist do not hear of it."""
@@ -115,13 +114,66 @@ class SampleStream(IterableDataset[Any]):
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         if worker is not None:
             self.samples.share(workers)
-        part = f"{self._rank * workers + number}/{self._world_size * workers}"
-        for sample in self.samples.stream(shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=part):
+        self._part = f"{self._rank * workers + number}/{self._world_size * workers}"
+        self._given = self._start()
+        for sample in self.samples.stream(
+            shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=self._part, start=self._given
+        ):
+            self._given += 1
             yield sample if self.transform is None else self.transform(sample)
+        self._given = 0
+        self.epoch += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this process is in its part; for loaders that save the state of each worker, as torchdata's does."""
+        return {**self._order(), "part": self._part, "epoch": self.epoch, "given": self._given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the next pass of this process go on there.
+
+        Raises
+        ------
+        BadOption
+            Then or when the pass begins: if the state is of other samples, of another order, or of another number of
+            workers or ranks.
+        """
+        for name, expected in self._order().items():
+            if state.get(name) != expected:
+                raise BadOption(
+                    "this state is of other samples, or of another order",
+                    expected=f"{name}={expected!r}",
+                    got=f"{name}={state.get(name)!r}",
+                )
+        self._resumed, self.epoch = dict(state), state["epoch"]
+
+    def _order(self) -> dict[str, Any]:
+        return {"samples": self.samples.fingerprint, "shuffle": self.shuffle, "seed": self.seed}
+
+    def _start(self) -> int:
+        state, self._resumed = self._resumed, {}
+        if state and state["part"] != self._part:
+            raise BadOption(
+                "this state is of another number of workers or ranks",
+                expected=f"part {state['part']}",
+                got=f"part {self._part}",
+                remedy="Go on with as many as before; SampleLoader can go on with any number",
+            )
+        return int(state.get("given", 0))
 
 
-def _place() -> tuple[int, int]:
-    """The rank of this process, and how many there are."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
+def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """The rank of this process and how many there are; None: as ``torch.distributed`` says, else 0 of 1.
+
+    Raises
+    ------
+    BadOption
+        If there is no such rank.
+    """
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if rank is None:
+        rank = torch.distributed.get_rank() if distributed else 0
+    if world_size is None:
+        world_size = torch.distributed.get_world_size() if distributed else 1
+    if not 0 <= rank < world_size:
+        raise BadOption(f"rank={rank} of {world_size}: there is no such rank")
+    return rank, world_size

@@ -329,8 +329,8 @@ def test_closed_samples_leave_no_thread_and_begin_anew(s3: EmbeddedServer, image
 def test_a_report_says_what_was_read(s3: EmbeddedServer, images: str, opened: Open) -> None:
     samples = opened(images)
     samples.fetch([0, 1])
-    assert samples.report.startswith("2 samples, 4.")
-    assert "no checksum" not in samples.report
+    assert str(samples.report).startswith("2 samples, 4.")
+    assert "no checksum" not in str(samples.report)
 
 
 def test_samples_are_read_from_the_disk_too(tmp_path: Any, opened: Open) -> None:

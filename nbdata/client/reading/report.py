@@ -1,0 +1,102 @@
+"""What was read so far, counted, and as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nbdata.sizes import format_duration, format_size
+
+__all__ = ["Counts", "ReadReport"]
+
+
+@dataclass
+class Counts:
+    """What one process has read.
+
+    Attributes
+    ----------
+    samples, bytes : int
+        Handed out, and their bytes.
+    waited : float
+        Seconds in which `fetch` waited for bytes.
+    seconds : float
+        From the first call of `fetch` to the end of the last one.
+    unverified : int
+        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
+    """
+
+    samples: int = 0
+    bytes: int = 0
+    waited: float = 0.0
+    seconds: float = 0.0
+    unverified: int = 0
+
+    @classmethod
+    def of(cls, members: Iterable[Counts]) -> Counts:
+        """The sum; of `seconds` the longest, since they passed at the same time."""
+        every = list(members)
+        return cls(
+            sum(one.samples for one in every),
+            sum(one.bytes for one in every),
+            sum(one.waited for one in every),
+            max((one.seconds for one in every), default=0.0),
+            sum(one.unverified for one in every),
+        )
+
+    def since(self, earlier: Counts) -> Counts:
+        """What came after an earlier look; of 0 seconds."""
+        return Counts(
+            self.samples - earlier.samples,
+            self.bytes - earlier.bytes,
+            self.waited - earlier.waited,
+            0.0,
+            self.unverified - earlier.unverified,
+        )
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What was read so far; ``print`` shows it as one sentence.
+
+    Attributes
+    ----------
+    samples, bytes : int
+        Handed out, and their bytes.
+    seconds : float
+        From the first sample asked for to the last one handed out.
+    waited : float
+        Seconds of these in which whoever asked had to wait. More than a few percent: read further ahead, with more
+        workers, or from a nearer store.
+    unverified : int
+        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
+    left_out : int
+        Files of the source that belong to no sample.
+    left_out_names : tuple of str
+        The first of them.
+    """
+
+    samples: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    unverified: int = 0
+    left_out: int = 0
+    left_out_names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.samples:,} samples, {format_size(self.bytes)}"
+        if self.seconds > 0:
+            text += (
+                f" in {format_duration(self.seconds)}: {self.samples / self.seconds:,.4g} samples/s, "
+                f"{format_size(self.bytes / self.seconds)}/s; waited {format_duration(self.waited)} for them "
+                f"({min(1.0, self.waited / self.seconds):.0%})"
+            )
+        if self.unverified:
+            text += f"; {self.unverified:,} objects had no checksum to compare with"
+        if self.left_out:
+            names = ", ".join(self.left_out_names[:3]) + (", …" if self.left_out > 3 else "")
+            text += f"; {self.left_out:,} files belong to no sample: {names}"
+        return text
+
+    __repr__ = __str__

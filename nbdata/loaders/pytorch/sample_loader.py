@@ -1,0 +1,207 @@
+"""A DataLoader over samples that knows what it has given out, and goes on there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, default_collate
+
+from nbdata.client.reading.report import Counts, ReadReport
+from nbdata.errors import BadOption
+from nbdata.loaders.pytorch.samples import SampleDataset, place_of
+
+if TYPE_CHECKING:
+    from nbdata.client.reading.samples import Samples
+
+__all__ = ["SampleLoader"]
+
+# Batches ahead of each worker, if nobody says otherwise, and of a loader without workers.
+_AHEAD_OF_WORKER, _AHEAD = 4, 8
+_STATE = 1
+
+
+class SampleLoader(DataLoader[Any]):
+    """A DataLoader that fetches ahead in a shuffled order, and resumes in the middle of an epoch.
+
+    It deals batches of one order, which depends on the seed and the epoch alone, and counts what was *yielded*, not
+    what workers have asked for. So `state_dict` says exactly which samples of the epoch are left, and another number
+    of workers or ranks may give them out, in batches of another size: each exactly once. Each pass is the next epoch.
+
+    Parameters
+    ----------
+    samples : Samples
+    batch_size : int
+        Samples of a batch of one rank.
+    shuffle : bool
+    seed : int
+    transform : callable, optional
+        Makes of a sample what the batch is made of; called in the worker. None: the sample itself.
+    rank, world_size : int, optional
+        Of a distributed training. None: what ``torch.distributed`` says, else 0 of 1.
+    uneven : {"drop", "repeat", "keep"}
+        What becomes of a last step that has not a full batch for each rank; see `nbdata.client.reading.orders`.
+    drop_last : bool
+        Whether a last batch that is not full is left out.
+    ahead : int, optional
+        Batches that all workers together fetch ahead. None: 4 for each worker, 8 without workers.
+    collate_fn : callable, optional
+        None: ``default_collate`` of PyTorch if there is a `transform`, else a batch is the list of its samples.
+    **options
+        Of ``torch.utils.data.DataLoader``: ``num_workers``, ``persistent_workers``, ``pin_memory``,
+        ``multiprocessing_context`` and others.
+
+    Examples
+    --------
+    >>> loader = SampleLoader(samples, 64, shuffle=True, seed=1, transform=decoded, num_workers=4)  # doctest: +SKIP
+    >>> for epoch in range(loader.epoch, 10):  # doctest: +SKIP
+    ...     for step, batch in enumerate(loader):
+    ...         train(batch)
+    ...         if step % 100 == 0:
+    ...             torch.save({"model": model.state_dict(), "data": loader.state_dict()}, "last.pt")
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        batch_size: int = 1,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        transform: Callable[[Any], Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        uneven: str = "drop",
+        drop_last: bool = False,
+        ahead: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        **options: Any,
+    ) -> None:
+        if ahead is None:
+            ahead = _AHEAD_OF_WORKER * num_workers or _AHEAD
+        rank, world_size = place_of(rank, world_size)
+        self.samples = samples
+        self._order = samples.batch_sampler(
+            batch_size, shuffle=shuffle, seed=seed, rank=rank, world_size=world_size, ahead=ahead,
+            drop_last=drop_last, uneven=uneven,
+        )  # fmt: skip
+        self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
+        self._read = Counts()
+        self._seconds = self._waited = 0.0
+        if collate_fn is None:
+            collate_fn = list if transform is None else default_collate
+        super().__init__(
+            SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
+            collate_fn=_Counting(samples, collate_fn), **options,
+        )  # fmt: skip
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is under way, else that of the next pass."""
+        return self._place()[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next pass, from its beginning."""
+        self._order.set_epoch(epoch)
+        self._at = (epoch, 0)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        epoch, taken = self._order.epoch, self._order.start
+        self._at = (epoch, taken)
+        batches, done = super().__iter__(), time.monotonic()
+        while True:
+            asked = time.monotonic()
+            item = next(batches, None)
+            now = time.monotonic()
+            self._seconds, self._waited = self._seconds + now - done, self._waited + now - asked
+            done = now
+            if item is None:
+                break
+            batch, read = item
+            self._read = Counts.of([self._read, read])
+            taken += self._order.of_step
+            self._at = (epoch, taken)
+            yield batch
+        self._at = (epoch + 1, 0)
+
+    # -- where it is ------------------------------------------------------------------------------
+
+    def _place(self) -> tuple[int, int]:
+        epoch, taken = self._at
+        return (epoch, taken) if self._order.steps(taken) else (epoch + 1, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is: small, and nothing but numbers and strings. The same for all ranks.
+
+        A batch counts as given out as soon as it is yielded.
+        """
+        epoch, taken = self._place()
+        return {
+            "version": _STATE,
+            "samples": self.samples.fingerprint,
+            "count": len(self.samples),
+            "shuffle": self._order.shuffle,
+            "seed": self._order.seed,
+            "epoch": epoch,
+            "taken": taken,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Have the next pass go on where the training was. Other workers, ranks and batches are as good.
+
+        Raises
+        ------
+        BadOption
+            If the state is of other samples, or of another order.
+        """
+        expected = {**self.state_dict(), "epoch": None, "taken": None}
+        got = {name: state.get(name) for name in expected}
+        for name, what in _MEANT.items():
+            if got[name] != expected[name]:
+                raise BadOption(
+                    f"this state is of {what}",
+                    expected=f"{name}={expected[name]!r}",
+                    got=f"{name}={got[name]!r}",
+                    remedy="Make the loader with the samples, the seed and the shuffle that the state was saved with",
+                )
+        epoch, taken = got["epoch"], got["taken"]
+        if not (isinstance(epoch, int) and isinstance(taken, int) and epoch >= 0 and taken >= 0):
+            raise BadOption(f"this is no state of a loader: epoch={epoch!r}, taken={taken!r}")
+        self._order.set_epoch(epoch, taken)
+        self._at = (epoch, taken)
+
+    # -- what became of it ------------------------------------------------------------------------
+
+    @property
+    def report(self) -> ReadReport:
+        """What all workers have read, and how long the training waited for batches."""
+        return self.samples.report_of(replace(self._read, seconds=self._seconds, waited=self._waited))
+
+
+# What it means if a state has something else.
+_MEANT = {
+    "version": "another version of nbdata",
+    "count": "other samples",
+    "samples": "other samples, or of some that have changed since",
+    "shuffle": "another order",
+    "seed": "another order",
+}
+
+
+class _Counting:
+    """Makes a batch, and says what its process has read since the last one."""
+
+    def __init__(self, samples: Samples, collate: Callable[[list[Any]], Any]) -> None:
+        self._samples, self._collate = samples, collate
+        self._told, self._pid = Counts(), os.getpid()
+
+    def __call__(self, batch: list[Any]) -> tuple[Any, Counts]:
+        if self._pid != os.getpid():  # a worker, which has read nothing before
+            self._told, self._pid = Counts(), os.getpid()
+        now = Counts.of(source.counts for source in self._samples.sources)
+        read, self._told = now.since(self._told), now
+        return self._collate(batch), read

@@ -1,0 +1,237 @@
+"""SampleLoader: it goes on where it was, with whatever workers and ranks, each sample of the epoch exactly once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from nbdata.client.reading.orders import AheadBatches
+from nbdata.client.reading.samples import Samples
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption
+from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
+from tests.loaders.test_samples import ALL, FILES, checked, keys_of, samples, train
+from tests.waiting import PATIENCE, wait_until
+
+__all__ = ["samples", "train"]
+
+
+@given(
+    count=st.integers(1, 200),
+    runs=st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(0, 10)), min_size=1, max_size=4
+    ),
+    uneven=st.sampled_from(["keep", "drop", "repeat"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_however_often_batches_and_ranks_change_each_sample_comes_once(
+    count: int, runs: list[tuple[int, int, int]], uneven: str
+) -> None:
+    seen, start = list[int](), 0
+    for number, (batch, ranks, steps) in enumerate(runs):
+        last = number == len(runs) - 1
+        samplers = [
+            AheadBatches(count, batch, shuffle=True, seed=1, rank=rank, world_size=ranks, uneven=uneven)
+            for rank in range(ranks)
+        ]
+        if not last and steps > samplers[0].steps(start):
+            continue  # the epoch would be over
+        for sampler in samplers:
+            sampler.set_epoch(3, start)
+        dealt = [list(itertools.islice(sampler, None if last else steps)) for sampler in samplers]
+        seen += [index for batches in dealt for indices in batches for index in indices]
+        start += steps * batch * ranks
+    if uneven == "keep":
+        assert sorted(seen) == list(range(count))
+    elif uneven == "drop":
+        assert len(seen) == len(set(seen))
+    else:
+        assert set(seen) == set(range(count))
+
+
+@pytest.mark.parametrize(("workers", "then"), [(0, 2), (2, 0), (2, 1)])
+def test_it_goes_on_with_another_number_of_workers_and_other_batches(
+    samples: Samples, workers: int, then: int
+) -> None:
+    def loader(batch: int, workers: int) -> SampleLoader:
+        return SampleLoader(
+            samples, batch, shuffle=True, seed=3, transform=checked, collate_fn=list, num_workers=workers
+        )
+
+    whole = keys_of(loader(40, 0))
+    first = loader(4, workers)
+    seen, batches = list[str](), iter(first)
+    for _ in range(3):
+        seen += [key for key, _ in next(batches)]
+    state = json.loads(json.dumps(first.state_dict()))
+    assert (state["epoch"], state["taken"], first.epoch) == (0, 12, 0)
+    batches.close()
+    second = loader(5, then)
+    second.load_state_dict(state)
+    assert len(second) == 6
+    assert seen + keys_of(second) == whole
+    assert second.epoch == 1
+    assert sorted(keys_of(second)) == ALL
+    assert second.epoch == 2
+
+
+def test_a_pass_that_was_left_is_followed_by_the_next_epoch(samples: Samples) -> None:
+    loader = SampleLoader(samples, 8, shuffle=True, transform=checked, collate_fn=list)
+    for _ in loader:
+        break
+    assert loader.state_dict()["taken"] == 8
+    second = keys_of(loader)
+    assert second != keys_of(SampleLoader(samples, 8, shuffle=True, transform=checked, collate_fn=list))
+    assert sorted(second) == ALL
+    loader.set_epoch(0)
+    assert loader.epoch == 0
+    assert sorted(keys_of(loader)) == ALL
+
+
+def test_the_state_of_a_last_batch_is_the_next_epoch(samples: Samples) -> None:
+    loader = SampleLoader(samples, 16, transform=checked, collate_fn=list)
+    states = [loader.state_dict() for _ in loader]
+    assert [(state["epoch"], state["taken"]) for state in states] == [(0, 16), (0, 32), (1, 0)]
+    again = SampleLoader(samples, 16, transform=checked, collate_fn=list)
+    again.load_state_dict(states[-1])
+    assert (again.epoch, len(again)) == (1, 3)
+
+
+def test_a_state_of_something_else_is_refused(samples: Samples) -> None:
+    loader = SampleLoader(samples, 4, shuffle=True, seed=1)
+    state = loader.state_dict()
+    for other, what in (
+        (SampleLoader(samples, 4, shuffle=True, seed=2), "another order"),
+        (SampleLoader(samples, 4, seed=1), "another order"),
+        (SampleLoader(samples[:20], 4, shuffle=True, seed=1), "other samples"),
+        (SampleLoader(samples[::-1], 4, shuffle=True, seed=1), "other samples"),
+    ):
+        with pytest.raises(BadOption, match=what):
+            other.load_state_dict(state)
+    for wrong in ({}, {**state, "taken": -1}, {**state, "epoch": "1"}, {**state, "version": 2}):
+        with pytest.raises(BadOption, match=r"this (state is|is no state)"):
+            loader.load_state_dict(wrong)
+    loader.load_state_dict({**state, "of a later version": 1})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers: int) -> None:
+    size = sum(len(data) for data in FILES.values())
+    options = {"persistent_workers": True} if workers else {}
+    loader = SampleLoader(samples, 4, num_workers=workers, **options)
+    for passed in (1, 2):
+        assert sum(len(batch) for batch in loader) == 40
+        report = loader.report
+        assert (report.samples, report.bytes) == (40 * passed, size * passed)
+        assert 0 < report.waited <= report.seconds
+    assert str(report).startswith("80 samples, ")
+    assert "samples/s" in str(report)
+    del loader
+
+
+def test_batches_are_collated_as_is_said(samples: Samples) -> None:
+    def number(sample: dict[str, Any]) -> int:
+        return int(sample["__key__"])
+
+    (batch,) = SampleLoader(samples[:4], 4, transform=number)
+    assert isinstance(batch, torch.Tensor)
+    assert batch.tolist() == [0, 1, 2, 3]
+    (batch,) = SampleLoader(samples[:4], 4)
+    assert [sample["__key__"] for sample in batch] == ALL[:4]
+    (batch,) = SampleLoader(samples[:4], 4, transform=number, collate_fn=tuple)
+    assert batch == (0, 1, 2, 3)
+
+
+def test_a_plain_sampler_looks_ahead_without_workers(samples: Samples) -> None:
+    order = samples.sampler(shuffle=True, seed=2, ahead=12)
+    loader = DataLoader(SampleDataset(samples, checked), 4, sampler=order, collate_fn=list)
+    batches = iter(loader)
+    first = [key for key, _ in next(batches)]
+    fetcher = samples._fetcher  # type: ignore[attr-defined]
+    wait_until(lambda: sum(s.ahead and not s.left for s in list(fetcher._samples.values())) == 12)
+    rest = [key for batch in batches for key, _ in batch]
+    assert sorted(first + rest) == ALL
+    assert [key for batch in loader for key, _ in batch] != first + rest
+    with_workers = DataLoader(
+        SampleDataset(samples, checked), 4, sampler=order, collate_fn=list, num_workers=2
+    )
+    assert sorted(keys_of(with_workers)) == ALL
+    ranks = [samples.sampler(rank=rank, world_size=3) for rank in range(3)]
+    assert [len(list(rank)) for rank in ranks] == [13, 13, 13]
+    assert len(set(itertools.chain(*ranks))) == 39
+    with pytest.raises(BadOption, match="make no sense"):
+        samples.sampler(rank=3, world_size=3)
+
+
+def test_a_stream_goes_on_in_its_part_and_nowhere_else(samples: Samples) -> None:
+    def stream(rank: int, world_size: int = 2) -> SampleStream:
+        return SampleStream(samples, shuffle=True, seed=3, rank=rank, world_size=world_size)
+
+    whole = [sample["__key__"] for sample in stream(1)]
+    first = stream(1)
+    seen = [sample["__key__"] for sample in itertools.islice(first, 7)]
+    state = json.loads(json.dumps(first.state_dict()))
+    second = stream(1)
+    second.load_state_dict(state)
+    assert seen + [sample["__key__"] for sample in second] == whole
+    assert sorted(sample["__key__"] for sample in second) != sorted(whole), (
+        "the next epoch, of which others come"
+    )
+    other = stream(1, 3)
+    other.load_state_dict(state)
+    with pytest.raises(BadOption, match="another number of workers or ranks"):
+        next(iter(other))
+    with pytest.raises(BadOption, match="other samples"):
+        SampleStream(samples, seed=3).load_state_dict(state)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
+    seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
+) -> None:
+    chosen, saved = random.Random(seed), tmp_path / "state.json"
+    for kill in (True, True, False):
+        words = [train, str(saved), str(chosen.randrange(3)), str(chosen.randrange(1, 6))]
+        command = [sys.executable, "-m", "tests.loaders.train", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as trainer:
+            assert trainer.stdout is not None
+            if kill:
+                for _ in range(chosen.randrange(1, 6)):
+                    trainer.stdout.readline()
+                trainer.kill()
+            assert trainer.wait(PATIENCE) == (-9 if kill else 0)
+    seen = dict(json.loads(saved.read_text())["seen"])
+    assert len(json.loads(saved.read_text())["seen"]) == 40
+    assert {f"{key}.jpg": text.encode() for key, text in seen.items()} == {
+        name: data for name, data in FILES.items() if name.endswith("jpg")
+    }
+
+
+def test_ranks_that_train_together_make_equally_many_steps(
+    s3: EmbeddedServer, train: str, tmp_path: Path
+) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.loaders.train_together", train, str(rank), "2", str(tmp_path / "meet")],
+            stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [rank.communicate(timeout=PATIENCE)[0].splitlines() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert said[0] == said[1]
+    steps = [[int(word) for word in line.split()] for line in said[0]]
+    assert [len(step) for step in steps] == [12] * 8
+    for epoch in (steps[:4], steps[4:]):
+        assert sorted(set(itertools.chain(*epoch))) == list(range(40))
