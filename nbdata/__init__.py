@@ -46,14 +46,13 @@ from nbdata.verbs.md5check import Md5check, md5check
 from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
 from nbdata.verbs.quota import Quota, quota
+from nbdata.verbs.samples import SampleSource, samples
 from nbdata.verbs.transfers import Transfers, transfers
 from nbdata.verbs.untar_volumes import UntarVolumes, untar_volumes
 from nbdata.version import __version__
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-
-    from nbdata.client.reading.samples import Samples
 
 __all__ = [
     "AccessDenied",
@@ -76,6 +75,7 @@ __all__ = [
     "Push",
     "Quota",
     "Report",
+    "SampleSource",
     "Snapshot",
     "SourceChanged",
     "StoreUnavailable",
@@ -87,6 +87,7 @@ __all__ = [
     "cache_stream",
     "cleanup",
     "copy",
+    "decode",
     "demo",
     "md5check",
     "pull",
@@ -98,56 +99,11 @@ __all__ = [
 ]
 
 
-def samples(source: str, **options: Any) -> Samples:
-    """Samples of a store by number or in a shuffled order, read straight into memory by this process.
+def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
+    """See `nbdata.formats.decoding.decode`."""
+    from nbdata.formats.decoding import decode as decoded
 
-    Parameters
-    ----------
-    source : str
-        URL or path of a folder; globs and brace ranges work.
-    by : {"sample", "file"} or callable, default "sample"
-        What a sample is. ``"sample"``: the files of one folder that share the name up to its first dot (``12.jpg`` and
-        ``12.cls``); files without an extension, or whose name begins with a dot, belong to none. ``"file"``: each
-        file. A function is given each path, relative to `source`, and returns ``(key, field)``, or None to leave the
-        file out.
-    include, exclude : str or list of str
-        Globs on the paths, as of `pull`.
-    verify : {"auto", "none", "md5", "sha256", "crc32c"}, default "auto"
-        With what the bytes are compared before they are handed out, as of `pull`.
-    refresh : {"auto", "never", "always"}, default "auto"
-        When the index is built anew. ``"auto"`` lists the store once more, and does so if keys or ETags differ;
-        ``"never"`` takes the index that is there; ``"always"``.
-    concurrency : int, optional
-        Requests at a time of each process. None: 64, divided among the workers of a loader, but no less than 8.
-    ahead_bytes : int or str, optional
-        Bytes of samples that each process may fetch ahead. None: 256 MiB, divided in the same way.
-    storage_options : dict, optional
-        Options of the store by their fsspec names; ``"env:NAME"`` as a value is read from the environment of each
-        process.
-    fs : fsspec.AbstractFileSystem, optional
-        Used in place of one made from the URL.
-
-    Returns
-    -------
-    Samples
-        A sequence of dicts: extension to ``bytes``, ``__key__`` and ``__url__``.
-
-    Raises
-    ------
-    NotFound
-        If nothing is there, or no samples.
-    BadOption
-        If two samples have one key, or a sample two files of one extension.
-
-    Examples
-    --------
-    >>> samples = nbdata.samples("s3://bucket/images/")  # doctest: +SKIP
-    >>> len(samples), samples[0]["__key__"]  # doctest: +SKIP
-    (60000, 'n01/12')
-    """
-    from nbdata.client.reading.stored import open_samples
-
-    return open_samples(source, **options)
+    return decoded(sample, images=images)
 
 
 def _host() -> Host:
@@ -170,7 +126,16 @@ def _stream(operation: Operation, quiet: bool) -> Any:
 
 slots.host = _host
 slots.display = _display
+
+
+def _samples(operation: Operation, quiet: bool) -> Any:
+    from nbdata.client.reading.stored import make_samples
+
+    return make_samples(operation, quiet)
+
+
 slots.stream = _stream
+slots.samples = _samples
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

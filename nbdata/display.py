@@ -84,6 +84,7 @@ class TextDisplay(Follower):
         self._stream = stream or sys.stderr
         self._result = result
         self._bar: _Bar | None = None
+        self._line = ""
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
         if attached := getattr(job, "attached", ""):
@@ -101,6 +102,12 @@ class TextDisplay(Follower):
         if text and (report is None or self._result):
             lines = report.body_lines if report else []
             self._stream.write("\n".join([text, *(f"  {line}" for line in lines)]) + "\n")
+
+    def tell(self, text: str) -> None:
+        if self._stream.isatty() and (text or self._line):
+            self._stream.write(f"\r\x1b[K{printable(text)}")
+            self._stream.flush()
+        self._line = text
 
 
 class _Bar:

@@ -41,11 +41,14 @@ class Host(Protocol):
 
 
 class _Slots:
-    """Which Host and Display are used, and what makes an iterable of a stream; each is called when first needed."""
+    """Which Host and Display are used, and what makes an iterable of a stream and a sequence of samples; each is
+    called when first needed.
+    """
 
     host: Callable[[], Host]
     display: Callable[[], Display]
     stream: Callable[[Operation, bool], Any]
+    samples: Callable[[Operation, bool], Any]
 
 
 slots = _Slots()

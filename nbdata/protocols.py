@@ -184,3 +184,6 @@ class Display(Protocol):
 
     def end(self, text: str, report: Report | None) -> None:
         """Once, at the end: the last, true line, and the report if there is one."""
+
+    def tell(self, text: str) -> None:
+        """One line about work of this process that is no job; the next takes its place, an empty one takes it away."""

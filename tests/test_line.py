@@ -31,6 +31,7 @@ LINES = {
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),
+    "samples": ("s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never",),
     "md5check": (
         "/w/data --against s3://bucket/data/ --algorithm md5",
         "/w/data --write",

@@ -39,7 +39,7 @@ from nbdata.errors import BadOption, NbdataError
 
 __all__ = ["IndexWriter", "SampleIndex", "SampleObject"]
 
-_MAGIC = b"nbidx\x00\x00\x01"
+_MAGIC = b"nbidx\x00\x00\x02"
 _COLUMNS = {
     "begins": "Q",
     "key_ends": "Q",
@@ -119,6 +119,7 @@ class IndexWriter:
         self._columns = _Columns(**made, tags=bytearray(), keys=bytearray(), others=bytearray())
         self._columns.begins.append(0)
         self._fields: dict[str, int] = {}
+        self._counts = array("Q"), array("Q")  # objects and bytes of each field
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -144,6 +145,12 @@ class IndexWriter:
         if found.path != (f"{key}.{found.field}" if found.field else key):
             columns.odd.extend((len(columns.sizes), len(columns.others)))
             self._write_other(found.path)
+        counts, sizes = self._counts
+        if number == len(counts):
+            counts.append(0)
+            sizes.append(0)
+        counts[number] += 1
+        sizes[number] += max(0, found.size)
         columns.sizes.append(found.size)
         columns.fields.append(number)
         self.bytes += max(0, found.size)
@@ -189,6 +196,7 @@ class IndexWriter:
             **about,
             "columns": sizes,
             "fields": list(self._fields),
+            "counts": list(zip(*self._counts, strict=True)),
             "samples": len(self),
             "bytes": self.bytes,
         }
@@ -217,6 +225,9 @@ class SampleIndex:
         What its header says.
     bytes : int
         Of all objects whose size is known.
+    fields : list of str
+    counts : dict
+        Of each field how many objects there are, and their bytes.
 
     Raises
     ------
@@ -243,6 +254,11 @@ class SampleIndex:
         except ValueError:
             raise _damaged(path) from None
         at = 16 + length + len(_padding(length))
+        if (
+            not isinstance(self.about, dict)
+            or not {"columns", "fields", "counts", "bytes"} <= self.about.keys()
+        ):
+            raise _damaged(path)
         columns: dict[str, memoryview[int]] = {}
         for name, code in _COLUMNS.items():
             count = self.about["columns"][name]
@@ -255,6 +271,7 @@ class SampleIndex:
         self._keys, self._others = columns["keys"], columns["others"]
         self._odd = columns["odd"]
         self.fields: list[str] = self.about["fields"]
+        self.counts: dict[str, list[int]] = dict(zip(self.fields, self.about["counts"], strict=True))
         self.bytes: int = self.about["bytes"]
 
     def __len__(self) -> int:

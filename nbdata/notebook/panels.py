@@ -74,6 +74,10 @@ class NotebookDisplay(Follower):
         if self._handle is not None and self._last is not None:
             self._show(view(self._last, str(error), state="interrupted"))
 
+    def tell(self, text: str) -> None:
+        if text or self._handle is not None:
+            self._show(message(text))
+
     def _show(self, bundle: Bundle) -> None:
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from nbdata.verbs.probe import Probe
 from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 from nbdata.verbs.quota import Quota
+from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.transfers import Transfers
 from nbdata.verbs.untar_volumes import UntarVolumes
 
@@ -24,7 +25,18 @@ __all__ = ["VERBS", "operation_from_dict"]
 # In the order in which help lists them; what _OWN has is asked of the agent and offered to nobody.
 VERBS: dict[str, type[Operation]] = {
     cls.verb: cls
-    for cls in (Pull, Push, Copy, Md5check, UntarVolumes, CacheStream, Quota, Transfers, Cleanup)
+    for cls in (
+        Pull,
+        Push,
+        Copy,
+        Md5check,
+        UntarVolumes,
+        CacheStream,
+        SampleSource,
+        Quota,
+        Transfers,
+        Cleanup,
+    )
 }
 
 _OWN: dict[str, type[Operation]] = {cls.verb: cls for cls in (Probe, Complete)}

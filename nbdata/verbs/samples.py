@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from nbdata.errors import BadOption
+from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
+from nbdata.protocols import Job
+from nbdata.report import Plan
 from nbdata.verbs.options import Connecting, Verifying
 
-__all__ = ["SampleSource"]
+__all__ = ["SampleSource", "samples"]
 
 
 @dataclass(frozen=True)
 class SampleSource(Verifying, Connecting):
-    """Samples of a store, read straight into memory by the process that uses them."""
+    """A sample is what shares a folder and a name up to its first dot (12.jpg and 12.cls): in Python a dict of
+    extension to bytes, with ``__key__`` and ``__url__``. What this returns is a sequence of them: ``samples[12]``,
+    ``samples.fetch([3, 14])``, ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. Shown,
+    it says what there is. The source is listed, and an index of it is kept; nothing else is written.
+    """
 
     verb: ClassVar[str] = "samples"
     summary: ClassVar[str] = "Read samples of a store straight into memory, in any order."
@@ -58,3 +66,16 @@ class SampleSource(Verifying, Connecting):
         metavar="SIZE",
         identity=False,
     )
+
+    def plan(self) -> Plan:
+        raise BadOption("samples has no plan: it lists its source, and keeps an index of it")
+
+    def start(self) -> Job:
+        raise BadOption("samples has no background form: it lists its source, and keeps an index of it")
+
+    def run(self, *, quiet: bool = False) -> Any:
+        """List the source, or find its index; returns the samples."""
+        return slots.samples(self, quiet)
+
+
+samples = function_of(SampleSource)

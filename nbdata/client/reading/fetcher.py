@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from nbdata.client.reading.report import Counts
+from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.sessions import Answer, Read, Unusual
@@ -97,6 +98,8 @@ class Fetcher:
     Attributes
     ----------
     counts : Counts
+    timeline : Timeline
+        When `fetch` waited.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Fetcher:
         self._session_wake: Callable[[], None] | None = None
         self._again: ThreadPoolExecutor | None = None
         self._began: float | None = None
+        self.timeline = Timeline()
         self.counts = Counts()
 
     # -- for any thread ---------------------------------------------------------------------------
@@ -208,6 +212,7 @@ class Fetcher:
         self.counts.samples += asked
         self.counts.waited += now - began
         self.counts.seconds = now - self._began
+        self.timeline.add(began - self._began, now - self._began)
         self.counts.bytes += sum(len(data) for sample in samples for data in sample.fields)
 
     def _wake(self) -> None:

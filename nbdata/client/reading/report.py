@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 
+from nbdata.client.reading.timeline import Timeline
 from nbdata.sizes import format_duration, format_size
 
 __all__ = ["Counts", "ReadReport"]
@@ -74,6 +76,8 @@ class ReadReport:
         Files of the source that belong to no sample.
     left_out_names : tuple of str
         The first of them.
+    timeline : Timeline
+        When it was waited; a notebook shows it.
     """
 
     samples: int = 0
@@ -83,6 +87,7 @@ class ReadReport:
     unverified: int = 0
     left_out: int = 0
     left_out_names: tuple[str, ...] = ()
+    timeline: Timeline = field(default_factory=Timeline, compare=False)
 
     def __str__(self) -> str:
         text = f"{self.samples:,} samples, {format_size(self.bytes)}"
@@ -100,3 +105,6 @@ class ReadReport:
         return text
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(str(self))}</div>" + (self.timeline.html() if self.seconds else "")

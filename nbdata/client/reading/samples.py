@@ -9,37 +9,19 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
+from nbdata.client.reading import overview
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
 from nbdata.client.reading.report import Counts, ReadReport
+from nbdata.client.reading.source import Source
+from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import BadOption
 
-__all__ = ["Samples", "Source"]
+__all__ = ["Samples"]
 
 # Samples that `stream` asks for at a time, and how many such batches ahead.
 _CHUNK, _CHUNKS_AHEAD = 16, 16
-
-
-class Source(Protocol):
-    """Where samples are read from."""
-
-    @property
-    def counts(self) -> Counts:
-        """What this process has read so far."""
-
-    @property
-    def left_out(self) -> tuple[int, list[str]]:
-        """How many files belong to no sample, and the first of them."""
-
-    def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
-        """Samples by their number, each as a new dict; the other two as `Fetcher.fetch` has them."""
-
-    def share(self, workers: int) -> None:
-        """Take no more than one of so many shares of the connections and bytes that nobody has set otherwise."""
-
-    def close(self) -> None:
-        """End what is under way."""
 
 
 class Samples(abc.ABC):
@@ -248,15 +230,17 @@ class Samples(abc.ABC):
     @property
     def report(self) -> ReadReport:
         """What this process has read so far; ``print`` shows it as a sentence."""
-        return self.report_of(Counts.of(source.counts for source in self.sources))
+        sources = self.sources
+        longest = max((source.timeline for source in sources), key=lambda timeline: len(timeline.waited))
+        return self.report_of(Counts.of(source.counts for source in sources), longest)
 
-    def report_of(self, counts: Counts) -> ReadReport:
+    def report_of(self, counts: Counts, timeline: Timeline) -> ReadReport:
         """The report of what was counted elsewhere, such as by the workers of a loader."""
         left_out = [source.left_out for source in self.sources]
         names = tuple(itertools.chain.from_iterable(names for _, names in left_out))
         return ReadReport(
             counts.samples, counts.bytes, counts.seconds, counts.waited, counts.unverified,
-            sum(count for count, _ in left_out), names,
+            sum(count for count, _ in left_out), names, timeline,
         )  # fmt: skip
 
     def share(self, workers: int) -> None:
@@ -278,6 +262,21 @@ class Samples(abc.ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def size(self, number: int) -> int:
+        """Bytes of an item, as far as the store told them."""
+        return sum(source.size(own) for source, own in self._parts(self._checked(number)))
+
+    def text(self) -> str:
+        """What there is, in a few lines; a notebook shows the first samples too."""
+        return overview.text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data."""
+        return overview.to_dict(self)
+
+    def _repr_html_(self) -> str:
+        return overview.html(self)
 
     def __repr__(self) -> str:
         return f"<{len(self):,} {self._what}>"

@@ -12,11 +12,15 @@ from typing import Any
 from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.client.reading.indexing import Found, index_of
 from nbdata.client.reading.opened import Opened
+from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.report import Counts
-from nbdata.client.reading.samples import Samples, Source
+from nbdata.client.reading.samples import Samples
+from nbdata.client.reading.source import Source
+from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
+from nbdata.operation import Operation, slots
 from nbdata.redaction import redacted
 from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
@@ -24,7 +28,7 @@ from nbdata.threads import ForkLock
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["StoredSamples", "open_samples"]
+__all__ = ["StoredSamples", "make_samples"]
 
 
 class StoredSamples(Samples):
@@ -91,9 +95,25 @@ class StoredSamples(Samples):
         return self._fetcher.counts if self._fetcher is not None and self._pid == os.getpid() else Counts()
 
     @property
+    def timeline(self) -> Timeline:
+        """When this process waited."""
+        return (
+            self._fetcher.timeline if self._fetcher is not None and self._pid == os.getpid() else Timeline()
+        )
+
+    def size(self, number: int) -> int:
+        """Bytes of a sample, as far as the store told them."""
+        return self._index.size(number)
+
+    @property
     def left_out(self) -> tuple[int, list[str]]:
         """How many files of the source belong to no sample, and the first of them."""
         return self._index.about["left_out"], self._index.about["left_out_names"]
+
+    @property
+    def fields(self) -> dict[str, tuple[int, int]]:
+        """Of each field how many samples have it, and its bytes."""
+        return {name: (count, size) for name, (count, size) in self._index.counts.items()}
 
     @property
     def fingerprint(self) -> str:
@@ -136,6 +156,7 @@ class StoredSamples(Samples):
                 )  # fmt: skip
                 self._fetcher, self._pid = fetcher, os.getpid()
                 self._closing = weakref.finalize(self, _close, fetcher, self._pid)
+                READERS.add(self)
             return self._fetcher
 
     def share(self, workers: int) -> None:
@@ -166,7 +187,17 @@ def _close(fetcher: Fetcher, pid: int) -> None:
         fetcher.close()
 
 
-def open_samples(source: str, **options: Any) -> Samples:
-    """Samples of a store, read straight into memory; the function `nbdata.samples`."""
-    operation = SampleSource(source=source, **options)
-    return StoredSamples(operation, index_of(Opened(operation)))
+def make_samples(operation: Operation, quiet: bool) -> Samples:
+    """What `slots.samples` is filled with; shows how far the listing is."""
+    assert isinstance(operation, SampleSource)
+    display = slots.display()
+
+    def told(samples: int, objects: int) -> None:
+        if not quiet:
+            display.tell(f"{operation.verb}: {samples:,} samples of {objects:,} files so far")
+
+    try:
+        found = index_of(Opened(operation), told)
+    finally:
+        display.tell("")
+    return StoredSamples(operation, found)

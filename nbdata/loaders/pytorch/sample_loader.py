@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, default_collate
 
+from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.report import Counts, ReadReport
+from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.samples import SampleDataset, place_of
 
 if TYPE_CHECKING:
     from nbdata.client.reading.samples import Samples
+    from nbdata.client.reading.source import Source
 
 __all__ = ["SampleLoader"]
 
@@ -91,13 +94,15 @@ class SampleLoader(DataLoader[Any]):
         )  # fmt: skip
         self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
         self._read = Counts()
-        self._seconds = self._waited = 0.0
+        self._seconds = self._waited = 0.0  # of all passes, without the time between them
+        self._timeline = Timeline()
         if collate_fn is None:
             collate_fn = list if transform is None else default_collate
         super().__init__(
             SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
             collate_fn=_Counting(samples, collate_fn), **options,
         )  # fmt: skip
+        READERS.add(self)
 
     @property
     def epoch(self) -> int:
@@ -117,6 +122,7 @@ class SampleLoader(DataLoader[Any]):
             asked = time.monotonic()
             item = next(batches, None)
             now = time.monotonic()
+            self._timeline.add(self._seconds + asked - done, self._seconds + now - done)
             self._seconds, self._waited = self._seconds + now - done, self._waited + now - asked
             done = now
             if item is None:
@@ -179,7 +185,13 @@ class SampleLoader(DataLoader[Any]):
     @property
     def report(self) -> ReadReport:
         """What all workers have read, and how long the training waited for batches."""
-        return self.samples.report_of(replace(self._read, seconds=self._seconds, waited=self._waited))
+        read = replace(self._read, seconds=self._seconds, waited=self._waited)
+        return self.samples.report_of(read, self._timeline)
+
+    @property
+    def sources(self) -> list[Source]:
+        """What its samples are read from."""
+        return self.samples.sources
 
 
 # What it means if a state has something else.

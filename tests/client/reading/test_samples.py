@@ -275,7 +275,7 @@ def test_files_functions_and_filters_say_what_a_sample_is(put: Put, opened: Open
         ({"a.jpg": b"1", "a.JPG": b"2"}, {}, BadOption, "'a' has two files for its field 'jpg'"),
         ({"a.jpg": b"1"}, {"by": lambda path: path}, BadOption, "expected.*None to leave the file out"),
         ({"a.jpg": b"1"}, {"by": "folder"}, BadOption, "by"),
-        ({"a.jpg": b"1"}, {"bye": "file"}, TypeError, "bye"),
+        ({"a.jpg": b"1"}, {"bye": "file"}, BadOption, "bye.*Did you mean by?"),
     ],
 )
 def test_what_is_no_data_set_is_told(

@@ -54,7 +54,7 @@ def test_a_cancel_does_not_wait_for_the_source_and_leaves_no_upload(
         storage_options={**source.options, "endpoint_url": gate.url},
         target_options=target.options,
     ).start()
-    wait_until(lambda: job.snapshot().bytes >= MIB and target.pending())
+    wait_until(lambda: gate.holds and job.snapshot().bytes >= MIB and target.pending())
     job.cancel()
     with pytest.raises(nbdata.Cancelled):
         job.wait()

@@ -1,0 +1,296 @@
+"""One way to feed a training from a store, as a process of its own; ``make bench-loaders`` runs it.
+
+``python benchmarks/loader_ways.py WAY --url s3://bucket/prefix/ …`` goes through the samples ``NUMBER.jpg`` +
+``NUMBER.cls`` once in a shuffled order, and prints what that took as JSON. Every way is a map-style data set in
+PyTorch's own DataLoader; each peer is used as its documentation shows, and told to take as many requests at a time as
+it does best with here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import BatchSampler, DataLoader, Dataset
+
+FIELDS = ("jpg", "cls")
+SEED = 5
+# Objects that the home-made sampler fetches by one call of s5cmd.
+A_CALL = 500
+
+
+class _Fetched(Dataset[Any]):
+    """Samples of which a whole batch is fetched at once, where the way can do so."""
+
+    def __init__(self, url: str, names: list[str]) -> None:
+        self.bucket, _, self.prefix = url.removeprefix("s3://").partition("/")
+        self.names = names
+        self._pid = 0
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def open(self) -> None:
+        """Make a client; each process has its own."""
+
+    def fetch(self, keys: list[str]) -> list[bytes]:
+        """The objects of these keys."""
+        raise NotImplementedError
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[str, bytes, bytes]]:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self.open()
+        names = [self.names[index] for index in indices]
+        found = iter(self.fetch([f"{self.prefix}{name}.{field}" for name in names for field in FIELDS]))
+        return [(name, next(found), next(found)) for name in names]
+
+
+class _Boto3(_Fetched):
+    """One object after the other."""
+
+    def open(self) -> None:
+        import boto3
+
+        self.client = boto3.client("s3")
+
+    def fetch(self, keys: list[str]) -> list[bytes]:
+        return [self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys]
+
+
+class _Obstore(_Fetched):
+    """A batch by one ``asyncio.gather``."""
+
+    def open(self) -> None:
+        from obstore.store import S3Store
+
+        self.store = S3Store(
+            self.bucket,
+            endpoint=os.environ["AWS_ENDPOINT_URL"],
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        self.loop = asyncio.new_event_loop()
+
+    def fetch(self, keys: list[str]) -> list[bytes]:
+        import obstore
+
+        async def one(key: str) -> bytes:
+            return bytes(await (await obstore.get_async(self.store, key)).bytes_async())
+
+        async def every() -> list[bytes]:
+            return await asyncio.gather(*map(one, keys))
+
+        return self.loop.run_until_complete(every())
+
+
+class _S3Torch(_Fetched):
+    """Amazon's connector, whose readers block: by 16 threads."""
+
+    def open(self) -> None:
+        from s3torchconnector._s3client import S3Client, S3ClientConfig
+
+        config = S3ClientConfig(force_path_style=True)
+        self.client = S3Client("us-east-1", endpoint=os.environ["AWS_ENDPOINT_URL"], s3client_config=config)
+        self.pool = ThreadPoolExecutor(16)
+
+    def fetch(self, keys: list[str]) -> list[bytes]:
+        return list(self.pool.map(lambda key: self.client.get_object(self.bucket, key).read(), keys))
+
+
+def _litdata(url: str, names: list[str]) -> Dataset[Any]:
+    from litdata import StreamingRawDataset
+    from litdata.streaming import downloader
+
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # there is no option for a server without TLS
+
+    class Grouped(StreamingRawDataset):  # type: ignore[misc]
+        def setup(self, files: list[Any]) -> list[list[Any]]:
+            of = {file.path.rpartition("/")[2]: file for file in files}
+            return [[of[f"{name}.{field}"] for field in FIELDS] for name in names]
+
+        def __getitems__(self, indices: list[int]) -> list[tuple[str, bytes, bytes]]:
+            found = super().__getitems__(indices)
+            return [(names[index], *map(bytes, one)) for index, one in zip(indices, found, strict=True)]
+
+    options = {"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"]}
+    # Its look-ahead is for reading in sequence, and costs time in a shuffled order.
+    return Grouped(url, cache_dir=tempfile.mkdtemp(), max_prefetch=0)
+
+
+class _Sampler:
+    """The home-made sampler: fetches what it deals next to memory, 500 objects by one call of s5cmd."""
+
+    def __init__(self, url: str, names: list[str], order: list[int], folder: str) -> None:
+        self.url, self.names, self.order, self.folder = url, names, order, folder
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[int]:
+        for begin in range(0, len(self.order), A_CALL // 2):
+            chunk = self.order[begin : begin + A_CALL // 2]
+            wanted = [f"{self.names[index]}.{field}" for index in chunk for field in FIELDS]
+            lines = "".join(f"cp {self.url}{name} {self.folder}/{name}\n" for name in wanted)
+            s5cmd = str(Path(sys.executable).with_name("s5cmd"))
+            subprocess.run([s5cmd, "run"], input=lines, text=True, check=True, stdout=subprocess.DEVNULL)
+            yield from chunk
+
+
+class _Staged(Dataset[Any]):
+    """What that sampler has fetched; each file is deleted when it is read."""
+
+    def __init__(self, names: list[str], folder: str) -> None:
+        self.names, self.folder = names, folder
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> tuple[str, bytes, bytes]:
+        name = self.names[index]
+        places = [Path(self.folder, f"{name}.{field}") for field in FIELDS]
+        found = [place.read_bytes() for place in places]
+        for place in places:
+            place.unlink()
+        return (name, found[0], found[1])
+
+
+def _nbdata(options: argparse.Namespace, **more: Any) -> Any:
+    import nbdata
+    from nbdata.loaders.pytorch import SampleDataset
+
+    ahead = more.pop("ahead", options.ahead)
+    samples = nbdata.samples(options.url, refresh="never", **more)
+    data = SampleDataset(samples, lambda sample: (sample["__key__"], sample["jpg"], sample["cls"]))
+    batches = samples.batch_sampler(options.batch, shuffle=True, seed=SEED, ahead=ahead or 0)
+    return DataLoader(data, batch_sampler=batches, num_workers=options.workers, collate_fn=list)
+
+
+def count_requests(options: argparse.Namespace) -> None:
+    """Read all windows of 8 samples in the order of their keys, and print how many requests that took."""
+    import nbdata
+    from nbdata.client.reading import fetcher
+
+    asked, read = 0, fetcher.Read
+
+    def counted(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return read(*args)
+
+    fetcher.Read = counted  # type: ignore[assignment,misc]
+    windows = nbdata.samples(options.url, verify="none").windows(8)
+    got = sum(1 for _ in windows.stream())
+    print(json.dumps({"windows": got, "requests": asked}))
+
+
+def loader_of(options: argparse.Namespace, names: list[str]) -> Any:
+    """The batches of a way."""
+    order = random.Random(SEED).sample(range(len(names)), len(names))
+    if options.way == "s5cmd-sampler":
+        folder = tempfile.mkdtemp(dir="/dev/shm")
+        sampler = _Sampler(options.url, names, order, folder)
+        return DataLoader(
+            _Staged(names, folder),
+            options.batch,
+            sampler=sampler,
+            num_workers=options.workers,
+            collate_fn=list,
+        )
+    if options.way.startswith("nbdata"):
+        more: dict[str, Any] = {} if options.way == "nbdata-verified" else {"verify": "none"}
+        if options.way == "nbdata-no-ahead":
+            more["ahead"] = 0
+        return _nbdata(options, **more)
+    kinds: dict[str, Callable[[str, list[str]], Dataset[Any]]] = {
+        "boto3": _Boto3,
+        "obstore": _Obstore,
+        "s3torchconnector": _S3Torch,
+        "litdata": _litdata,
+    }
+    data = kinds[options.way](options.url, names)
+    batches = BatchSampler(order, options.batch, drop_last=False)
+    return DataLoader(data, batch_sampler=batches, num_workers=options.workers, collate_fn=list)
+
+
+def compute(seconds: float) -> None:
+    """A step in plain Python, which holds the interpreter."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        sum(range(1000))
+
+
+def main() -> None:
+    """Run one way."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("way")
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--ahead", type=int, default=8)
+    parser.add_argument("--step", type=float, default=0.0, help="seconds of plain Python in each step")
+    parser.add_argument("--take", type=int, default=0, help="end after so many samples; 0: all")
+    options = parser.parse_args()
+    if options.way == "windows":
+        count_requests(options)
+        return
+    names = [f"{number:05}" for number in range(options.count)]
+    if options.way.startswith("nbdata"):
+        import nbdata
+
+        nbdata.samples(options.url).close()  # the index, which the others need not
+    loader = loader_of(options, names)
+    seen, steps = [], []
+    before, began = os.times(), time.perf_counter()
+    last = began
+    for batch in loader:
+        if options.step:
+            compute(options.step)
+        seen += batch
+        now = time.perf_counter()
+        steps.append(now - last)
+        last = now
+        if options.take and len(seen) >= options.take:
+            break
+    wall = last - began
+    del loader  # the workers end, and their time counts
+    used = os.times()
+    cpu = sum(used[:4]) - sum(before[:4])
+    digest = hashlib.sha256()
+    for name, *fields in sorted(seen):
+        digest.update(name.encode())
+        for field in fields:
+            digest.update(hashlib.md5(field).digest())
+    print(
+        json.dumps(
+            {
+                "samples": len(seen),
+                "wall": wall,
+                "cpu": cpu,
+                "step": statistics.mean(steps),
+                "deviation": statistics.pstdev(steps),
+                "digest": digest.hexdigest(),
+            }
+        )
+    )
+    for left in Path("/dev/shm").glob("tmp*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

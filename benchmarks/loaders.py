@@ -1,0 +1,236 @@
+"""``nbdata.samples`` beside other ways to feed a training from a store (benchmarks/loader_ways.py), on one server.
+
+Run with ``make bench-loaders``; ``ARGS="--only 'batch 4'"`` for some rows. Whole processes in turn, medians; what each
+way gave is compared by checksum. Client and server share the machine's cores, so the processor seconds of both stand
+beside the rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from line import Line
+from measure import BIN, machine_cpu, process_cpu
+
+from nbdata.demo.server import EmbeddedServer
+
+WAYS = Path(__file__).with_name("loader_ways.py")
+PEERS = ("obstore", "s3torchconnector", "litdata")
+OURS = ("nbdata", "nbdata-verified", "nbdata-no-ahead")
+NAMES = {
+    "nbdata": "nbdata, verify none",
+    "nbdata-verified": "nbdata",
+    "nbdata-no-ahead": "nbdata, verify none, without look-ahead",
+    "obstore": "obstore, gathered",
+    "s3torchconnector": "s3torchconnector, 16 threads",
+    "litdata": "litdata StreamingRawDataset",
+    "boto3": "boto3, one by one",
+    "s5cmd-sampler": "s5cmd sampler, 500 a call",
+}
+# These take so long that they are run once, on a part of the samples.
+SLOW, PART = ("boto3", "s5cmd-sampler"), 500
+
+
+@dataclass
+class Work:
+    """A row: which samples, how many in a batch and by how many workers, and what each step computes."""
+
+    name: str
+    data: str
+    batch: int
+    workers: int
+    ways: tuple[str, ...]
+    step: float = 0.0
+    away: bool = False
+
+
+@dataclass
+class Run:
+    """What one run took: samples, seconds, and what the server's processors and others spent."""
+
+    samples: int
+    wall: float
+    cpu: float
+    step: float
+    deviation: float
+    digest: str
+    server: float
+    others: float
+
+    @property
+    def rate(self) -> float:
+        """Samples a second."""
+        return self.samples / self.wall
+
+
+class Bench:
+    """A server with samples in it."""
+
+    def __init__(self, folder: Path, server: EmbeddedServer, options: argparse.Namespace) -> None:
+        self.folder, self.server, self.rounds, self.only = folder, server, options.rounds, options.only
+        self.line: Line | None = None
+        self.counts: dict[str, int] = {}
+        self.digests: dict[str, str] = {}
+        server.create_bucket("bench")
+
+    def put(self, data: str, count: int, sizes: tuple[int, int]) -> None:
+        """Make samples of two files of these sizes; a place of its own for litdata, which writes an index there."""
+        source, digest = self.folder / data, hashlib.sha256()
+        source.mkdir()
+        for number in range(count):
+            digest.update(f"{number:05}".encode())
+            for field, size in zip(("jpg", "cls"), sizes, strict=True):
+                content = random.randbytes(size)
+                digest.update(hashlib.md5(content).digest())
+                (source / f"{number:05}.{field}").write_bytes(content)
+        for place in (data, f"{data}-litdata"):
+            command = [str(BIN / "s5cmd"), "cp", f"{source}/*", f"s3://bench/{place}/"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        for file in source.iterdir():
+            file.unlink()
+        self.counts[data], self.digests[data] = count, digest.hexdigest()
+
+    def run(self, way: str, work: Work, *, take: int = 0) -> Run:
+        """One way, as a process of its own."""
+        place = f"{work.data}-litdata" if way == "litdata" else work.data
+        count = self.counts[work.data]
+        command = [sys.executable, str(WAYS), way, "--url", f"s3://bench/{place}/", "--count", str(count)]
+        command += ["--batch", str(work.batch), "--workers", str(work.workers), "--step", str(work.step)]
+        command += ["--ahead", str(64 if work.batch < 16 else 8), "--take", str(take)]
+        os.sync()
+        serving, machine, mine, began = self._serving(), machine_cpu(), os.times(), time.monotonic()
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        seconds = time.monotonic() - began
+        serving, machine, now = self._serving() - serving, machine_cpu() - machine, os.times()
+        told: dict[str, Any] = json.loads(out.splitlines()[-1])
+        own = serving + sum(now[:4]) - sum(mine[:4])
+        if not take:
+            assert told["digest"] == self.digests[work.data], f"{way} gave other bytes"
+        return Run(**told, server=serving, others=max(0.0, machine - own) / seconds)
+
+    def _serving(self) -> float:
+        line = process_cpu(self.line.process.pid) if self.line is not None else 0.0
+        return process_cpu(self.server.pid) + line
+
+    @contextmanager
+    def away(self, delay: float) -> Iterator[None]:
+        """The server is so many milliseconds away, each way."""
+        with Line(self.server.url, delay, 0) as self.line:
+            os.environ.update(AWS_ENDPOINT_URL=self.line.url, S3_ENDPOINT_URL=self.line.url)
+            yield
+        self.line = None
+        os.environ.update(self.server.environment(), S3_ENDPOINT_URL=self.server.url)
+
+    def compare(self, work: Work) -> None:
+        """Print a line for each way, measured in turn."""
+        if self.only not in work.name:
+            return
+        runs: dict[str, list[Run]] = {way: [] for way in work.ways}
+        for number in range(self.rounds):
+            for way in work.ways:
+                if way not in SLOW:
+                    runs[way].append(self.run(way, work))
+                elif not number:
+                    runs[way].append(self.run(way, work, take=min(PART, self.counts[work.data])))
+        rate = {way: statistics.median(run.rate for run in runs[way]) for way in work.ways}
+        for way in work.ways:
+            middle = {
+                name: statistics.median(getattr(run, name) / of(run) for run in runs[way])
+                for name, of in (
+                    ("cpu", lambda run: run.samples / 1e3),
+                    ("server", lambda run: run.samples / 1e3),
+                    ("step", lambda run: 1e-3),
+                    ("deviation", lambda run: 1e-3),
+                    ("others", lambda run: 1),
+                )
+            }
+            ratio = statistics.median(
+                ours.rate / run.rate for ours, run in zip(runs[work.ways[0]], runs[way], strict=False)
+            )
+            print(
+                f"| {work.name} | {NAMES[way]} | {rate[way]:,.0f} | {ratio:.2f} | {middle['step']:.1f} ± "
+                f"{middle['deviation']:.1f} ms | {middle['cpu']:.2f} ms | {middle['server']:.2f} ms "
+                f"| {middle['others']:.2f} |",
+                flush=True,
+            )
+
+    def windows(self) -> None:
+        """Print how many requests windows in the order of keys cost."""
+        if self.only not in "windows(8)":
+            return
+        command = [sys.executable, str(WAYS), "windows", "--url", "s3://bench/small/", "--count", "0"]
+        told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        objects = 2 * self.counts["small"]
+        print(
+            f"\n`windows(8)` in the order of keys: {told['windows']:,} windows of {objects:,} objects took "
+            f"{told['requests']:,} requests for their bytes.",
+            flush=True,
+        )
+
+
+def works() -> list[Work]:
+    """All rows."""
+    every = (*OURS, *PEERS, *SLOW)
+    few = ("nbdata", "nbdata-verified", *PEERS)
+    rows = [
+        Work("batch 4, 0 workers", "small", 4, 0, every),
+        Work("batch 64, 0 workers", "small", 64, 0, few),
+        Work("batch 64, 2 workers", "small", 64, 2, few),
+    ]
+    rows += [
+        Work("20 ms away, batch 4, 0 workers", "small", 4, 0, every, away=True),
+        Work("20 ms away, batch 64, 0 workers", "small", 64, 0, (*OURS, *PEERS), away=True),
+        Work("20 ms of Python a step, batch 16, 0 workers", "small", 16, 0, few, 0.02),
+        Work("20 ms of Python a step, batch 16, 2 workers", "small", 16, 2, few, 0.02),
+        Work("3 MB + 1 MB, batch 4, 0 workers", "large", 4, 0, every),
+    ]
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--only", default="", help="only rows whose name has this in it")
+    options = parser.parse_args()
+    os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
+    with tempfile.TemporaryDirectory(prefix="nbdata-bench-") as name:
+        folder = Path(name)
+        for variable in ("RUNTIME", "STATE"):
+            os.environ[f"NBDATA_{variable}_DIR"] = f"{folder}/{variable.lower()}"
+        with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+            os.environ.update(server.environment(), S3_ENDPOINT_URL=server.url)
+            bench = Bench(folder, server, options)
+            bench.put("small", options.samples, (100_000, 10_000))
+            bench.put("large", 60, (3_000_000, 1_000_000))
+            print(
+                "| work | way | samples/s | nbdata's over it | a step | CPU a sample, client | CPU a sample, server "
+                "| cores that others used |\n" + "|---" * 8 + "|",
+                flush=True,
+            )
+            for work in works():
+                if work.away:
+                    with bench.away(10):
+                        bench.compare(work)
+                else:
+                    bench.compare(work)
+            bench.windows()
+
+
+if __name__ == "__main__":
+    main()

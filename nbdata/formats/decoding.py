@@ -1,0 +1,177 @@
+"""What the bytes of a sample's fields mean: by extension, else by how they begin. Nothing is ever unpickled.
+
+Extensions are those of WebDataset's basic handlers (https://github.com/webdataset/webdataset, autodecode.py), without
+the ones that execute code; magic numbers are from the PNG, JPEG (JFIF), GIF, TIFF, WebP and NumPy format definitions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from nbdata.errors import BadOption, NbdataError
+
+__all__ = ["IMAGES", "decode", "is_image", "kind_of"]
+
+#: How images may be given out.
+IMAGES = ("pil", "numpy", "torch")
+_IMAGE = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp")
+_NUMBER = ("class", "cls", "cls2", "count", "id", "index", "inx")
+_TEXT = ("text", "transcript", "txt")
+_KINDS = {
+    **dict.fromkeys(_IMAGE, "image"),
+    **dict.fromkeys(_NUMBER, "number"),
+    **dict.fromkeys(_TEXT, "text"),
+    "json": "json",
+    "npy": "npy",
+    "npz": "npz",
+    **dict.fromkeys(("mp", "msg", "msgpack"), "msgpack"),
+}
+# Places and bytes that stand there; all of a line are needed.
+_BEGINNINGS: tuple[tuple[str, tuple[tuple[int, bytes], ...]], ...] = (
+    ("image", ((0, b"\xff\xd8\xff"),)),
+    ("image", ((0, b"\x89PNG\r\n\x1a\n"),)),
+    ("image", ((0, b"GIF8"),)),
+    ("image", ((0, b"RIFF"), (8, b"WEBP"))),
+    ("image", ((0, b"II*\0"),)),
+    ("image", ((0, b"MM\0*"),)),
+    ("npy", ((0, b"\x93NUMPY"),)),
+)
+
+
+def kind_of(field: str, data: bytes) -> str | None:
+    """What a field holds: ``image``, ``number``, ``text``, ``json``, ``npy``, ``npz`` or ``msgpack``; None: unknown.
+
+    Parameters
+    ----------
+    field : str
+        Its last extension counts, as ``png`` of ``seg.png``.
+    data : bytes
+        Looked at where the extension says nothing.
+    """
+    kind = _KINDS.get(field.rpartition(".")[2].lower())
+    if kind is not None:
+        return kind
+    for name, places in _BEGINNINGS:
+        if all(data[at : at + len(expected)] == expected for at, expected in places):
+            return name
+    return None
+
+
+def is_image(field: str, data: bytes) -> bool:
+    """Whether a field holds an image of a format that is known."""
+    return kind_of(field, data) == "image"
+
+
+def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
+    """A sample with its fields decoded: a new dict; what is not known stays ``bytes``.
+
+    By extension, else by the first bytes: images (jpg, png, gif, bmp, webp, tif, ppm and their kin); json; txt, text
+    and transcript as ``str``; cls, cls2, class, count, id, index and inx as ``int``; npy and npz as NumPy arrays;
+    msgpack, msg and mp. Nothing is unpickled: pickles stay bytes, and arrays of objects are an error.
+
+    Parameters
+    ----------
+    sample : dict
+        Of `nbdata.samples`. Names with two underscores at the front stay as they are.
+    images : {"pil", "numpy", "torch"}, default "pil"
+        ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width of a grey one.
+        ``"torch"``: uint8 tensor of channels × height × width. Images of other modes than grey and RGB become RGB.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    NbdataError
+        If a field cannot be decoded, with the key of the sample and the field; or a package is missing that can.
+    BadOption
+        If `images` is none of these.
+
+    Examples
+    --------
+    >>> import functools
+    >>> functools.partial(nbdata.decode, images="torch")  # as the transform of a loader  # doctest: +SKIP
+    """
+    if images not in IMAGES:
+        raise BadOption(f"decode: images={images!r} is not known", expected=", ".join(IMAGES))
+    out: dict[str, Any] = {}
+    for field, data in sample.items():
+        kind = None if field.startswith("__") or not isinstance(data, bytes) else kind_of(field, data)
+        if kind is None:
+            out[field] = data
+            continue
+        try:
+            out[field] = _DECODERS[kind](data, images)
+        except ImportError as error:
+            raise NbdataError(
+                f"{_where(sample, field)} needs the package {error.name}, which is not installed",
+                remedy=f"pip install {_PACKAGES.get(str(error.name), error.name)}",
+            ) from error
+        except NbdataError:
+            raise
+        except Exception as error:  # of many libraries, each of which has its own
+            raise NbdataError(
+                f"{_where(sample, field)} cannot be read as {kind} ({type(error).__name__}: {error})",
+                path=sample.get("__url__"),
+            ) from error
+    return out
+
+
+_PACKAGES = {"PIL": "pillow"}
+
+
+def _where(sample: dict[str, Any], field: str) -> str:
+    return f"the field {field!r} of the sample {sample.get('__key__')!r}"
+
+
+def _image(data: bytes, images: str) -> Any:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as opened:
+        if images == "pil":
+            opened.load()
+            return opened.copy()
+        import numpy as np
+
+        plain = opened if opened.mode in ("L", "RGB") else opened.convert("RGB")
+        array = np.array(plain)
+    if images == "numpy":
+        return array
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return tensor.unsqueeze(0) if tensor.ndim == 2 else tensor.permute(2, 0, 1).contiguous()
+
+
+def _array(data: bytes, _images: str) -> Any:
+    import numpy as np
+
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+def _arrays(data: bytes, _images: str) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(io.BytesIO(data), allow_pickle=False) as found:
+        return dict(found)
+
+
+def _msgpack(data: bytes, _images: str) -> Any:
+    import msgpack
+
+    return msgpack.unpackb(data)
+
+
+_DECODERS: dict[str, Callable[[bytes, str], Any]] = {
+    "image": _image,
+    "number": lambda data, _: int(data),
+    "text": lambda data, _: data.decode(),
+    "json": lambda data, _: json.loads(data),
+    "npy": _array,
+    "npz": _arrays,
+    "msgpack": _msgpack,
+}

@@ -1,0 +1,103 @@
+"""Fields by extension, else by their first bytes; as other libraries write them, and nothing is unpickled."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import nbdata
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.decoding import kind_of
+
+PIXELS = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
+
+
+def image(kind: str, mode: str = "RGB") -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(PIXELS).convert(mode).save(out, kind)
+    return out.getvalue()
+
+
+def array(value: Any, save: Any = np.save, **options: Any) -> bytes:
+    out = io.BytesIO()
+    save(out, value, **options)
+    return out.getvalue()
+
+
+def test_each_extension_is_what_it_says() -> None:
+    sample = {
+        "__key__": "n/1", "__url__": "s3://b/n/1.png", "png": image("PNG"), "seg.PNG": image("PNG", "L"),
+        "json": b'{"a": [1]}', "txt": "Grüße".encode(), "cls": b"7\n", "index": b"-1",
+        "npy": array(PIXELS), "mp": msgpack.packb({"a": 1}), "wav": b"RIFF....WAVE", "pkl": pickle.dumps([1]),
+    }  # fmt: skip
+    before = dict(sample)
+    got = nbdata.decode(sample, images="numpy")
+    assert sample == before
+    assert (got.pop("png") == PIXELS).all()
+    assert got.pop("seg.PNG").shape == (5, 4)
+    assert (got.pop("npy") == PIXELS).all()
+    assert got == {
+        "__key__": "n/1", "__url__": "s3://b/n/1.png", "json": {"a": [1]}, "txt": "Grüße", "cls": 7, "index": -1,
+        "mp": {"a": 1}, "wav": sample["wav"], "pkl": sample["pkl"],
+    }  # fmt: skip
+    several = io.BytesIO()
+    np.savez(several, a=PIXELS, b=np.ones(2))
+    assert {name: value.shape for name, value in nbdata.decode({"npz": several.getvalue()})["npz"].items()} == {
+        "a": (5, 4, 3), "b": (2,),
+    }  # fmt: skip
+
+
+def test_images_come_as_is_asked_for() -> None:
+    grey, colored = image("PNG", "L"), image("PNG", "P")
+    assert nbdata.decode({"png": image("PNG")})["png"].size == (4, 5)
+    got = nbdata.decode({"png": image("PNG")}, images="torch")["png"]
+    assert (got.shape, got.dtype) == ((3, 5, 4), torch.uint8)
+    assert (got.permute(1, 2, 0).numpy() == PIXELS).all()
+    got += 1  # it is the caller's own
+    assert nbdata.decode({"png": grey}, images="torch")["png"].shape == (1, 5, 4)
+    assert nbdata.decode({"png": colored}, images="numpy")["png"].shape == (5, 4, 3)
+    with pytest.raises(BadOption, match="pil, numpy, torch"):
+        nbdata.decode({}, images="jax")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "TIFF", "WEBP"])
+def test_an_extension_that_says_nothing_leaves_it_to_the_first_bytes(kind: str) -> None:
+    got = nbdata.decode({"image": image(kind), "label": b"3"}, images="numpy")
+    assert got["image"].shape[:2] == (5, 4)
+    assert got["label"] == b"3", "which may be anything"
+    assert kind_of("data", array(PIXELS)) == "npy"
+    assert kind_of("data", b"") is None
+
+
+def test_what_cannot_be_decoded_names_sample_and_field() -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (pytest.fail, ("it was unpickled",))
+
+    for field, data in {
+        "jpg": b"\xff\xd8\xff cut off", "json": b"{", "cls": b"cat", "txt": b"\xff", "npy": b"\x93NUMPY",
+        "msgpack": b"\xc1", "x.npy": array(np.array([Trap()], dtype=object), allow_pickle=True),
+        "npz": pickle.dumps(Trap()),
+    }.items():  # fmt: skip
+        with pytest.raises(
+            NbdataError, match=f"the field '{field}' of the sample 'n/1' cannot be read"
+        ) as caught:
+            nbdata.decode({"__key__": "n/1", "__url__": "s3://b/n/1.jpg", field: data})
+        assert caught.value.path == "s3://b/n/1.jpg"
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(NbdataError, match="pip install pillow"):
+        nbdata.decode({"__key__": "1", "png": image_bytes})
+
+
+image_bytes = image("PNG")
