@@ -10,6 +10,8 @@
 #   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
+#   make bench-loaders  nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
+#   make test-tensorflow  the loaders for TensorFlow and grain, which are large to install (minutes)
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
@@ -23,7 +25,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults failing-jobs machine-loss bench bench-stream clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults failing-jobs machine-loss bench bench-stream bench-loaders test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -120,6 +122,20 @@ bench: $(VENV)/.nbdata $(VENV)/.bench
 
 bench-stream: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/cache_stream.py $(ARGS)
+
+$(VENV)/.bench-loaders: pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[bench-loaders]'
+	touch $@
+
+bench-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
+	$(BIN)/python benchmarks/loaders.py $(ARGS)
+
+$(VENV)/.test-tensorflow: pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[test-tensorflow]'
+	touch $@
+
+test-tensorflow: $(VENV)/.nbdata-demo $(VENV)/.test-tensorflow
+	NBDATA_TESTED=wheel $(BIN)/pytest tests/loaders/large $(ARGS)
 
 clean:
 	rm -rf $(VENV) labextension/node_modules labextension/lib build dist demo-data .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

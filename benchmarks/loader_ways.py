@@ -127,7 +127,6 @@ def _litdata(url: str, names: list[str]) -> Dataset[Any]:
             found = super().__getitems__(indices)
             return [(names[index], *map(bytes, one)) for index, one in zip(indices, found, strict=True)]
 
-    options = {"AWS_ENDPOINT_URL": os.environ["AWS_ENDPOINT_URL"]}
     # Its look-ahead is for reading in sequence, and costs time in a shuffled order.
     return Grouped(url, cache_dir=tempfile.mkdtemp(), max_prefetch=0)
 

@@ -76,6 +76,16 @@ class Run:
         """Samples a second."""
         return self.samples / self.wall
 
+    @property
+    def client(self) -> float:
+        """Milliseconds of the client's processors for each sample."""
+        return 1e3 * self.cpu / self.samples
+
+    @property
+    def serving(self) -> float:
+        """The same of the server's."""
+        return 1e3 * self.server / self.samples
+
 
 class Bench:
     """A server with samples in it."""
@@ -149,21 +159,15 @@ class Bench:
         rate = {way: statistics.median(run.rate for run in runs[way]) for way in work.ways}
         for way in work.ways:
             middle = {
-                name: statistics.median(getattr(run, name) / of(run) for run in runs[way])
-                for name, of in (
-                    ("cpu", lambda run: run.samples / 1e3),
-                    ("server", lambda run: run.samples / 1e3),
-                    ("step", lambda run: 1e-3),
-                    ("deviation", lambda run: 1e-3),
-                    ("others", lambda run: 1),
-                )
+                name: statistics.median(getattr(run, name) for run in runs[way])
+                for name in ("client", "serving", "step", "deviation", "others")
             }
             ratio = statistics.median(
                 ours.rate / run.rate for ours, run in zip(runs[work.ways[0]], runs[way], strict=False)
             )
             print(
-                f"| {work.name} | {NAMES[way]} | {rate[way]:,.0f} | {ratio:.2f} | {middle['step']:.1f} ± "
-                f"{middle['deviation']:.1f} ms | {middle['cpu']:.2f} ms | {middle['server']:.2f} ms "
+                f"| {work.name} | {NAMES[way]} | {rate[way]:,.0f} | {ratio:.2f} | {middle['step'] * 1e3:.1f} ± "
+                f"{middle['deviation'] * 1e3:.1f} ms | {middle['client']:.2f} ms | {middle['serving']:.2f} ms "
                 f"| {middle['others']:.2f} |",
                 flush=True,
             )
