@@ -42,13 +42,15 @@ def content(number: int) -> bytes:
 
 
 class Bucket:
-    """So many objects, all in one folder or in folders of so many."""
+    """So many objects, all in one folder or in folders of so many; with `pairs`, samples of two."""
 
-    def __init__(self, objects: int, per_folder: int, delay: float) -> None:
-        self.objects, self.per_folder, self.delay = objects, per_folder, delay
+    def __init__(self, objects: int, per_folder: int, delay: float, *, pairs: bool = False) -> None:
+        self.objects, self.per_folder, self.delay, self.pairs = objects, per_folder, delay, pairs
 
     def name(self, number: int) -> str:
         """The path of an object below the prefix; in the order of numbers."""
+        if self.pairs:
+            return f"{number // 2:09d}.{('cls', 'jpg')[number % 2]}"
         name = f"object-{number:09d}"
         return f"{number // self.per_folder:06d}/{name}" if self.per_folder else name
 
@@ -98,8 +100,9 @@ class Bucket:
 class ListServer:
     """The server as a process of its own; a context manager."""
 
-    def __init__(self, objects: int, *, per_folder: int = 0, delay: float = 0.0) -> None:
+    def __init__(self, objects: int, *, per_folder: int = 0, delay: float = 0.0, pairs: bool = False) -> None:
         command = [sys.executable, __file__, "--objects", str(objects), "--per-folder", str(per_folder)]
+        command += ["--pairs"] * pairs
         self.process = subprocess.Popen(
             [*command, "--delay", str(delay)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
         )
@@ -133,8 +136,9 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--per-folder", type=int, default=0, help="0: all in one")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before a page is answered")
+    parser.add_argument("--pairs", action="store_true", help="samples of two objects; they cannot be read")
     options = parser.parse_args()
-    bucket = Bucket(options.objects, options.per_folder, options.delay)
+    bucket = Bucket(options.objects, options.per_folder, options.delay, pairs=options.pairs)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         while True:

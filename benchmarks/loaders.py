@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from line import Line
+from listing import ListServer
 from measure import BIN, machine_cpu, process_cpu
 
 from nbdata.demo.server import EmbeddedServer
@@ -186,6 +187,61 @@ class Bench:
         )
 
 
+# What a worker does with an index of many samples: opens it and looks at a thousand; what that took and added.
+_WORKER = """
+import json, pickle, sys, time
+from pathlib import Path
+
+def own():
+    fields = Path("/proc/self/smaps_rollup").read_text().split()
+    return int(fields[fields.index("Private_Dirty:") + 1]) * 1024  # clean pages are the file's, for all processes
+
+import nbdata.client.reading.stored
+data = Path(sys.argv[1]).read_bytes()
+before, began = own(), time.perf_counter()
+samples = pickle.loads(data)
+opened = time.perf_counter() - began
+order = iter(samples.batch_sampler(1000, shuffle=True, seed=1))
+keys = [samples.key(number) for number in next(order)]
+print(json.dumps({"opened": opened, "added": own() - before, "keys": len(keys)}))
+"""
+
+
+def index(count: int, folder: Path) -> None:
+    """Print what the index of so many samples of two objects costs."""
+    program = (
+        "import os, pickle, sys, time, nbdata, json\n"
+        "from pathlib import Path\n"
+        "began, cpu = time.perf_counter(), time.process_time()\n"
+        "samples = nbdata.samples(sys.argv[1], verify='none', storage_options={'anon': True})\n"
+        "built = time.perf_counter() - began, time.process_time() - cpu\n"
+        "Path(sys.argv[2]).write_bytes(pickle.dumps(samples))\n"
+        "began = time.perf_counter()\n"
+        "nbdata.samples(sys.argv[1], refresh='never', storage_options={'anon': True})\n"
+        "print(json.dumps([*built, time.perf_counter() - began, os.path.getsize(samples.index.path), len(samples)]))\n"
+    )
+    with ListServer(2 * count, pairs=True) as server:
+        environment = {**os.environ, "AWS_ENDPOINT_URL": server.url}
+        place = str(folder / "pickled")
+
+        def told(*words: str) -> Any:
+            command = [sys.executable, "-c", *words]
+            return json.loads(
+                subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+            )
+
+        wall, cpu, never, size, found = told(program, f"{server.place}/", place)
+        assert found == count, f"{found} samples"
+        worker = told(_WORKER, place)
+    print(
+        f"\nThe index of {count:,} samples of two objects: built in {wall:.1f} s with {cpu:.1f} s of CPU, "
+        f'{size / 1e6:.0f} MB on the disk; `refresh="never"` took {1e3 * never:.1f} ms, a worker opened it in '
+        f"{1e3 * worker['opened']:.1f} ms and had {worker['added'] / 1e6:.1f} MB more of its own after 1,000 "
+        "look-ups in a shuffled order.",
+        flush=True,
+    )
+
+
 def works() -> list[Work]:
     """All rows."""
     every = (*OURS, *PEERS, *SLOW)
@@ -210,6 +266,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--index", type=int, default=1_000_000, help="samples of the index")
     parser.add_argument("--only", default="", help="only rows whose name has this in it")
     options = parser.parse_args()
     os.environ["GOMEMLIMIT"] = "2GiB"  # else SeaweedFS was seen to take 20 GB
@@ -234,6 +291,8 @@ def main() -> None:
                 else:
                     bench.compare(work)
             bench.windows()
+            if options.only in "index":
+                index(options.index, folder)
 
 
 if __name__ == "__main__":

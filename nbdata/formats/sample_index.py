@@ -250,32 +250,41 @@ class SampleIndex:
         if view[:8] != _MAGIC or 16 + length > size or sys.byteorder != "little":
             raise _damaged(path)
         try:
-            self.about: dict[str, Any] = json.loads(bytes(view[16 : 16 + length]))
-        except ValueError:
+            self._read_header(view, length, size)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise _damaged(path) from None
+
+    def _read_header(self, view: memoryview, length: int, size: int) -> None:
+        """Find the columns; ValueError, KeyError, TypeError or AttributeError if they are not as they must be."""
+        about: dict[str, Any] = json.loads(bytes(view[16 : 16 + length]))
         at = 16 + length + len(_padding(length))
-        if (
-            not isinstance(self.about, dict)
-            or not {"columns", "fields", "counts", "bytes"} <= self.about.keys()
-        ):
-            raise _damaged(path)
         columns: dict[str, memoryview[int]] = {}
         for name, code in _COLUMNS.items():
-            count = self.about["columns"][name]
-            if at + count > size:
-                raise _damaged(path)
+            count = about["columns"][name]
+            if not 0 <= count <= size - at:
+                raise ValueError(name)
             columns[name] = view[at : at + count].cast(code)  # type: ignore[call-overload]
             at += count + len(_padding(count))
         self._begins, self._key_ends, self._sizes = columns["begins"], columns["key_ends"], columns["sizes"]
         self._fields, self._kinds, self._tags = columns["fields"], columns["kinds"], columns["tags"]
         self._keys, self._others = columns["keys"], columns["others"]
         self._odd = columns["odd"]
-        self.fields: list[str] = self.about["fields"]
-        self.counts: dict[str, list[int]] = dict(zip(self.fields, self.about["counts"], strict=True))
-        self.bytes: int = self.about["bytes"]
+        samples, objects = len(self._key_ends), len(self._sizes)
+        if (len(self._begins), self._begins[-1], len(self._fields), len(self._kinds), len(self._tags)) != (
+            samples + 1, objects, objects, objects, 16 * objects,
+        ):  # fmt: skip
+            raise ValueError("columns of other lengths")
+        self.about = about
+        self.fields: list[str] = list(map(str, about["fields"]))
+        self.counts: dict[str, list[int]] = dict(zip(self.fields, about["counts"], strict=True))
+        self.bytes = int(about["bytes"])
 
     def __len__(self) -> int:
         return len(self._key_ends)
+
+    def leads_out(self) -> bool:
+        """Whether a name may lead out of the source, as ``../x`` does; to be asked of an index of somebody else."""
+        return any(b"../" in bytes(column) for column in (self._keys, self._others))
 
     def key(self, number: int) -> str:
         """The key of a sample."""

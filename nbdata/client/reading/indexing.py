@@ -22,10 +22,12 @@ from nbdata.formats.samples import by_sample, split_name
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location
 from nbdata.transfer.selection import Entry, glob_filter
-from nbdata.transfer.sources import find
+from nbdata.transfer.sources import find, folder_part
+from nbdata.verbs.pull import Pull
+from nbdata.verbs.push import Push
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["INDEX_NAME", "Found", "index_of"]
+__all__ = ["INDEX_NAME", "Found", "index_of", "save"]
 
 #: How the names of indexes begin that are kept beside the data.
 INDEX_NAME = "_nbdata-index"
@@ -86,24 +88,57 @@ def index_of(opened: Opened, told: _Told = lambda _samples, _objects: None) -> F
     operation = opened.operation
     path = os.path.join(opened.context.state_dir, "samples", _name(operation) + ".idx")
     known = None if operation.refresh == "always" else _known(path)
-    if known is not None and operation.refresh == "never":
-        return Found(known, known.about["prefix"], built=False)
+    make_folders(os.path.dirname(path), 0o700)
+    if operation.refresh == "never":
+        if known is not None:
+            return Found(known, known.about["prefix"], built=False)
+        if (saved := _saved(operation, path)) is not None:
+            return Found(saved, opened.open(folder_part(operation.source)).key, built=False)
     writer, about = _build(opened, told)
     if known is not None and known.about["listing"] == about["listing"]:
         return Found(known, about["prefix"], built=False)
-    make_folders(os.path.dirname(path), 0o700)
     write_file(path, writer.pieces(about), umask=0o077)
     return Found(SampleIndex(path), about["prefix"], built=True)
 
 
-def _name(operation: SampleSource) -> str:
+def _name(operation: SampleSource, *more: str) -> str:
     """The name of the index of a source: the same for the same source and selection."""
     by = operation.by
     if callable(by):
         with contextlib.suppress(OSError, TypeError):
             by = inspect.getsource(by)
-    said = [operation.source, str(by), operation.include, operation.exclude]
+    said = [*(more or (operation.source,)), str(by), operation.include, operation.exclude]
     return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _beside(operation: SampleSource) -> str:
+    """Where the index of such a selection is kept beside the data."""
+    return f"{folder_part(operation.source).rstrip('/')}/{INDEX_NAME}.{_name(operation, '')[:16]}.idx"
+
+
+def save(operation: SampleSource, index: SampleIndex) -> str:
+    """Put an index beside the data; its URL."""
+    url = _beside(operation)
+    Push(source=index.path, target=url, storage_options=operation.storage_options, fs=operation.fs).run(
+        quiet=True
+    )
+    return redacted(url)
+
+
+def _saved(operation: SampleSource, path: str) -> SampleIndex | None:
+    """The index that somebody has put beside the data, fetched to `path`; None if there is none."""
+    url = _beside(operation)
+    try:
+        Pull(source=url, target=path, storage_options=operation.storage_options, fs=operation.fs).run(
+            quiet=True
+        )
+    except NotFound:
+        return None
+    found = _known(path)
+    if found is None or found.leads_out():
+        os.unlink(path)
+        return None
+    return found
 
 
 def _known(path: str) -> SampleIndex | None:

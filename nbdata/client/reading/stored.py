@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
-from nbdata.client.reading.indexing import Found, index_of
+from nbdata.client.reading.indexing import Found, index_of, save
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.recipe import refuse_secrets
@@ -158,6 +158,19 @@ class StoredSamples(Samples):
                 self._closing = weakref.finalize(self, _close, fetcher, self._pid)
                 READERS.add(self)
             return self._fetcher
+
+    def save_index(self) -> str:
+        """Put the index beside the data, as ``_nbdata-index.….idx``, and return its URL.
+
+        Who has no index of the same source and selection and says ``refresh="never"`` then takes it, and lists nothing.
+        Listings of samples leave such files out.
+
+        Raises
+        ------
+        NbdataError
+            If it cannot be written there.
+        """
+        return save(self.operation, self._index)
 
     def share(self, workers: int) -> None:
         self._workers = max(1, workers)
