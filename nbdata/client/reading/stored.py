@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -127,6 +128,12 @@ class StoredSamples(Samples):
 
     def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
         return parts[0]
+
+    def fetch(self, indices: Sequence[int], ahead: Iterable[Sequence[int]] = ()) -> list[Any]:
+        # As `Samples.fetch`, whose way over parts costs as much as a tenth of a small sample.
+        count = len(self)
+        coming = [index for index in itertools.chain.from_iterable(ahead) if 0 <= index < count]
+        return self.read(list(map(self._checked, indices)), coming, 0)
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
         """Samples by their number, each as a new dict."""
