@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+import nbdata
 from nbdata.client.reading.orders import AheadBatches
 from nbdata.client.reading.samples import Samples
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, SourceChanged
 from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
+from tests.client.reading.test_samples import FAULTS, often
+from tests.faults.proxy import Fault, FaultProxy
+from tests.faults.test_lines import proxy
 from tests.loaders.test_samples import ALL, FILES, checked, keys_of, samples, train
 from tests.waiting import PATIENCE, wait_until
 
-__all__ = ["samples", "train"]
+__all__ = ["proxy", "samples", "train"]
 
 
 @given(
@@ -235,3 +240,32 @@ def test_ranks_that_train_together_make_equally_many_steps(
     assert [len(step) for step in steps] == [12] * 8
     for epoch in (steps[:4], steps[4:]):
         assert sorted(set(itertools.chain(*epoch))) == list(range(40))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
+def test_faults_of_the_line_are_mended_in_a_loader(
+    fault: Fault, workers: int, proxy: FaultProxy, train: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault.kind == "stall":
+        monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "2")
+    with nbdata.samples(train, concurrency=8) as samples:
+        tally = proxy.begin(often(fault))
+        loader = SampleLoader(
+            samples, 3, shuffle=True, transform=checked, collate_fn=list, num_workers=workers
+        )
+        assert sorted(keys_of(loader)) == ALL
+        assert tally.faults
+
+
+def test_another_version_reaches_the_batch_that_asked_for_it(
+    proxy: FaultProxy, put: Callable[[dict[str, bytes]], str]
+) -> None:
+    url = put(FILES)
+    with nbdata.samples(url, concurrency=8) as samples:
+        put({"021.jpg": b"another"})
+        loader = SampleLoader(samples, 4, transform=checked, collate_fn=list, num_workers=2)
+        batches, got = iter(loader), []
+        with pytest.raises(SourceChanged, match=r"021\.jpg"):
+            got += [key for batch in batches for key, _ in batch]
+        assert loader.state_dict()["taken"] == 20, "what came before it was given out"

@@ -183,7 +183,7 @@ def test_a_sample_that_fails_reaches_its_own_batch_and_nothing_else(
 
 FAULTS = [
     Fault("flip", BODY, 0.5), Fault("cut", BODY, 0.5), Fault("reset", HEAD), Fault("drop", BEFORE),
-    Fault("refuse", BEFORE, status=503),
+    Fault("refuse", BEFORE, status=503), Fault("stall", BODY, 0.5), Fault("stall", HEAD),
 ]  # fmt: skip
 
 
@@ -197,7 +197,11 @@ def often(fault: Fault) -> Plan:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind)
-def test_faults_of_the_line_are_mended(fault: Fault, proxy: FaultProxy, images: str, opened: Open) -> None:
+def test_faults_of_the_line_are_mended(
+    fault: Fault, proxy: FaultProxy, images: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault.kind == "stall":
+        monkeypatch.setenv("NBDATA_STALL_TIMEOUT", "2")
     url = images
     samples = opened(url)
     tally = proxy.begin(often(fault))
