@@ -163,9 +163,10 @@ class Bench:
                 name: statistics.median(getattr(run, name) for run in runs[way])
                 for name in ("client", "serving", "step", "deviation", "others")
             }
-            ratio = statistics.median(
-                ours.rate / run.rate for ours, run in zip(runs[work.ways[0]], runs[way], strict=False)
-            )
+            ratio = rate[work.ways[0]] / rate[way]
+            if way not in SLOW:  # round by round
+                pairs = zip(runs[work.ways[0]], runs[way], strict=True)
+                ratio = statistics.median(ours.rate / run.rate for ours, run in pairs)
             print(
                 f"| {work.name} | {NAMES[way]} | {rate[way]:,.0f} | {ratio:.2f} | {middle['step'] * 1e3:.1f} ± "
                 f"{middle['deviation'] * 1e3:.1f} ms | {middle['client']:.2f} ms | {middle['serving']:.2f} ms "

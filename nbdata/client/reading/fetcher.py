@@ -38,8 +38,8 @@ LEAST_WIDTH = 8
 AHEAD_BYTES = 256 << 20
 # Bytes of a range of a large object, and how large an object is that is read by ranges.
 _RANGE, _LARGE = 8 << 20, 16 << 20
-# Bytes of the requests of a session that may be under way, beside those that samples hold: 1.6 GB/s from a store that is
-# 20 ms away. With eight times as much, 4 MB a sample took a third more time: what is read leaves the processor's cache.
+# Bytes of the requests of a session that may be under way, beside those that samples hold: 1.6 GB/s from a store that
+# is 20 ms away. With eight times as much, samples of 4 MB took a third more time: bytes leave the processor's cache.
 _SESSION_BYTES = 32 << 20
 # Threads for what needs a second try.
 _TRIES_AGAIN = 8
