@@ -37,6 +37,7 @@ from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
+from tests.faults.trainers import train_all  # noqa: E402
 from tests.faults.trees import Tree  # noqa: E402
 
 
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument(
         "--kernel-kills", nargs="+", type=int, default=[15], help="of a kernel, for each tree"
     )
+    parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer")
     parser.add_argument("--disks", type=int, default=96, help="with too little room")
     parser.add_argument("--only", type=int, help=f"this run alone; extractions begin at {EXTRACTIONS}")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more after so many")
@@ -96,6 +98,12 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             numbers = itertools.takewhile(lambda _: not over(), range(options.disks))
             disks = list(run_disks(goods, seed=options.seed, numbers=numbers, told=_told))
             goods.close()
+        trained = []
+        if options.trainers and not over():
+            os.environ.update(server.environment())
+            for each in train_all(server, folder / "trainers", count=options.trainers, seed=options.seed):
+                _told(each.line)
+                trained.append(each)
         killed: list[Killed] = []
         for size, kills, kernel_kills in zip(options.tree, options.kills, options.kernel_kills, strict=True):
             tree = Tree(server, folder / "killed", size=size, seed=options.seed)
@@ -115,11 +123,12 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             machine=_machine(),
         )
         (ROOT / "docs" / "reliability.md").write_text(text, encoding="utf-8")
-    bad = [each for each in (*results, *killed, *disks) if not each.good]
+    bad = [each for each in (*results, *trained, *killed, *disks) if not each.good]
     for each in bad:
         print(each.line, file=sys.stderr)
     print(
-        f"{len(results)} runs, {len(killed)} kills, {len(disks)} on small disks, {len(bad)} bad; "
+        f"{len(results)} runs, {len(killed)} kills, {sum(each.kills for each in trained)} kills of trainers, "
+        f"{len(disks)} on small disks, {len(bad)} bad; "
         f"{body_share(results):.0%} of faults in bodies"
     )
     return 1 if bad else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +25,8 @@ from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from tests.client.reading.test_samples import FAULTS, often
 from tests.faults.proxy import Fault, FaultProxy
 from tests.faults.test_lines import proxy
-from tests.loaders.test_samples import ALL, FILES, checked, keys_of, samples, train
+from tests.faults.trainers import FILES, trained
+from tests.loaders.test_samples import ALL, checked, keys_of, samples, train
 from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["proxy", "samples", "train"]
@@ -205,22 +205,9 @@ def test_a_stream_goes_on_in_its_part_and_nowhere_else(samples: Samples) -> None
 def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
 ) -> None:
-    chosen, saved = random.Random(seed), tmp_path / "state.json"
-    for kill in (True, True, False):
-        words = [train, str(saved), str(chosen.randrange(3)), str(chosen.randrange(1, 6))]
-        command = [sys.executable, "-m", "tests.loaders.train", *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as trainer:
-            assert trainer.stdout is not None
-            if kill:
-                for _ in range(chosen.randrange(1, 6)):
-                    trainer.stdout.readline()
-                trainer.kill()
-            assert trainer.wait(PATIENCE) == (-9 if kill else 0)
-    seen = dict(json.loads(saved.read_text())["seen"])
-    assert len(json.loads(saved.read_text())["seen"]) == 40
-    assert {f"{key}.jpg": text.encode() for key, text in seen.items()} == {
-        name: data for name, data in FILES.items() if name.endswith("jpg")
-    }
+    made = trained(train, tmp_path / "state.json", seed=seed, kills=2)
+    assert made.kills
+    assert made.good, made.line
 
 
 def test_ranks_that_train_together_make_equally_many_steps(

@@ -18,9 +18,8 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, SourceChanged
 from nbdata.loaders.pytorch import SampleDataset, SampleStream
 from tests.conftest import client_of
+from tests.faults.trainers import FILES
 from tests.waiting import wait_until
-
-FILES = {f"{n:03}.{name}": f"{name} {n}".encode() * (n + 1) for n in range(40) for name in ("jpg", "cls")}
 
 
 @pytest.fixture(scope="module")

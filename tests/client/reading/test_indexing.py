@@ -10,6 +10,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import AccessDenied, NbdataError
+from nbdata.formats.sample_index import IndexWriter, SampleObject
 from tests.conftest import client_of
 from tests.faults.gate import Gate
 
@@ -88,3 +89,24 @@ def test_a_place_where_nothing_may_be_written_is_told(
         (tmp_path / "data").write_bytes(b"no folder")
         with pytest.raises((AccessDenied, NbdataError)):
             samples.save_index()  # type: ignore[attr-defined]
+
+
+def test_an_index_that_leads_out_of_the_data_is_not_taken(
+    tmp_path: Path, elsewhere: Callable[[str], None]
+) -> None:
+    """Somebody else may have made it, and put it beside data that were then fetched to the disk."""
+    (tmp_path / "data").mkdir()
+    for name, data in FILES.items():
+        (tmp_path / "data" / name).write_bytes(data)
+    (tmp_path / "secret.txt").write_bytes(b"not of these data")
+    with nbdata.samples(str(tmp_path / "data")) as samples:
+        place = Path(samples.save_index())  # type: ignore[attr-defined]
+        about = samples.index.about  # type: ignore[attr-defined]
+    for path in ("../secret.txt", "x/../../secret.txt"):
+        for key in ("../secret", "secret"):
+            writer = IndexWriter()
+            writer.add(key, [SampleObject("txt", path, 17, "")])
+            place.write_bytes(b"".join(writer.pieces(about)))
+            elsewhere(f"{path} as {key}".replace("/", "_"))
+            with nbdata.samples(str(tmp_path / "data"), refresh="never") as found:
+                assert len(found) == 10
