@@ -84,6 +84,7 @@ def test_it_goes_on_with_another_number_of_workers_and_other_batches(
     batches.close()
     second = loader(5, then)
     second.load_state_dict(state)
+    second.set_epoch(second.epoch)  # as trainers do before each pass
     assert len(second) == 6
     assert seen + keys_of(second) == whole
     assert second.epoch == 1
@@ -140,6 +141,10 @@ def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers
         report = loader.report
         assert (report.samples, report.bytes) == (40 * passed, size * passed)
         assert 0 < report.waited <= report.seconds
+    plain = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn)
+    assert [len(batch) for batch in plain] == [4] * 10, (
+        "a loader that is made anew of its parts gives the same"
+    )
     assert str(report).startswith("80 samples, ")
     assert "samples/s" in str(report)
     del loader

@@ -182,9 +182,14 @@ class AheadBatches:
         self.ahead, self.drop_last, self.uneven = ahead, drop_last, uneven
         self.epoch = self.start = 0
 
-    def set_epoch(self, epoch: int, start: int = 0) -> None:
-        """The epoch of the next pass, and how many samples of its order are left out; passes after it are whole."""
-        self.epoch, self.start = epoch, start
+    def set_epoch(self, epoch: int, start: int | None = None) -> None:
+        """The epoch of the next pass, and how many samples of its order are left out; passes after it are whole.
+
+        None: as many as before if it is the epoch that would come anyway, else none. Trainers say before each pass
+        which epoch it is, also before the one that goes on in the middle.
+        """
+        self.start = (self.start if epoch == self.epoch else 0) if start is None else start
+        self.epoch = epoch
 
     @property
     def of_step(self) -> int:

@@ -46,16 +46,6 @@ class Counts:
             sum(one.unverified for one in every),
         )
 
-    def since(self, earlier: Counts) -> Counts:
-        """What came after an earlier look; of 0 seconds."""
-        return Counts(
-            self.samples - earlier.samples,
-            self.bytes - earlier.bytes,
-            self.waited - earlier.waited,
-            0.0,
-            self.unverified - earlier.unverified,
-        )
-
 
 @dataclass(frozen=True)
 class ReadReport:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader, default_collate
+import torch
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.report import Counts, ReadReport
@@ -25,6 +25,7 @@ __all__ = ["SampleLoader"]
 # Batches ahead of each worker, if nobody says otherwise, and of a loader without workers.
 _AHEAD_OF_WORKER, _AHEAD = 4, 8
 _STATE = 1
+_END = object()
 
 
 class SampleLoader(DataLoader[Any]):
@@ -93,14 +94,17 @@ class SampleLoader(DataLoader[Any]):
             drop_last=drop_last, uneven=uneven,
         )  # fmt: skip
         self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
-        self._read = Counts()
+        # Of each worker: samples, bytes, seconds waited, objects that nobody vouches for. Shared by all processes.
+        self._tally = torch.zeros(max(1, num_workers), 4, dtype=torch.float64)
+        if num_workers:
+            self._tally.share_memory_()  # type: ignore[no-untyped-call]
         self._seconds = self._waited = 0.0  # of all passes, without the time between them
         self._timeline = Timeline()
         if collate_fn is None:
             collate_fn = list if transform is None else default_collate
         super().__init__(
             SampleDataset(samples, transform), batch_sampler=self._order, num_workers=num_workers,
-            collate_fn=_Counting(samples, collate_fn), **options,
+            collate_fn=_Counting(samples, collate_fn, self._tally), **options,
         )  # fmt: skip
         READERS.add(self)
 
@@ -110,9 +114,9 @@ class SampleLoader(DataLoader[Any]):
         return self._place()[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass, from its beginning."""
+        """The epoch of the next pass: from its beginning, unless a state was loaded that is in its middle."""
         self._order.set_epoch(epoch)
-        self._at = (epoch, 0)
+        self._at = (epoch, self._order.start)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         epoch, taken = self._order.epoch, self._order.start
@@ -120,15 +124,13 @@ class SampleLoader(DataLoader[Any]):
         batches, done = super().__iter__(), time.monotonic()
         while True:
             asked = time.monotonic()
-            item = next(batches, None)
+            batch = next(batches, _END)
             now = time.monotonic()
             self._timeline.add(self._seconds + asked - done, self._seconds + now - done)
             self._seconds, self._waited = self._seconds + now - done, self._waited + now - asked
             done = now
-            if item is None:
+            if batch is _END:
                 break
-            batch, read = item
-            self._read = Counts.of([self._read, read])
             taken += self._order.of_step
             self._at = (epoch, taken)
             yield batch
@@ -185,7 +187,8 @@ class SampleLoader(DataLoader[Any]):
     @property
     def report(self) -> ReadReport:
         """What all workers have read, and how long the training waited for batches."""
-        read = replace(self._read, seconds=self._seconds, waited=self._waited)
+        samples, size, _, unverified = map(int, self._tally.sum(0).tolist())
+        read = Counts(samples, size, self._waited, self._seconds, unverified)
         return self.samples.report_of(read, self._timeline)
 
     @property
@@ -205,15 +208,27 @@ _MEANT = {
 
 
 class _Counting:
-    """Makes a batch, and says what its process has read since the last one."""
+    """Makes a batch, and notes what its process has read since the last one."""
 
-    def __init__(self, samples: Samples, collate: Callable[[list[Any]], Any]) -> None:
-        self._samples, self._collate = samples, collate
-        self._told, self._pid = Counts(), os.getpid()
+    def __init__(self, samples: Samples, collate: Callable[[list[Any]], Any], tally: torch.Tensor) -> None:
+        self._samples, self._collate, self._tally = samples, collate, tally
+        self._noted, self._pid = Counts(), os.getpid()
 
-    def __call__(self, batch: list[Any]) -> tuple[Any, Counts]:
+    def __call__(self, batch: list[Any]) -> Any:
         if self._pid != os.getpid():  # a worker, which has read nothing before
-            self._told, self._pid = Counts(), os.getpid()
-        now = Counts.of(source.counts for source in self._samples.sources)
-        read, self._told = now.since(self._told), now
-        return self._collate(batch), read
+            self._noted, self._pid = Counts(), os.getpid()
+        now, before, worker = (
+            Counts.of(source.counts for source in self._samples.sources),
+            self._noted,
+            get_worker_info(),
+        )
+        row = self._tally[0 if worker is None else worker.id % len(self._tally)]
+        row += torch.tensor(
+            [
+                now.samples - before.samples, now.bytes - before.bytes, now.waited - before.waited,
+                now.unverified - before.unverified,
+            ],
+            dtype=torch.float64,
+        )  # fmt: skip
+        self._noted = now
+        return self._collate(batch)
