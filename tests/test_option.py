@@ -25,6 +25,7 @@ PLACES = {
     "cache_stream": ("s3://bucket/d/",),
     "quota": ("/w",),
     "transfers": ("3f2a",),
+    "samples": ("s3://bucket/d/",),
     "cleanup": ("/w/d",),
 }
 VALUES = [object(), None, [], ["x"], [None], {}, {1: object()}, b"x", 3, -1, 3.5, True, "", Path("x"), print]

@@ -52,7 +52,7 @@ def test_make_demo_shows_what_it_installs() -> None:
 
 
 def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() -> None:
-    """But for torch, without which notebook 02 says so and goes on."""
+    """But for torch, without which the notebooks say so and go on."""
     code = "\n".join(
         "".join(cell["source"])
         for notebook in (ROOT / "notebooks").glob("*.ipynb")
@@ -63,7 +63,7 @@ def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() ->
         name.partition(".")[0] for name in re.findall(r"^\s*(?:import|from) ([\w.]+)", code, re.MULTILINE)
     }
     foreign = imported - set(sys.stdlib_module_names) - {"nbdata", "torch", "IPython"}
-    packages = {"sklearn": "scikit-learn"}
+    packages = {"sklearn": "scikit-learn", "PIL": "pillow"}
     declared = (ROOT / "pyproject.toml").read_text()
     extra = re.findall(r'"([\w-]+)>=', re.findall(r"^tutorials = (.*)$", declared, re.MULTILINE)[0])
     assert {packages.get(name, name) for name in foreign} == set(extra)

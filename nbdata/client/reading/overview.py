@@ -6,10 +6,11 @@ import base64
 import io
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Protocol
 
-from nbdata.client.reading.report import ReadReport
+from nbdata.client.reading.report import ReadReport, left_out_line
 from nbdata.client.reading.source import Source
 from nbdata.errors import NbdataError
 from nbdata.formats.decoding import is_image
@@ -78,7 +79,7 @@ def _left_out(samples: _Samples) -> str:
     if not count:
         return ""
     names = [name for source in samples.sources for name in source.left_out[1]][:5]
-    return f"{count:,} files belong to no sample: {', '.join(names)}{', …' if count > len(names) else ''}"
+    return left_out_line(count, names)
 
 
 def text(samples: _Samples) -> str:
@@ -114,11 +115,11 @@ def html(samples: _Samples) -> str:
     if told := _left_out(samples):
         parts.append(dim(escape(told)))
     own = set(map(id, samples.sources))
-    parts += [
-        f"<div><b>{escape(type(reader).__name__)}</b></div>{reader.report._repr_html_()}"
-        for reader in list(READERS)
-        if own & set(map(id, reader.sources)) and reader.report.samples
-    ]
+    for reader in list(READERS):
+        report = replace(reader.report, left_out=0)
+        if own & set(map(id, reader.sources)) and report.samples:
+            title = f"<b>Read by this process</b> (a {escape(type(reader).__name__)}):"
+            parts += [f"<div>{title}</div>", report._repr_html_()]
     return "".join(parts)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 from nbdata.client.reading.timeline import Timeline
 from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Counts", "ReadReport"]
+__all__ = ["Counts", "ReadReport", "left_out_line"]
 
 
 @dataclass
@@ -45,6 +45,14 @@ class Counts:
             max((one.seconds for one in every), default=0.0),
             sum(one.unverified for one in every),
         )
+
+
+def left_out_line(count: int, names: Sequence[str]) -> str:
+    """How many files belong to no sample, and some of their names."""
+    more = ", …" if count > len(names) else ""
+    return (
+        f"{count:,} {'file belongs' if count == 1 else 'files belong'} to no sample: {', '.join(names)}{more}"
+    )
 
 
 @dataclass(frozen=True)
@@ -90,8 +98,7 @@ class ReadReport:
         if self.unverified:
             text += f"; {self.unverified:,} objects had no checksum to compare with"
         if self.left_out:
-            names = ", ".join(self.left_out_names[:3]) + (", …" if self.left_out > 3 else "")
-            text += f"; {self.left_out:,} files belong to no sample: {names}"
+            text += f"; {left_out_line(self.left_out, self.left_out_names[:3])}"
         return text
 
     __repr__ = __str__

@@ -43,8 +43,8 @@ def test_an_overview_says_what_there_is(images: str) -> None:
     with nbdata.samples(images, concurrency=8) as samples:
         assert samples.text().splitlines()[0] == repr(samples)
         assert re.search(r"^  png +9 +[\d.]+ MB +[\d.]+ [kM]B$", samples.text(), re.MULTILINE)
-        assert "1 files belong to no sample: README" in samples.text()
-        assert "1 files belong to no sample: README" in str(samples.report)
+        assert "1 file belongs to no sample: README" in samples.text()
+        assert "1 file belongs to no sample: README" in str(samples.report)
         told = samples.to_dict()
         assert (told["samples"], told["left_out_names"], told["fields"]["cls"]) == (
             9, ["README"], {"objects": 9, "bytes": 9},
