@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from nbdata.client.reading.report import Counts
@@ -122,7 +121,8 @@ class Fetcher:
         self._ahead_used = 0
         self._running = self._closed = False
         self._session_wake: Callable[[], None] | None = None
-        self._again: ThreadPoolExecutor | None = None
+        self._second = deque[Callable[[], None]]()  # tries; no more than objects under way
+        self._trying = 0  # threads that make them
         self._began: float | None = None
         self.timeline = Timeline()
         self.counts = Counts()
@@ -225,9 +225,12 @@ class Fetcher:
         self._running = True
         if not begin(self._run, name="samples"):
             self._running = False
-            raise NbdataError(
-                "the system gives no more threads", remedy="End some, or raise the limit (ulimit -u)"
-            )
+            raise _no_thread()
+
+    def drop_ahead(self) -> None:
+        """Hold nothing that nobody has asked for."""
+        with self._changed:
+            self._expect([], set())
 
     def close(self) -> None:
         """End all that is under way; who waits in `fetch` is told so."""
@@ -235,10 +238,9 @@ class Fetcher:
             self._closed = True
             self._samples.clear()
             self._demanded.clear()
+            self._second.clear()
             self._changed.notify_all()
         self._control.stop()
-        if self._again is not None:
-            self._again.shutdown(wait=False, cancel_futures=True)
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -425,9 +427,21 @@ class Fetcher:
         with self._changed:
             if self._closed:
                 return
-            if self._again is None:
-                self._again = ThreadPoolExecutor(_TRIES_AGAIN, thread_name_prefix="samples-again")
-            self._again.submit(run)
+            self._second.append(run)
+            if self._trying < _TRIES_AGAIN and begin(self._try_second, name="samples-again"):
+                self._trying += 1
+            elif not self._trying:
+                self._second.clear()
+                self._fail(item.sample, _no_thread())
+
+    def _try_second(self) -> None:
+        while True:
+            with self._changed:
+                if not self._second:
+                    self._trying -= 1
+                    return
+                run = self._second.popleft()
+            run()
 
     def _read(self, item: _Object, failed: NbdataError | None) -> tuple[bytes, bool]:
         """One object by a request of its own, resumed and repeated as long as that is worth it."""
@@ -467,3 +481,7 @@ class Fetcher:
             if error.details.get("retry") is False:
                 raise
             return self._read(item, error)
+
+
+def _no_thread() -> NbdataError:
+    return NbdataError("the system gives no more threads", remedy="End some, or raise the limit (ulimit -u)")

@@ -154,8 +154,12 @@ class Samples(abc.ABC):
         """
         order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part, start=start)
         chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(order, _CHUNK)), ()))
-        for chunk, ahead in AheadBatches.over(chunks, _CHUNKS_AHEAD):
-            yield from self.fetch(chunk, ahead)
+        try:
+            for chunk, ahead in AheadBatches.over(chunks, _CHUNKS_AHEAD):
+                yield from self.fetch(chunk, ahead)
+        finally:  # it may have been left early
+            for source in self.sources:
+                source.drop_ahead()
 
     # -- other sequences of them ------------------------------------------------------------------
 

@@ -38,5 +38,8 @@ class Source(Protocol):
     def share(self, workers: int) -> None:
         """Take no more than one of so many shares of the connections and bytes that nobody has set otherwise."""
 
+    def drop_ahead(self) -> None:
+        """Hold no samples that were fetched ahead."""
+
     def close(self) -> None:
         """End what is under way."""

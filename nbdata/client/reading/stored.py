@@ -182,6 +182,10 @@ class StoredSamples(Samples):
     def share(self, workers: int) -> None:
         self._workers = max(1, workers)
 
+    def drop_ahead(self) -> None:
+        if self._fetcher is not None and self._pid == os.getpid():
+            self._fetcher.drop_ahead()
+
     def close(self) -> None:
         closing, self._closing = self._closing, None
         if closing is not None:

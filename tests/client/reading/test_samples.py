@@ -119,6 +119,17 @@ def test_what_comes_next_is_fetched_ahead_once(proxy: FaultProxy, images: str, o
     assert all(tally.down[name] == len(FILES[name]) for name in names)
 
 
+def test_a_stream_that_is_left_early_holds_nothing(images: str, s3: EmbeddedServer, opened: Open) -> None:
+    samples = opened(images)
+    stream = samples.stream(shuffle=True)
+    next(stream)
+    fetcher = samples._fetcher  # type: ignore[attr-defined]
+    wait_until(lambda: fetcher._ahead_used > 0)
+    stream.close()
+    assert (fetcher._ahead_used, fetcher._samples) == (0, {})
+    assert len(list(samples.stream())) == 60
+
+
 def test_what_is_fetched_ahead_stays_within_its_bytes(proxy: FaultProxy, images: str, opened: Open) -> None:
     samples = opened(images, ahead_bytes=10_000)
     tally = proxy.begin()
