@@ -20,8 +20,8 @@ from nbdata.errors import BadOption
 
 __all__ = ["Samples"]
 
-# Samples that `stream` asks for at a time, and how many such batches ahead.
-_CHUNK, _CHUNKS_AHEAD = 16, 16
+# Samples that `stream` asks for at a time, how many it knows ahead, and bytes that it asks for at a time.
+_CHUNK, _KNOWN_AHEAD, _CHUNK_BYTES = 16, 256, 4 << 20
 
 
 class Samples(abc.ABC):
@@ -153,9 +153,11 @@ class Samples(abc.ABC):
             How many of these are left out at the beginning: those that were given before.
         """
         order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part, start=start)
-        chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(order, _CHUNK)), ()))
+        some = range(0, len(self), max(1, len(self) // _CHUNK))
+        at_once = max(1, min(_CHUNK, _CHUNK_BYTES // max([1, *map(self.size, some)])))
+        chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(order, at_once)), ()))
         try:
-            for chunk, ahead in AheadBatches.over(chunks, _CHUNKS_AHEAD):
+            for chunk, ahead in AheadBatches.over(chunks, _KNOWN_AHEAD // at_once):
                 yield from self.fetch(chunk, ahead)
         finally:  # it may have been left early
             for source in self.sources:

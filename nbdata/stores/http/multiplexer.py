@@ -34,6 +34,8 @@ __all__ = ["Asked", "Came", "Multiplexer"]
 _LOOK = 0.25
 # Connections that are opened at a time, each by a thread of its own.
 _DIALS = 16
+# Bytes of the longest body for which a connection keeps its memory, so that the next one needs none.
+_KEPT = 1 << 20
 # What a non-blocking socket raises when there is nothing to do.
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -395,6 +397,9 @@ class Multiplexer:
             slot.body[:came] = slot.view[begun : begun + came]
         elif begun + length <= len(slot.view):
             slot.body = slot.view[begun : begun + length]
+        elif length > _KEPT:
+            slot.body = memoryview(bytearray(length))
+            slot.body[:came] = slot.view[begun : begun + came]
         else:
             first, slot.buffer = slot.view[begun : begun + came], bytearray(max(length, len(slot.view)))
             slot.view = memoryview(slot.buffer)
@@ -408,6 +413,7 @@ class Multiplexer:
         assert asked is not None
         assert head is not None
         self._came.append((asked.of, head, body))
+        slot.body = memoryview(b"")  # a free connection holds no more than its own buffer
         if head.keeps and not slot.beyond and not slot.unsent:
             slot.asked, slot.may_be_closed = None, True
             self._busy -= 1

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import threading
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -354,3 +355,21 @@ def test_samples_are_read_from_the_disk_too(tmp_path: Any, opened: Open) -> None
         (tmp_path / name).write_bytes(data)
     samples = opened(str(tmp_path))
     assert list(samples) == in_order(f"{tmp_path}/")
+
+
+def test_large_bodies_are_held_by_nobody_but_who_asked(put: Put, opened: Open) -> None:
+    """Sixteen connections carry objects of six megabytes, of which few are under way at a time."""
+    url = put({f"{n:02}.bin": os.urandom(6 << 20) for n in range(24)})
+    samples = opened(url, ahead_bytes="6MiB", verify="none")
+    samples[0]
+    tracemalloc.start()
+    try:
+        for sample in samples.stream(shuffle=True):
+            assert len(sample["bin"]) == 6 << 20
+        # 32 MiB under way, one sample that was asked for, one ahead, and copies of them.
+        most = tracemalloc.get_traced_memory()[1]
+        samples.stream().close()
+        wait_until(lambda: tracemalloc.get_traced_memory()[0] < 16 << 20)
+    finally:
+        tracemalloc.stop()
+    assert most < 80 << 20
