@@ -114,8 +114,11 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
         except NbdataError:
             raise
         except Exception as error:  # of many libraries, each of which has its own
+            why = f"{type(error).__name__}: {error}"
+            if " object at 0x" in why:  # as Pillow says it
+                why = f"{len(data):,} bytes in no format that is known, the first are {data[:8].hex(' ')}"
             raise NbdataError(
-                f"{_where(sample, field)} cannot be read as {kind} ({type(error).__name__}: {error})",
+                f"{_where(sample, field)} cannot be read as {kind} ({why})",
                 path=sample.get("__url__"),
             ) from error
     return out

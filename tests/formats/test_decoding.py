@@ -92,6 +92,7 @@ def test_what_cannot_be_decoded_names_sample_and_field() -> None:
         ) as caught:
             nbdata.decode({"__key__": "n/1", "__url__": "s3://b/n/1.jpg", field: data})
         assert caught.value.path == "s3://b/n/1.jpg"
+        assert " object at 0x" not in str(caught.value)
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

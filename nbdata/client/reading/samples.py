@@ -168,7 +168,7 @@ class Samples(abc.ABC):
     def windows(self, size: int, stride: int = 1, *, within: str | None = None) -> Samples:
         """Sequences of neighbours, as frames of a video: each item is a list of `size` samples.
 
-        A sample that two windows of a batch, or of the next one, share is fetched once.
+        A sample that two windows of a batch, or of the next one, share is fetched once. BadOption if there is none.
 
         Parameters
         ----------
@@ -428,12 +428,19 @@ def _window_starts(samples: Samples, size: int, stride: int, within: str | None)
             return None
         return found[1] or "" if pattern.groups else found[0]
 
-    starts, at = array("q"), 0
+    starts, at, longest = array("q"), 0, 0
     for told, run in itertools.groupby(map(group, range(len(samples)))):
         count = sum(1 for _ in run)
         if told is not None:
+            longest = max(longest, count)
             starts.extend(range(at, at + count - size + 1, stride))
         at += count
+    if not starts:
+        raise BadOption(
+            f"windows({size}): nowhere are there {size:,} neighbours that belong together",
+            got=f"at most {longest:,}",
+            remedy="Take smaller windows, or say with within=REGEX what belongs together",
+        )
     return starts
 
 

@@ -158,8 +158,10 @@ def test_windows_stay_in_a_folder_and_share_their_frames(
         windows.fetch([at, at + 1, at + 2])
     assert sum(tally.down.values()) <= 1.05 * sum(map(len, FILES.values()))
     assert len(samples.windows(4, stride=4)) == 3 * 5
-    assert [len(samples.windows(6, within=r)) for r in ("n[01]", "$", r"(\d)$")] == [30, 55, 0]
-    assert len(samples.windows(21)) == 0
+    assert [len(samples.windows(6, within=r)) for r in ("n[01]", "$")] == [30, 55]
+    for size, options in ((21, {}), (6, {"within": r"(\d)$"})):
+        with pytest.raises(BadOption, match=f"nowhere are there {size} neighbours"):
+            samples.windows(size, **options)
     with pytest.raises(BadOption, match="regular expression"):
         samples.windows(2, within="(")
 
