@@ -14,9 +14,12 @@ import pytest
 from PIL import Image
 
 import nbdata
+from nbdata.client.reading import indexing
 from nbdata.client.reading.timeline import Timeline
 from nbdata.demo.server import EmbeddedServer
+from nbdata.display import TextDisplay
 from nbdata.loaders.pytorch import SampleLoader
+from nbdata.operation import slots
 from tests.kernel import Kernel
 from tests.waiting import PATIENCE
 
@@ -112,3 +115,27 @@ def test_the_command_prints_them(images: str, s3: EmbeddedServer) -> None:
     )
     assert run.returncode == 1
     assert "no such object or folder" in run.stderr
+
+
+def test_a_long_listing_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for number in range(1100):
+        (tmp_path / f"{number}.jpg").touch()
+        (tmp_path / f"{number}.cls").touch()
+    monkeypatch.setattr(indexing, "_SHOW_EVERY", 0)
+    for quiet in (False, True):
+        terminal = Terminal()
+        monkeypatch.setattr(slots, "display", lambda terminal=terminal: TextDisplay(terminal))
+        assert len(nbdata.samples(str(tmp_path), quiet=quiet, refresh="always")) == 1100
+        written = terminal.getvalue()
+        if quiet:
+            assert not written
+        else:
+            assert re.findall(r"samples: [\d,]+ samples of ([\d,]+) files so far", written) == [
+                "1,000",
+                "2,000",
+            ]
+            assert written.endswith("\r\x1b[K"), "it is gone in the end"
