@@ -92,8 +92,11 @@ def test_it_goes_on_with_another_number_of_workers_and_other_batches(
     assert second.epoch == 2
 
 
-def test_a_pass_that_was_left_is_followed_by_the_next_epoch(samples: Samples) -> None:
-    loader = SampleLoader(samples, 8, shuffle=True, transform=checked, collate_fn=list)
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "persistent_workers": True}])
+def test_a_pass_that_was_left_is_followed_by_the_next_epoch(
+    samples: Samples, options: dict[str, Any]
+) -> None:
+    loader = SampleLoader(samples, 8, shuffle=True, transform=checked, collate_fn=list, **options)
     for _ in loader:
         break
     assert loader.state_dict()["taken"] == 8
@@ -129,6 +132,8 @@ def test_a_state_of_something_else_is_refused(samples: Samples) -> None:
         with pytest.raises(BadOption, match=r"this (state is|is no state)"):
             loader.load_state_dict(wrong)
     loader.load_state_dict({**state, "of a later version": 1})
+    with pytest.raises(BadOption, match="in_order"):
+        SampleLoader(samples, 4, num_workers=2, in_order=False)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -141,6 +146,9 @@ def test_its_report_adds_up_what_all_workers_have_read(samples: Samples, workers
         report = loader.report
         assert (report.samples, report.bytes) == (40 * passed, size * passed)
         assert 0 < report.waited <= report.seconds
+    samples.close()
+    assert sum(len(batch) for batch in loader) == 40
+    assert loader.report.samples == 120
     plain = DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, collate_fn=loader.collate_fn)
     assert [len(batch) for batch in plain] == [4] * 10, (
         "a loader that is made anew of its parts gives the same"

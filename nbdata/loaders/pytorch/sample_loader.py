@@ -85,6 +85,10 @@ class SampleLoader(DataLoader[Any]):
         num_workers: int = 0,
         **options: Any,
     ) -> None:
+        if not options.get("in_order", True):
+            raise BadOption(
+                "SampleLoader: in_order=False gives batches that no state can tell", expected="in_order=True"
+            )
         if ahead is None:
             ahead = _AHEAD_OF_WORKER * num_workers or _AHEAD
         rank, world_size = place_of(rank, world_size)
@@ -215,13 +219,10 @@ class _Counting:
         self._noted, self._pid = Counts(), os.getpid()
 
     def __call__(self, batch: list[Any]) -> Any:
-        if self._pid != os.getpid():  # a worker, which has read nothing before
-            self._noted, self._pid = Counts(), os.getpid()
-        now, before, worker = (
-            Counts.of(source.counts for source in self._samples.sources),
-            self._noted,
-            get_worker_info(),
-        )
+        now, before = Counts.of(source.counts for source in self._samples.sources), self._noted
+        if self._pid != os.getpid() or now.samples < before.samples:  # a worker, or samples that were closed
+            before, self._pid = Counts(), os.getpid()
+        worker = get_worker_info()
         row = self._tally[0 if worker is None else worker.id % len(self._tally)]
         row += torch.tensor(
             [
