@@ -196,7 +196,7 @@ def test_what_was_moved_is_not_written_again_wherever_it_was_interrupted(
         shutil.move(out / path, away / path)
     plan = untar(volumes, out, dry_run=True, skip_written=True)
     assert f"{len(moved)} members" in " ".join(plan.notes)
-    if "d0/f03" in moved:  # of which `hard` is another name
+    if "d0/f03" in moved:  # of which `hard` is another name, not made yet
         with pytest.raises(nbdata.TransferFailed, match="moved away"):
             untar(volumes, out, skip_written=True)
         assert not moved & set(look(out))
@@ -245,6 +245,24 @@ def test_links_and_folders_that_were_moved_away(unpacked: tuple[Path, Path]) -> 
     untar(volumes, out, skip_written=True)
     assert not (out / "hard").exists()
     assert not list((out / "d2").iterdir()), "it is made again, and stays empty"
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_second_name_that_is_left_is_still_what_it_was(unpacked: tuple[Path, Path]) -> None:
+    """Moving the first name away has changed the status of the file, and nothing else."""
+    volumes, out = unpacked
+    (out / "d0" / "f03").unlink()
+    looked, content = (out / "hard").stat(), (out / "hard").read_bytes()
+    for _ in range(2):
+        report = untar(volumes, out, skip_written=True)
+        assert (report.counts["moved away"], report.counts.get("links", 0)) == (1, 0)
+        assert (out / "hard").stat().st_ino == looked.st_ino
+    (out / "hard").write_bytes(bytes(len(content)))
+    os.utime(out / "hard", ns=(looked.st_atime_ns, looked.st_mtime_ns))
+    with pytest.raises(nbdata.TransferFailed, match="moved away"):
+        untar(volumes, out, skip_written=True)
+    report = untar(volumes, out, skip_written=True)
+    assert (out / "hard").read_bytes() == (out / "d0" / "f03").read_bytes() == content
 
 
 @pytest.mark.usefixtures("inline", "state")

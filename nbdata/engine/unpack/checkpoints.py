@@ -26,15 +26,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from isal.isal_zlib import crc32
-
 from nbdata.archives.place import Place, Restart
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.extract import Extraction
 from nbdata.engine.unpack.volume_deletion import Deletion
-from nbdata.engine.unpack.written import Written, is_gone, offset_of, own_data, own_record, sum_of
+from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 
 __all__ = ["Checkpoint", "Checkpoints", "Earlier"]
@@ -206,7 +204,7 @@ class Earlier:
         for group in inodes.values():
             same = True
             if thorough:
-                crc = _crc32_of(os.path.join(root, group[0][0]))
+                crc = crc32_of(os.path.join(root, group[0][0]))
                 known = [written.is_same(record, crc) for _, record, _ in group]
                 # A hard link has no CRC of its own, and so counts as the one that it is linked to.
                 same = any(known) and all(
@@ -229,18 +227,6 @@ def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
     for path, record in written.records():
         if written.is_of_line(record) and offset_of(record) < end and path not in replaced:
             yield path, record, False
-
-
-def _crc32_of(path: str) -> int:
-    """Of a file; -1 if it cannot be read."""
-    crc = 0
-    try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                crc = crc32(block, crc)
-    except OSError:
-        return -1
-    return crc
 
 
 class Checkpoints:

@@ -19,6 +19,7 @@ that were in the target before are refused here, even if they stay inside.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.engine.unpack.writers import Writers
-from nbdata.engine.unpack.written import Written, is_gone, offset_of
+from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
 from nbdata.report import Row
 from nbdata.space.limits import disk_of
@@ -201,8 +202,29 @@ class Extraction:
             reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
             self._tell(member, Outcome.CONFLICT, reason=reason)
             return "leave"
+        if record is not None and self._is_left(member, record, found):
+            return "leave"
         self._links.replacing(record, found)
         return "write"
+
+    def _is_left(self, member: Member, record: Record, found: os.stat_result) -> bool:
+        """Whether this second name is what is left of a file whose first one was moved away; then it is unchanged.
+
+        That changed the status of the file, and so its record does not fit any more: its content shows what it is.
+        """
+        first = self._written.index.get(member.linkname) if member.kind == "hardlink" else None
+        if first is None or not self._written.may_be_gone(first) or not self._written.is_of(record, member):
+            return False
+        place = self._below + member.name
+        looks = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record[2:4]
+        if os.path.lexists(self._below + member.linkname) or not looks:
+            return False
+        if not self._written.is_same(first, crc32_of(place)):
+            return False
+        record = Record.of(record.tag, record.size, found)
+        self._written.index.put({member.name: record})
+        self._done(member, record, Outcome.UNCHANGED)
+        return True
 
     def _gone(self, member: Member, record: Record | None) -> str:
         """The same for a member that is not there."""

@@ -20,10 +20,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from isal.isal_zlib import crc32
+
 from nbdata.archives.tar import Member
 from nbdata.transfer.index import Index, Record
 
-__all__ = ["Sound", "Written", "is_gone", "offset_of", "own_data", "own_record", "sum_of"]
+__all__ = ["Sound", "Written", "crc32_of", "is_gone", "offset_of", "own_data", "own_record", "sum_of"]
 
 # No member can have such a name.
 _OWN = ".nbdata/"
@@ -230,3 +232,15 @@ def own_data(record: Record | None) -> object:
         return None if record is None else json.loads(record.tag)
     except ValueError:
         return None
+
+
+def crc32_of(path: str) -> int:
+    """The CRC-32 of a file; -1 if it cannot be read."""
+    crc = 0
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                crc = crc32(block, crc)
+    except OSError:
+        return -1
+    return crc
