@@ -36,6 +36,7 @@ from nbdata.errors import (
     TransferFailed,
     UnsafeMember,
 )
+from nbdata.formats.decoding import decode
 from nbdata.operation import Host, Operation, slots
 from nbdata.protocols import Display, Job
 from nbdata.report import Plan, Report, Snapshot
@@ -97,13 +98,6 @@ __all__ = [
     "transfers",
     "untar_volumes",
 ]
-
-
-def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
-    """See `nbdata.formats.decoding.decode`."""
-    from nbdata.formats.decoding import decode as decoded
-
-    return decoded(sample, images=images)
 
 
 def _host() -> Host:
