@@ -413,7 +413,8 @@ class Multiplexer:
         assert asked is not None
         assert head is not None
         self._came.append((asked.of, head, body))
-        slot.body = memoryview(b"")  # a free connection holds no more than its own buffer
+        # A free connection holds no more than its own buffer, into which it reads whatever comes unasked.
+        slot.head, slot.came, slot.body = None, 0, memoryview(b"")
         if head.keeps and not slot.beyond and not slot.unsent:
             slot.asked, slot.may_be_closed = None, True
             self._busy -= 1

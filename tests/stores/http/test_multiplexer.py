@@ -146,6 +146,31 @@ def test_a_server_that_closes_after_each_few_answers_is_no_failure() -> None:
         assert right(asking, 60)
 
 
+@pytest.mark.parametrize("unasked", [b"", ok(b"unasked")])
+def test_what_a_server_does_to_a_free_connection_is_no_failure(unasked: bytes) -> None:
+    """It closes it, or sends what nobody asked for, while another connection still waits for its answer."""
+    closed = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        number = read_head(connection).split(b" ", 2)[1][1:]
+        if number == b"1":
+            assert closed.wait(PATIENCE)
+            connection.sendall(ok(number))
+            return
+        connection.sendall(ok(number))
+        assert first_came.wait(PATIENCE)
+        connection.sendall(unasked)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)  # until the client closes it, too
+        closed.set()
+
+    first_came = threading.Event()
+    with serving(handle) as port:
+        asking = Asking(port, width=2, use=lambda _: first_came.set())
+        asking.ask(2)
+        assert right(asking, 2)
+
+
 def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:
     with serving(answering(ok(b"a", "Connection: close"), ok(b"wrong"))) as port:
         asking = Asking(port, width=1)
