@@ -123,7 +123,7 @@ slots.display = _display
 
 
 def _samples(operation: Operation, quiet: bool) -> Any:
-    from nbdata.client.reading.stored import make_samples
+    from nbdata.client.reading.making import make_samples
 
     return make_samples(operation, quiet)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -59,6 +61,12 @@ class Page:
         return "\n".join(bundle.get("text/plain", "") for bundle in self.of(cell))
 
 
+def kernel_manager() -> KernelManager:
+    """A manager of one kernel, reached over sockets in a folder: ports can be taken before the kernel has them."""
+    folder = tempfile.mkdtemp(prefix="k-", dir=Path(os.environ["NBDATA_RUNTIME_DIR"]).parent)
+    return KernelManager(transport="ipc", connection_file=f"{folder}/k.json")
+
+
 class Kernel:
     """A kernel in a folder; a context manager."""
 
@@ -67,7 +75,7 @@ class Kernel:
         self.page = Page()
 
     def __enter__(self) -> Kernel:
-        self.manager = KernelManager()
+        self.manager = kernel_manager()
         with (self._folder / "kernel.log").open("a") as log:
             self.manager.start_kernel(cwd=str(self._folder), stderr=log.fileno())
         self._connect()
@@ -76,7 +84,11 @@ class Kernel:
     def _connect(self) -> None:
         self.client = self.manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=PATIENCE)
+        try:
+            self.client.wait_for_ready(timeout=PATIENCE)
+        except RuntimeError as error:
+            self.__exit__(None, None, None)
+            raise RuntimeError((self._folder / "kernel.log").read_text()[-4_000:]) from error
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.client.stop_channels()

@@ -212,6 +212,7 @@ class _Headed(Decompressed):
         self._raw = raw
         self._block: Callable[[], memoryview] | None = getattr(raw, "block", None)
         self._head: bytes | memoryview = head
+        self._own: memoryview | None = None  # of a source that has no memory of its own to show
         self.taken = start
 
     @property
@@ -233,6 +234,18 @@ class _Headed(Decompressed):
         self.taken += count
         return count
 
+    def block(self) -> memoryview:
+        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        block, self._head = memoryview(self._head), b""
+        if not block and self._block is not None:
+            block = self._block()
+        elif not block:
+            if self._own is None:
+                self._own = memoryview(bytearray(_OUTPUT))
+            block = self._own[: self._raw.readinto(self._own) or 0]
+        self.taken += len(block)
+        return block
+
     def next_input(self) -> bytes:
         """At most `_INPUT` bytes, copied once; none at the end."""
         if self._block is None:
@@ -245,7 +258,7 @@ class _Headed(Decompressed):
         return data
 
     def close(self) -> None:
-        self._block, self._head = None, b""
+        self._block, self._head, self._own = None, b"", None
         try:
             self._raw.close()
         finally:
@@ -288,6 +301,8 @@ class _Decoded(Decompressed):
         """The next bytes as the decoder has made them, so that nobody need copy them; none at the end."""
         block, self._block = self._block or memoryview(self._decode()), memoryview(b"")
         return block
+
+    block = produce
 
     def close(self) -> None:
         self._decoder, self._pending, self._block = None, b"", memoryview(b"")

@@ -14,7 +14,8 @@ One file, so that it is there as a whole or not at all::
     uint16 an object: the number of its field name in the header's ``fields``.
 ``tags``
     16 bytes an object, what its version is told by; ``kinds``, uint8 an object, says how they are read: as the MD5 of a
-    quoted ETag, or as place and length of JSON ``[etag, modified, version]`` in ``others``.
+    quoted ETag, as place and length of JSON ``[etag, modified, version]`` in ``others``, or, of a member of a shard, as
+    the number of the shard (4 bytes), the offset of the content there (8) and its CRC-32 (4).
 ``paths``
     Paths of objects that are not ``KEY.FIELD``: JSON in ``others`` by their number, listed in ``odd`` (uint64 pairs of
     object and place), in order.
@@ -29,6 +30,7 @@ import bisect
 import json
 import mmap
 import os
+import struct
 import sys
 from array import array
 from collections.abc import Iterable
@@ -37,7 +39,7 @@ from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, NbdataError
 
-__all__ = ["IndexWriter", "SampleIndex", "SampleObject"]
+__all__ = ["IndexWriter", "SampleIndex", "SampleObject", "ShardMember"]
 
 _MAGIC = b"nbidx\x00\x00\x02"
 _COLUMNS = {
@@ -51,7 +53,9 @@ _COLUMNS = {
     "keys": "B",
     "others": "B",
 }
-_PLAIN, _OTHER = 0, 1
+_PLAIN, _OTHER, _MEMBER = 0, 1, 2
+# Number of a shard, offset (-1: not in one piece), CRC-32.
+_PLACE = struct.Struct("<IqI")
 _FIELDS = 1 << 16
 _LENGTH = 8
 
@@ -79,6 +83,29 @@ class SampleObject(NamedTuple):
     etag: str
     modified: float | None = None
     version: str = ""
+
+
+class ShardMember(NamedTuple):
+    """One field of a sample in a shard.
+
+    Attributes
+    ----------
+    field : str
+    shard : int
+        The number of the shard.
+    offset : int
+        Where the content begins in the shard; -1 if it does not lie there in one piece.
+    size : int
+        Bytes.
+    crc : int
+        CRC-32 of the content (RFC 1952, section 8).
+    """
+
+    field: str
+    shard: int
+    offset: int
+    size: int
+    crc: int
 
 
 def _plain_etag(found: SampleObject) -> bytes | None:
@@ -136,24 +163,11 @@ class IndexWriter:
 
     def _add(self, key: str, found: SampleObject) -> None:
         columns = self._columns
-        number = self._fields.setdefault(found.field, len(self._fields))
-        if number >= _FIELDS:
-            raise BadOption(
-                f"more than {_FIELDS:,} different names of fields, such as {found.field!r}",
-                remedy='A sample is what shares a name up to its first dot: with by="file" each file is one',
-            )
         if found.path != (f"{key}.{found.field}" if found.field else key):
             columns.odd.extend((len(columns.sizes), len(columns.others)))
             self._write_other(found.path)
-        counts, sizes = self._counts
-        if number == len(counts):
-            counts.append(0)
-            sizes.append(0)
-        counts[number] += 1
-        sizes[number] += max(0, found.size)
         columns.sizes.append(found.size)
-        columns.fields.append(number)
-        self.bytes += max(0, found.size)
+        columns.fields.append(self._field(found.field, found.size))
         tag = _plain_etag(found)
         if tag is not None:
             columns.kinds.append(_PLAIN)
@@ -162,6 +176,35 @@ class IndexWriter:
         columns.kinds.append(_OTHER)
         columns.tags += len(columns.others).to_bytes(16, "little")
         self._write_other([found.etag, found.modified, found.version])
+
+    def add_members(self, key: str, members: Iterable[ShardMember]) -> None:
+        """Add the next sample, of a shard."""
+        columns = self._columns
+        columns.keys += key.encode("utf-8", "surrogatepass")
+        columns.key_ends.append(len(columns.keys))
+        for field, shard, offset, size, crc in members:
+            columns.sizes.append(size)
+            columns.fields.append(self._field(field, size))
+            columns.kinds.append(_MEMBER)
+            columns.tags += _PLACE.pack(shard, offset, crc)
+        columns.begins.append(len(columns.sizes))
+
+    def _field(self, name: str, size: int) -> int:
+        """The number of a field, of which one more object of `size` bytes is counted."""
+        number = self._fields.setdefault(name, len(self._fields))
+        if number >= _FIELDS:
+            raise BadOption(
+                f"more than {_FIELDS:,} different names of fields, such as {name!r}",
+                remedy='A sample is what shares a name up to its first dot: with by="file" each file is one',
+            )
+        counts, sizes = self._counts
+        if number == len(counts):
+            counts.append(0)
+            sizes.append(0)
+        counts[number] += 1
+        sizes[number] += max(0, size)
+        self.bytes += max(0, size)
+        return number
 
     def _write_other(self, value: object) -> None:
         text = json.dumps(value, separators=(",", ":")).encode("ascii")
@@ -295,6 +338,16 @@ class SampleIndex:
         """The objects of a sample, in the order of the listing."""
         key = self.key(number)
         return [self._object(key, at) for at in range(self._begins[number], self._begins[number + 1])]
+
+    def members(self, number: int) -> list[ShardMember]:
+        """The fields of a sample in a shard, in the order in which they lie there."""
+        return [
+            self._member(self._fields[at], at) for at in range(self._begins[number], self._begins[number + 1])
+        ]
+
+    def _member(self, field: int, at: int) -> ShardMember:
+        shard, offset, crc = _PLACE.unpack(self._tags[16 * at : 16 * at + 16])
+        return ShardMember(self.fields[field], shard, offset, self._sizes[at], crc)
 
     def size(self, number: int) -> int:
         """Bytes of a sample, as far as its store told them."""

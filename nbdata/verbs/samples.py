@@ -20,7 +20,9 @@ class SampleSource(Verifying, Connecting):
     """A sample is what shares a folder and a name up to its first dot (12.jpg and 12.cls): in Python a dict of
     extension to bytes, with ``__key__`` and ``__url__``. What this returns is a sequence of them: ``samples[12]``,
     ``samples.fetch([3, 14])``, ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. Shown,
-    it says what there is. The source is listed, and an index of it is kept; nothing else is written.
+    it says what there is. The source is listed, and an index of it is kept; nothing else is written. Names that end in
+    .tar, .tar.gz, .tar.zst and so on are tar shards as WebDataset has them: samples of neighbouring members, streamed
+    without an index.
     """
 
     verb: ClassVar[str] = "samples"
@@ -28,10 +30,15 @@ class SampleSource(Verifying, Connecting):
     examples: ClassVar[tuple[str, ...]] = (
         "samples s3://bucket/images/",
         "samples s3://bucket/images/ --by file --include '*.jpg'",
+        "samples 's3://bucket/train-{000000..000099}.tar'",
     )
     query: ClassVar[bool] = True
 
-    source: str = argument("URL or path of a folder; globs and brace ranges work.", metavar="SOURCE")
+    source: str | tuple[str, ...] = argument(
+        "URL or path of a folder, or of tar shards; globs and brace ranges work. In Python also a list of them.",
+        kind="places",
+        metavar="SOURCE",
+    )
     by: Any = option(
         "sample",
         "What a sample is. sample: the files of one folder that share the name up to its first dot; file: each file; "
@@ -58,6 +65,12 @@ class SampleSource(Verifying, Connecting):
         choices=("auto", "never", "always"),
         identity=False,
     )
+    window: int = option(
+        1000,
+        "Of shards: how many samples are shuffled together, in each process.",
+        kind="count",
+        metavar="N",
+    )
     ahead_bytes: int | None = option(
         None,
         "Bytes of samples that each process may fetch ahead and keep until they are asked for. Default: 256 MiB, "
@@ -66,6 +79,19 @@ class SampleSource(Verifying, Connecting):
         metavar="SIZE",
         identity=False,
     )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All of SOURCE."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+    @property
+    def place(self) -> str:
+        """The first of them; of loose objects each has an operation of its own."""
+        return self.sources[0]
+
+    def places(self) -> tuple[str, str]:
+        return self.place, ""
 
     def plan(self) -> Plan:
         raise BadOption("samples has no plan: it lists its source, and keeps an index of it")

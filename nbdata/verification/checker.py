@@ -313,8 +313,8 @@ def check_for(
     return _Unchecked() if verify == "auto" else _Insisted(info, verify)
 
 
-def stream_check(control: Control, store: Store, info: ObjectInfo) -> Check:
-    """The check of an object that is read once, from its first byte to its last; `check_for` with ``auto``."""
-    promise = of_parts(info, "auto") if stored_checksum(info, "auto") is None else None
+def stream_check(control: Control, store: Store, info: ObjectInfo, verify: str = "auto") -> Check:
+    """The check of an object that is read once, from its first byte to its last."""
+    promise = of_parts(info, verify) if stored_checksum(info, verify) is None else None
     part_size = told_part_size(control, store, info) if promise is not None else None
-    return check_for(info, "auto", part_size, readable=False)
+    return check_for(info, verify, part_size, readable=False)

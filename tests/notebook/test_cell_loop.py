@@ -99,13 +99,13 @@ def test_a_loop_that_waits_for_the_store_can_be_stopped(
     from tests.faults.gate import Gate
 
     url = put(FOLDERS)
-    with Gate(s3.url, limit=900_000) as gate:  # type: ignore[attr-defined]
+    with Gate(s3.url, limit=900_000) as gate:  # type: ignore[attr-defined]  # three folders are whole
         cell = running(
             kernel,
             tmp_path,
             url,
             f"import os; os.environ['AWS_ENDPOINT_URL'] = {gate.url!r}\n"
-            f"it = get_ipython().run_line_magic('cache_stream', '{url} --max-size 2MB')\n"
+            f"it = get_ipython().run_line_magic('cache_stream', '{url} --max-size 2MB --concurrency 1')\n"
             "for item in it:\n    open('in', 'w').close()",
         )
         gate.wait_until_it_holds()

@@ -13,13 +13,12 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 from nbdata.client.remote import AgentHost
 from tests.faults.gate import Gate
-from tests.kernel import Kernel, Page
+from tests.kernel import Kernel, Page, kernel_manager
 from tests.waiting import PATIENCE, wait_until
 
 Put = Callable[[dict[str, bytes]], str]
@@ -41,7 +40,7 @@ class Saved:
     ) -> Saved:
         """Run all cells as ``jupyter execute`` does; then do something once something is true."""
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        manager = KernelManager()
+        manager = kernel_manager()
         client = NotebookClient(notebook, km=manager, timeout=PATIENCE, allow_errors=True)
         done, over = threading.Event(), threading.Event()
 

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from tests.kernel import Kernel
+from tests.kernel import Kernel, kernel_manager
 from tests.lab import Lab
 from tests.secrets.scene import LINES, OURS, STREAMS, Line, ProcessList, Scene, agents
 from tests.waiting import PATIENCE, wait_until
@@ -104,7 +103,7 @@ def notebook(cells: list[str], scene: Scene) -> tuple[list[list[str]], str]:
     os.environ["SCENE"] = json.dumps(scene.names | bad)
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     try:
-        client = NotebookClient(made, km=KernelManager(), timeout=PATIENCE, allow_errors=True)
+        client = NotebookClient(made, km=kernel_manager(), timeout=PATIENCE, allow_errors=True)
         client.execute(cwd=".", cleanup_kc=True)
     finally:
         del os.environ["SCENE"]

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from nbdata.client.reading.pieces import Content, Piece, SecondTry
 from nbdata.client.reading.report import Counts
 from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError
@@ -23,9 +24,7 @@ from nbdata.stores.sessions import Answer, Read, Unusual
 from nbdata.threads import begin
 from nbdata.transfer.free_control import FreeControl
 from nbdata.transfer.part_records import validator
-from nbdata.transfer.reader import Check, Reader
-from nbdata.transfer.retry import retrying, told_part_size, until_matching
-from nbdata.verification.checker import check_for, of_parts, right, stored_checksum
+from nbdata.verification.checker import right
 
 __all__ = ["AHEAD_BYTES", "LEAST_WIDTH", "WIDTH", "Fetcher"]
 
@@ -37,6 +36,8 @@ LEAST_WIDTH = 8
 AHEAD_BYTES = 256 << 20
 # Bytes of a range of a large object, and how large an object is that is read by ranges.
 _RANGE, _LARGE = 8 << 20, 16 << 20
+# Bytes of the largest range that is received in the memory of its connection; others get memory of their own.
+_OWN = 1 << 20
 # Bytes of the requests of a session that may be under way, beside those that samples hold: 1.6 GB/s from a store that
 # is 20 ms away. With eight times as much, samples of 4 MB took a third more time: bytes leave the processor's cache.
 _SESSION_BYTES = 32 << 20
@@ -47,12 +48,12 @@ _IDLE = 10.0
 
 
 class _Object:
-    """One object on its way."""
+    """One piece on its way."""
 
-    __slots__ = ("data", "info", "left", "number", "sample")
+    __slots__ = ("data", "left", "number", "piece", "sample")
 
-    def __init__(self, sample: _Sample, number: int, info: ObjectInfo) -> None:
-        self.sample, self.number, self.info = sample, number, info
+    def __init__(self, sample: _Sample, number: int, piece: Piece) -> None:
+        self.sample, self.number, self.piece = sample, number, piece
         self.data: bytearray | None = None  # of one that comes in ranges
         self.left = 1  # requests
 
@@ -66,7 +67,7 @@ class _Sample:
     begun: bool = False
     left: int = 0  # objects
     ahead: bool = False  # counts against the bytes that may be fetched ahead
-    fields: list[bytes] = field(default_factory=list)
+    fields: list[Content] = field(default_factory=list)
     error: NbdataError | None = None
     batches: list[_Batch] = field(default_factory=list)
 
@@ -85,9 +86,9 @@ class Fetcher:
     ----------
     store : Store
     control : FreeControl
-        Stopped by `close`.
-    objects : callable
-        The objects of a sample, by its number.
+        Ends all that is under way.
+    pieces : callable
+        What a sample is made of, by its number.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     width : int
@@ -106,14 +107,15 @@ class Fetcher:
         self,
         store: Store,
         control: FreeControl,
-        objects: Callable[[int], Sequence[ObjectInfo]],
+        pieces: Callable[[int], Sequence[Piece]],
         *,
         verify: str,
         width: int,
         ahead_bytes: int,
     ) -> None:
-        self._store, self._control, self._objects_of = store, control, objects
+        self._store, self._control, self._pieces_of = store, control, pieces
         self._verify, self._width, self._ahead_bytes = verify, width, ahead_bytes
+        self._second_try = SecondTry(control, store, verify)
         self._changed = threading.Condition()
         self._samples: dict[int, _Sample] = {}  # under way, or there
         self._demanded: deque[_Sample] = deque()  # not begun yet
@@ -129,8 +131,10 @@ class Fetcher:
 
     # -- for any thread ---------------------------------------------------------------------------
 
-    def fetch(self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0) -> list[list[bytes]]:
-        """The fields of each sample, in the order asked for.
+    def fetch(
+        self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
+    ) -> list[list[Content]]:
+        """The pieces of each sample, in the order asked for; bytearrays are the caller's own.
 
         Parameters
         ----------
@@ -233,14 +237,15 @@ class Fetcher:
             self._expect([], set())
 
     def close(self) -> None:
-        """End all that is under way; who waits in `fetch` is told so."""
+        """Begin nothing more; who waits in `fetch` is told so. What is under way ends with the control."""
         with self._changed:
             self._closed = True
             self._samples.clear()
             self._demanded.clear()
             self._second.clear()
             self._changed.notify_all()
-        self._control.stop()
+            if self._session_wake is not None:
+                self._session_wake()
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -255,6 +260,7 @@ class Fetcher:
                                 self._take(answer)
                             self._fill(session.free, session.submit)
                     self._session_wake = None
+                self._control.checkpoint()
         except BaseException as error:
             told = error if isinstance(error, NbdataError) else NbdataError(f"internal error: {error!r}")
             with self._changed:
@@ -317,38 +323,40 @@ class Fetcher:
     def _requests(self, sample: _Sample) -> list[Read[_Object]]:
         """Begin a sample."""
         try:
-            infos = self._objects_of(sample.number)
+            pieces = self._pieces_of(sample.number)
         except NbdataError as error:
             with self._changed:
                 self._fail(sample, error)
             return []
         requests: list[Read[_Object]] = []
         with self._changed:
-            sample.begun, sample.left = True, len(infos)
-            sample.fields = [b""] * len(infos)
-            sample.size = sum(max(0, info.size) for info in infos)
+            sample.begun, sample.left = True, len(pieces)
+            sample.fields = [b""] * len(pieces)
+            sample.size = sum(max(0, piece.size) for piece in pieces)
             if sample.ahead:
                 self._ahead_used += sample.size
-        for number, info in enumerate(infos):
-            item = _Object(sample, number, info)
-            in_ranges = self._store.ranges and bool(validator(info))
-            if info.size < 0 or (info.size > _LARGE and not in_ranges):
+            if not pieces:
+                self._tell(sample)
+        for number, piece in enumerate(pieces):
+            item = _Object(sample, number, piece)
+            in_ranges = piece.end is not None or (self._store.ranges and bool(validator(piece.info)))
+            if piece.size < 0 or (piece.size > _LARGE and not in_ranges):
                 self._try_again(item, None)  # in one stream
-            elif info.size > _LARGE:
+            elif piece.size > _LARGE or (piece.end is not None and piece.size > _OWN):
                 requests += self._ranges(item)
             else:
-                requests.append(Read(item, info))
+                requests.append(Read(item, piece.info, piece.start, piece.end))
         return requests
 
     def _ranges(self, item: _Object) -> list[Read[_Object]]:
-        size = item.info.size
-        item.data = bytearray(size)
-        view = memoryview(item.data)
-        begins = range(0, size, _RANGE)
-        item.left = len(begins)
+        piece = item.piece
+        item.data = bytearray(piece.size)
+        view, first, behind = memoryview(item.data), piece.start, piece.start + piece.size
+        cuts = [*range(first, behind, _RANGE), behind]
+        item.left = len(cuts) - 1
         return [
-            Read(item, item.info, at, min(at + _RANGE, size), view[at : min(at + _RANGE, size)])
-            for at in begins
+            Read(item, piece.info, begin, end, view[begin - first : end - first])
+            for begin, end in itertools.pairwise(cuts)
         ]
 
     def _take(self, answer: Answer[Read[_Object]]) -> None:
@@ -364,23 +372,26 @@ class Fetcher:
         if item.left:
             return
         if item.data is not None:
-            self._judge(item, answer.told or item.info, item.data)
+            self._judge(item, answer.told or item.piece.info, item.data)
         else:
-            self._judge(item, answer.told or item.info, bytes(answer.data))
+            self._judge(item, answer.told or item.piece.info, bytes(answer.data))
 
-    def _judge(self, item: _Object, told: ObjectInfo, data: bytes | bytearray) -> None:
-        """Hand over the bytes of an object, if they are right."""
+    def _judge(self, item: _Object, told: ObjectInfo, data: Content) -> None:
+        """Hand over the bytes of a piece; those of an object only if they are right."""
+        if item.piece.end is not None:
+            self._done(item, data, proven=True)
+            return
         try:
             proven = right(told, self._verify, memoryview(data))
         except ChecksumMismatch as error:
             self._try_again(item, error)
             return
         if proven is None:
-            self._later(item, lambda: self._ask(item, data))
+            self._later(item, lambda: self._second_try.compare(item.piece, data))
         else:
             self._done(item, bytes(data), proven=proven)
 
-    def _done(self, item: _Object, data: bytes, *, proven: bool) -> None:
+    def _done(self, item: _Object, data: Content, *, proven: bool) -> None:
         sample = item.sample
         with self._changed:
             sample.fields[item.number] = data
@@ -411,9 +422,9 @@ class Fetcher:
 
     def _try_again(self, item: _Object, error: NbdataError | None) -> None:
         failed = None if isinstance(error, Unusual) else error
-        self._later(item, lambda: self._read(item, failed))
+        self._later(item, lambda: self._second_try.read(item.piece, failed))
 
-    def _later(self, item: _Object, work: Callable[[], tuple[bytes, bool]]) -> None:
+    def _later(self, item: _Object, work: Callable[[], tuple[Content, bool]]) -> None:
         def run() -> None:
             try:
                 data, proven = work()
@@ -442,45 +453,6 @@ class Fetcher:
                     return
                 run = self._second.popleft()
             run()
-
-    def _read(self, item: _Object, failed: NbdataError | None) -> tuple[bytes, bool]:
-        """One object by a request of its own, resumed and repeated as long as that is worth it."""
-        control, store, info = self._control, self._store, item.info
-
-        def attempt(error: Exception | None) -> tuple[bytes, bool]:
-            data = bytearray()
-
-            def begins(_told: ObjectInfo) -> None:
-                data.clear()
-
-            with Reader(
-                control, store, info, begins=begins, anew=True, failed=error, check=self._check
-            ) as reader:
-                for block in reader.blocks():
-                    data += block
-            return bytes(data), bool(reader.proven)
-
-        if isinstance(failed, ChecksumMismatch):
-            control.tried_again(failed)
-            failed = None
-        return until_matching(control, attempt, failed=failed)
-
-    def _check(self, told: ObjectInfo) -> Check:
-        promise = of_parts(told, self._verify) if stored_checksum(told, self._verify) is None else None
-        part_size = told_part_size(self._control, self._store, told) if promise is not None else None
-        return check_for(told, self._verify, part_size, readable=False)
-
-    def _ask(self, item: _Object, data: bytes | bytearray) -> tuple[bytes, bool]:
-        """Compare bytes that are there with what only a further question tells."""
-        told = retrying(self._control, lambda: self._store.head(item.info.key))
-        check = self._check(told)
-        check.offer(0, memoryview(data))
-        try:
-            return bytes(data), check.finish(-1, len(data))
-        except ChecksumMismatch as error:
-            if error.details.get("retry") is False:
-                raise
-            return self._read(item, error)
 
 
 def _no_thread() -> NbdataError:

@@ -93,7 +93,7 @@ def index_of(opened: Opened, told: _Told = lambda _samples, _objects: None) -> F
         if known is not None:
             return Found(known, known.about["prefix"], built=False)
         if (saved := _saved(operation, path)) is not None:
-            return Found(saved, opened.open(folder_part(operation.source)).key, built=False)
+            return Found(saved, opened.open(folder_part(operation.place)).key, built=False)
     writer, about = _build(opened, told)
     if known is not None and known.about["listing"] == about["listing"]:
         return Found(known, about["prefix"], built=False)
@@ -107,13 +107,13 @@ def _name(operation: SampleSource, *more: str) -> str:
     if callable(by):
         with contextlib.suppress(OSError, TypeError):
             by = inspect.getsource(by)
-    said = [*(more or (operation.source,)), str(by), operation.include, operation.exclude]
+    said = [*(more or (operation.place,)), str(by), operation.include, operation.exclude]
     return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _beside(operation: SampleSource) -> str:
     """Where the index of such a selection is kept beside the data."""
-    return f"{folder_part(operation.source).rstrip('/')}/{INDEX_NAME}.{_name(operation, '')[:16]}.idx"
+    return f"{folder_part(operation.place).rstrip('/')}/{INDEX_NAME}.{_name(operation, '')[:16]}.idx"
 
 
 def save(operation: SampleSource, index: SampleIndex) -> str:
@@ -152,7 +152,7 @@ def _known(path: str) -> SampleIndex | None:
 
 def _build(opened: Opened, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
     operation = opened.operation
-    found = find(opened, operation.source)
+    found = find(opened, operation.place)
     digest = hashlib.blake2b(digest_size=16)
     left_out, objects, shown = _LeftOut(), 0, time.monotonic()
     writer = IndexWriter()
@@ -181,18 +181,18 @@ def _build(opened: Opened, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
         raise NotFound(
             "there are no samples: nothing is there" if not operation.include and not operation.exclude
             else "there are no samples: nothing passes include and exclude",
-            path=redacted(operation.source), remedy="Check the spelling and the filters",
+            path=redacted(operation.place), remedy="Check the spelling and the filters",
         )  # fmt: skip
     if not len(writer):
         raise NotFound(
             f"none of the {objects:,} objects belongs to a sample, such as {left_out.names[0]}",
-            path=redacted(operation.source),
+            path=redacted(operation.place),
             remedy='A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; by="file" takes each file',
         )
     if operation.by != "file":
         _refuse_twice(writer, hashes, operation)
     about = {
-        "source": redacted(operation.source),
+        "source": redacted(operation.place),
         "prefix": _prefix(found.location),
         "listing": digest.hexdigest(),
         "objects": objects,
@@ -272,6 +272,6 @@ def _refuse_twice(writer: IndexWriter, hashes: array[int], operation: SampleSour
 
 def _twice(what: str, operation: SampleSource) -> BadOption:
     return BadOption(
-        what, path=redacted(operation.source),
+        what, path=redacted(operation.place),
         remedy="Leave one of them out with exclude, or name them apart with by=FUNCTION",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from nbdata.errors import BadOption
 from nbdata.formats.permutation import Permutation
 
-__all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "positions_of"]
+__all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "part_of", "positions_of"]
 
 
 class Batch(list[int]):
@@ -32,6 +32,16 @@ def order_of(count: int, *, shuffle: bool, seed: int, epoch: int) -> Sequence[in
     return Permutation(count, seed=seed, epoch=epoch) if shuffle else range(count)
 
 
+def part_of(text: str | None) -> tuple[int, int]:
+    """``"I/N"`` as two numbers; None is all, ``0/1``. BadOption if it is no part."""
+    if text is None:
+        return 0, 1
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if found is None or not int(found[1]) < int(found[2]):
+        raise BadOption(f"part: {text!r} is no part", expected="I/N with I from 0 to N-1, such as 0/4")
+    return int(found[1]), int(found[2])
+
+
 def positions_of(
     count: int,
     *,
@@ -39,23 +49,17 @@ def positions_of(
     seed: int = 0,
     epoch: int = 0,
     part: str | None = None,
-    start: int = 0,
 ) -> Iterator[int]:
-    """The indices of one epoch, or of a part ``"I/N"`` of it, behind its first `start` ones.
+    """The indices of one epoch, or of a part ``"I/N"`` of it.
 
     Raises
     ------
     BadOption
         If `part` is none.
     """
-    first, step = 0, 1
-    if part is not None:
-        found = re.fullmatch(r"(\d+)/(\d+)", part)
-        if found is None or not int(found[1]) < int(found[2]):
-            raise BadOption(f"part: {part!r} is no part", expected="I/N with I from 0 to N-1, such as 0/4")
-        first, step = int(found[1]), int(found[2])
+    first, step = part_of(part)
     order = order_of(count, shuffle=shuffle, seed=seed, epoch=epoch)
-    return (order[position] for position in range(first + start * step, count, step))
+    return (order[position] for position in range(first, count, step))
 
 
 class Index(int):

@@ -8,11 +8,12 @@ import itertools
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from nbdata.client.reading import overview
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
+from nbdata.client.reading.passing import Pass, refuse_other
 from nbdata.client.reading.report import Counts, ReadReport
 from nbdata.client.reading.source import Source
 from nbdata.client.reading.timeline import Timeline
@@ -22,6 +23,7 @@ __all__ = ["Samples"]
 
 # Samples that `stream` asks for at a time, how many it knows ahead, and bytes that it asks for at a time.
 _CHUNK, _KNOWN_AHEAD, _CHUNK_BYTES = 16, 256, 4 << 20
+_STATE = 1
 
 
 class Samples(abc.ABC):
@@ -138,8 +140,14 @@ class Samples(abc.ABC):
         return _Keys(self)
 
     def stream(
-        self, *, shuffle: bool = False, seed: int = 0, epoch: int = 0, part: str | None = None, start: int = 0
-    ) -> Iterator[Any]:
+        self,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+        part: str | None = None,
+        resume: Any = None,
+    ) -> Pass:
         """All samples one after the other, fetched ahead.
 
         Parameters
@@ -149,19 +157,45 @@ class Samples(abc.ABC):
         seed, epoch : int
         part : str, optional
             ``"I/N"``: only every N-th sample of that order, beginning with the I-th (from 0).
-        start : int
-            How many of these are left out at the beginning: those that were given before.
+        resume : dict, optional
+            What `Pass.state_dict` said of the same part: it goes on there.
+
+        Returns
+        -------
+        Pass
+            An iterator with `state_dict` and `close`.
+
+        Raises
+        ------
+        BadOption
+            If `part` is none, or `resume` is of other samples, another order or another part.
         """
-        order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part, start=start)
+        order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part)
+        about = {
+            "version": _STATE, "samples": self.fingerprint, "shuffle": shuffle, "seed": seed, "epoch": epoch,
+            "part": part or "0/1",
+        }  # fmt: skip
+        given = 0
+        if resume is not None:
+            refuse_other(resume, about)
+            given = int(resume["given"])
         some = range(0, len(self), max(1, len(self) // _CHUNK))
         at_once = max(1, min(_CHUNK, _CHUNK_BYTES // max([1, *map(self.size, some)])))
-        chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(order, at_once)), ()))
-        try:
-            for chunk, ahead in AheadBatches.over(chunks, _KNOWN_AHEAD // at_once):
-                yield from self.fetch(chunk, ahead)
-        finally:  # it may have been left early
-            for source in self.sources:
-                source.drop_ahead()
+        rest = itertools.islice(order, given, None)
+        chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(rest, at_once)), ()))
+
+        def items() -> Generator[Any, None, None]:
+            nonlocal given
+            try:
+                for chunk, ahead in AheadBatches.over(chunks, _KNOWN_AHEAD // at_once):
+                    for sample in self.fetch(chunk, ahead):
+                        given += 1
+                        yield sample
+            finally:  # it may have been left early
+                for source in self.sources:
+                    source.drop_ahead()
+
+        return Pass(items(), lambda: {**about, "given": given})
 
     # -- other sequences of them ------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
-from nbdata.client.reading.indexing import Found, index_of, save
+from nbdata.client.reading.indexing import Found, save
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.overview import READERS
+from nbdata.client.reading.pieces import Content, Piece
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.report import Counts
 from nbdata.client.reading.samples import Samples
@@ -21,15 +22,15 @@ from nbdata.client.reading.source import Source
 from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
-from nbdata.operation import Operation, slots
 from nbdata.redaction import redacted
 from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
+from nbdata.transfer.free_control import FreeControl
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["StoredSamples", "make_samples"]
+__all__ = ["StoredSamples"]
 
 
 class StoredSamples(Samples):
@@ -53,7 +54,7 @@ class StoredSamples(Samples):
         self._fetcher: Fetcher | None = None
         self._pid = 0
         self._closing: Callable[[], object] | None = None
-        place = folder_part(self.operation.source)
+        place = folder_part(self.operation.place)
         self._place = redacted(place).rstrip("/") + "/"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class StoredSamples(Samples):
         contents = self._reader().fetch(numbers, coming, keep=keep)
         return [self._sample(number, fields) for number, fields in zip(numbers, contents, strict=True)]
 
-    def _sample(self, number: int, contents: list[bytes]) -> dict[str, Any]:
+    def _sample(self, number: int, contents: list[Content]) -> dict[str, Any]:
         found = self._index.objects(number)
         sample: dict[str, Any] = {"__key__": self._index.key(number), "__url__": self._url(found[0].path)}
         for one, data in zip(found, contents, strict=True):
@@ -156,13 +157,13 @@ class StoredSamples(Samples):
             if self._fetcher is None or self._pid != os.getpid():
                 opened, operation = Opened(self.operation), self.operation
                 fetcher = Fetcher(
-                    opened.open(folder_part(operation.source)).store, opened.control,
-                    partial(_infos, self._index, self._prefix),
+                    opened.open(folder_part(operation.place)).store, opened.control,
+                    partial(_pieces, self._index, self._prefix),
                     verify=operation.verify, width=operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
                     ahead_bytes=operation.ahead_bytes or AHEAD_BYTES // self._workers,
                 )  # fmt: skip
                 self._fetcher, self._pid = fetcher, os.getpid()
-                self._closing = weakref.finalize(self, _close, fetcher, self._pid)
+                self._closing = weakref.finalize(self, _close, fetcher, opened.control, self._pid)
                 READERS.add(self)
             return self._fetcher
 
@@ -195,33 +196,18 @@ class StoredSamples(Samples):
     def __repr__(self) -> str:
         fields = ", ".join(self._index.fields[:5]) + (", …" if len(self._index.fields) > 5 else "")
         size = format_size(self._index.bytes)
-        return f"<{len(self):,} samples of {redacted(self.operation.source)}: {fields}; {size}>"
+        return f"<{len(self):,} samples of {redacted(self.operation.place)}: {fields}; {size}>"
 
 
-def _infos(index: SampleIndex, prefix: str, number: int) -> list[ObjectInfo]:
+def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:
     """The objects of a sample; no method, so that a fetcher holds no samples that nobody else does."""
     return [
-        ObjectInfo(prefix + one.path, one.size, one.etag, one.modified, one.version)
+        Piece(ObjectInfo(prefix + one.path, one.size, one.etag, one.modified, one.version))
         for one in index.objects(number)
     ]
 
 
-def _close(fetcher: Fetcher, pid: int) -> None:
+def _close(fetcher: Fetcher, control: FreeControl, pid: int) -> None:
     if os.getpid() == pid:  # a child of a fork has a copy of it, whose connections are the parent's
         fetcher.close()
-
-
-def make_samples(operation: Operation, quiet: bool) -> Samples:
-    """What `slots.samples` is filled with; shows how far the listing is."""
-    assert isinstance(operation, SampleSource)
-    display = slots.display()
-
-    def told(samples: int, objects: int) -> None:
-        if not quiet:
-            display.tell(f"{operation.verb}: {samples:,} samples of {objects:,} files so far")
-
-    try:
-        found = index_of(Opened(operation), told)
-    finally:
-        display.tell("")
-    return StoredSamples(operation, found)
+        control.stop()

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from nbdata.errors import BadOption
 
 if TYPE_CHECKING:
+    from nbdata.client.reading.passing import Pass
     from nbdata.client.reading.samples import Samples
 
 __all__ = ["SampleDataset", "SampleStream", "place_of"]
@@ -103,7 +104,11 @@ class SampleStream(IterableDataset[Any]):
         self.samples, self.transform = samples, transform
         self.shuffle, self.seed, self.epoch = shuffle, seed, epoch
         self._rank, self._world_size = place_of(rank, world_size)
-        self._given, self._resumed = 0, dict[str, Any]()
+        self._pass: Pass | None = None
+        self._resumed: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pass": None}  # which ends with its process
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next pass; workers that persist do not hear of it."""
@@ -115,18 +120,18 @@ class SampleStream(IterableDataset[Any]):
         if worker is not None:
             self.samples.share(workers)
         self._part = f"{self._rank * workers + number}/{self._world_size * workers}"
-        self._given = self._start()
-        for sample in self.samples.stream(
-            shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=self._part, start=self._given
-        ):
-            self._given += 1
+        resumed, self._resumed = self._resumed, None
+        self._pass = self.samples.stream(
+            shuffle=self.shuffle, seed=self.seed, epoch=self.epoch, part=self._part, resume=resumed
+        )
+        for sample in self._pass:
             yield sample if self.transform is None else self.transform(sample)
-        self._given = 0
+        self._pass = None
         self.epoch += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Where this process is in its part; for loaders that save the state of each worker, as torchdata's does."""
-        return {**self._order(), "part": self._part, "epoch": self.epoch, "given": self._given}
+        return {"epoch": self.epoch, "pass": None if self._pass is None else self._pass.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Have the next pass of this process go on there.
@@ -134,31 +139,10 @@ class SampleStream(IterableDataset[Any]):
         Raises
         ------
         BadOption
-            Then or when the pass begins: if the state is of other samples, of another order, or of another number of
-            workers or ranks.
+            When the pass begins: if the state is of other samples, of another order, or of another number of workers or
+            ranks.
         """
-        for name, expected in self._order().items():
-            if state.get(name) != expected:
-                raise BadOption(
-                    "this state is of other samples, or of another order",
-                    expected=f"{name}={expected!r}",
-                    got=f"{name}={state.get(name)!r}",
-                )
-        self._resumed, self.epoch = dict(state), state["epoch"]
-
-    def _order(self) -> dict[str, Any]:
-        return {"samples": self.samples.fingerprint, "shuffle": self.shuffle, "seed": self.seed}
-
-    def _start(self) -> int:
-        state, self._resumed = self._resumed, {}
-        if state and state["part"] != self._part:
-            raise BadOption(
-                "this state is of another number of workers or ranks",
-                expected=f"part {state['part']}",
-                got=f"part {self._part}",
-                remedy="Go on with as many as before; SampleLoader can go on with any number",
-            )
-        return int(state.get("given", 0))
+        self.epoch, self._resumed = state["epoch"], state["pass"]
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:

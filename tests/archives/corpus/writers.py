@@ -6,6 +6,7 @@ packs everything below a folder, to look at.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -152,7 +153,9 @@ def _seven_zip(*options: str) -> Callable[[Path, Path], str | None]:
 
 @functools.lru_cache(maxsize=1)
 def _built_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="nbdata-corpus-"))
+    folder = Path(tempfile.mkdtemp(prefix="nbdata-corpus-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @functools.lru_cache(maxsize=1)

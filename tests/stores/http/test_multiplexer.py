@@ -149,14 +149,16 @@ def test_a_server_that_closes_after_each_few_answers_is_no_failure() -> None:
 @pytest.mark.parametrize("unasked", [b"", ok(b"unasked")])
 def test_what_a_server_does_to_a_free_connection_is_no_failure(unasked: bytes) -> None:
     """It closes it, or sends what nobody asked for, while another connection still waits for its answer."""
-    closed = threading.Event()
+    second_came, closed = threading.Event(), threading.Event()
 
     def handle(connection: socket.socket) -> None:
         number = read_head(connection).split(b" ", 2)[1][1:]
         if number == b"1":
+            second_came.set()
             assert closed.wait(PATIENCE)
             connection.sendall(ok(number))
             return
+        assert second_came.wait(PATIENCE)  # or it might be asked for over the free connection
         connection.sendall(ok(number))
         assert first_came.wait(PATIENCE)
         connection.sendall(unasked)

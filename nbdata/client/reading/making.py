@@ -1,0 +1,39 @@
+"""Makes the samples that a source means: loose objects, or shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nbdata.client.reading.indexing import index_of
+from nbdata.client.reading.opened import Opened
+from nbdata.client.reading.samples import Concatenated, Samples
+from nbdata.client.reading.shards.listing import are_shards, shards_of
+from nbdata.client.reading.shards.samples import ShardSamples
+from nbdata.client.reading.stored import StoredSamples
+from nbdata.operation import Operation, slots
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["make_samples"]
+
+
+def make_samples(operation: Operation, quiet: bool) -> Samples:
+    """What `slots.samples` is filled with; shows how far the listing is."""
+    assert isinstance(operation, SampleSource)
+    if are_shards(operation.sources):
+        return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
+    members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]
+    return members[0] if len(members) == 1 else Concatenated(members)
+
+
+def _loose(operation: SampleSource, quiet: bool) -> Samples:
+    display = slots.display()
+
+    def told(samples: int, objects: int) -> None:
+        if not quiet:
+            display.tell(f"{operation.verb}: {samples:,} samples of {objects:,} files so far")
+
+    try:
+        found = index_of(Opened(operation), told)
+    finally:
+        display.tell("")
+    return StoredSamples(operation, found)

@@ -1,0 +1,99 @@
+"""What samples are made of, and how a piece is had that the many requests at a time did not bring."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.free_control import FreeControl
+from nbdata.transfer.reader import Check, Reader
+from nbdata.transfer.retry import retrying, until_matching
+from nbdata.verification.checker import stream_check
+
+__all__ = ["Content", "Piece", "SecondTry"]
+
+#: The bytes of a piece.
+Content = bytes | bytearray
+
+
+class Piece(NamedTuple):
+    """What a sample is made of: an object, or a range of one, in a store that has ranges.
+
+    Attributes
+    ----------
+    info : ObjectInfo
+        The object, in this version.
+    start : int
+        The first byte.
+    end : int or None
+        The byte behind the last one. None: all of the object, which is compared with its checksum; a range is not.
+    """
+
+    info: ObjectInfo
+    start: int = 0
+    end: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes; -1 where the store does not say."""
+        return self.info.size if self.end is None else self.end - self.start
+
+
+class SecondTry:
+    """Reads a piece by a request of its own, or asks the store what its bytes are to be compared with.
+
+    Parameters
+    ----------
+    control : FreeControl
+    store : Store
+    verify : str
+        See `nbdata.verbs.options.Verifying`.
+    """
+
+    def __init__(self, control: FreeControl, store: Store, verify: str) -> None:
+        self._control, self._store, self._verify = control, store, verify
+
+    def read(self, piece: Piece, failed: NbdataError | None) -> tuple[Content, bool]:
+        """The bytes, and whether they were compared; resumed and repeated as long as that is worth it.
+
+        Parameters
+        ----------
+        failed : NbdataError or None
+            Why the first try came to nothing, if that counts as a try.
+        """
+        control, store, (info, start, end) = self._control, self._store, piece
+        check = self._check if end is None else None
+
+        def attempt(error: Exception | None) -> tuple[Content, bool]:
+            data = bytearray()
+
+            def begins(_told: ObjectInfo) -> None:
+                data.clear()
+
+            with Reader(
+                control, store, info, start, end, begins=begins, anew=True, failed=error, check=check
+            ) as reader:
+                for block in reader.blocks():
+                    data += block
+            return (bytes(data), bool(reader.proven)) if end is None else (data, True)
+
+        if isinstance(failed, ChecksumMismatch):
+            control.tried_again(failed)
+            failed = None
+        return until_matching(control, attempt, failed=failed)
+
+    def compare(self, piece: Piece, data: Content) -> tuple[Content, bool]:
+        """Compare bytes that are there with what only a further question tells; read them again if they are wrong."""
+        told = retrying(self._control, lambda: self._store.head(piece.info.key))
+        check = self._check(told)
+        check.offer(0, memoryview(data))
+        try:
+            return bytes(data), check.finish(-1, len(data))
+        except ChecksumMismatch as error:
+            if error.details.get("retry") is False:
+                raise
+            return self.read(piece, error)
+
+    def _check(self, told: ObjectInfo) -> Check:
+        return stream_check(self._control, self._store, told, self._verify)

@@ -1,0 +1,1 @@
+"""Samples in tar shards: found, streamed in order or shuffled, and resumed."""

@@ -1,0 +1,267 @@
+"""The bytes of shards, as their stores have them: in ranges that are fetched ahead, or in one stream."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from nbdata.archives.stream import Readahead
+from nbdata.client.reading.fetcher import Fetcher
+from nbdata.client.reading.pieces import Piece
+from nbdata.client.reading.shards.listing import Shard
+from nbdata.client.reading.timeline import Timeline
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.free_control import FreeControl
+from nbdata.transfer.part_records import validator
+from nbdata.transfer.reader import Check, Reader
+from nbdata.transfer.retry import retrying
+from nbdata.verification.checker import decided, stream_check
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["Bodies", "Body"]
+
+# Bytes of a range, and how many ranges are fetched ahead.
+_CHUNK, _AHEAD = 4 << 20, 16
+# Of the number of a range so many bits are its place in its shard.
+_PLACE = 24
+# Bytes that are read at a time in one stream: copied again while they lie in the processor's cache.
+_BLOCK = 256 << 10
+
+
+class Body(io.RawIOBase):
+    """The stored bytes of one shard, from the first to the last.
+
+    Attributes
+    ----------
+    proven : bool or None
+        Whether they were compared with a checksum of their store; None until the last one was read. If they are wrong,
+        ChecksumMismatch comes in place of the last ones.
+    """
+
+    proven: bool | None = None
+    _left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def block(self) -> memoryview:
+        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        block, self._left = self._left or self._more(), memoryview(b"")
+        return block
+
+    def _more(self) -> memoryview:
+        raise NotImplementedError
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        if not self._left and view:
+            self._left = self._more()
+        count = min(len(view), len(self._left))
+        view[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+    def close(self) -> None:
+        self._left = memoryview(b"")
+        super().close()
+
+
+class _Stream(Body):
+    """A shard that is read by one request."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__()
+        self._reader, self._buffer = reader, memoryview(bytearray(_BLOCK))
+
+    def _more(self) -> memoryview:
+        count = self._reader.readinto(self._buffer)
+        self.proven = self._reader.proven if count else bool(self._reader.proven)
+        return self._buffer[:count]
+
+    def close(self) -> None:
+        self._reader.close()
+        super().close()
+
+
+class _Ranges(Body):
+    """A shard whose ranges are fetched ahead.
+
+    Attributes
+    ----------
+    next : int
+        The range that is read next.
+    count : int
+        How many there are.
+    """
+
+    def __init__(self, bodies: Bodies, fetcher: Fetcher, number: int, size: int, check: Check) -> None:
+        super().__init__()
+        self._bodies, self.fetcher, self.number = bodies, fetcher, number
+        self._size, self._check = size, check
+        self.next, self.count = 0, -(-size // _CHUNK)
+
+    def _more(self) -> memoryview:
+        if self.next == self.count:
+            if self.proven is None:  # an empty one
+                self.proven = self._check.finish(-1, self._size)
+            return memoryview(b"")
+        at = self.next * _CHUNK
+        (data,) = self._bodies.fetch(self)
+        self.next += 1
+        block = memoryview(data)
+        self._check.offer(at, block)
+        if self.next == self.count:
+            self.proven = self._check.finish(-1, self._size)
+        return block.toreadonly()
+
+    def close(self) -> None:
+        self._bodies.left(self)
+        super().close()
+
+
+class Bodies:
+    """Opens shards, one after the other or several side by side; for one thread.
+
+    Parameters
+    ----------
+    control : FreeControl
+    shards : sequence of Shard
+    store_of : callable
+        The store that a shard lies in.
+    verify : str
+        See `nbdata.verbs.options.Verifying`.
+    width : int
+        Requests at a time.
+    ahead_bytes : int
+        Bytes that are fetched ahead.
+
+    Attributes
+    ----------
+    coming : callable
+        The numbers of the shards that are opened next, soonest first; to be set.
+    """
+
+    def __init__(
+        self,
+        control: FreeControl,
+        shards: Sequence[Shard],
+        store_of: Callable[[Shard], Store],
+        *,
+        verify: str,
+        width: int,
+        ahead_bytes: int,
+    ) -> None:
+        self._control, self._shards, self._store_of = control, shards, store_of
+        self._verify, self._width, self._ahead_bytes = verify, width, ahead_bytes
+        self._fetchers: dict[Store, Fetcher] = {}
+        self._open: list[_Ranges] = []
+        self.coming: Callable[[], Iterable[int]] = lambda: ()
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which ranges were waited for."""
+        return sum(fetcher.counts.waited for fetcher in self._fetchers.values())
+
+    @property
+    def timeline(self) -> Timeline:
+        """When ranges were waited for."""
+        found = [fetcher.timeline for fetcher in self._fetchers.values()]
+        return max(found, key=lambda timeline: len(timeline.waited), default=Timeline())
+
+    def open(self, number: int) -> Body:
+        """The bytes of a shard; close it at the end."""
+        shard = self._shards[number]
+        store = self._store_of(shard)
+        if isinstance(store, LocalStore):
+            return _Stream(Reader(self._control, store, shard.info))
+        if not _in_ranges(store, shard):
+            return _ReadAhead(_Stream(Reader(self._control, store, shard.info, check=self._checker(store))))
+        told = shard.info
+        if not decided(told, self._verify):
+            told = retrying(self._control, lambda: store.head(shard.key))
+        opened = _Ranges(self, self._fetcher(store), number, shard.size, self._checker(store)(told))
+        self._open.append(opened)
+        return opened
+
+    def _checker(self, store: Store) -> Callable[[ObjectInfo], Check]:
+        return lambda told: stream_check(self._control, store, told, self._verify)
+
+    def _fetcher(self, store: Store) -> Fetcher:
+        found = self._fetchers.get(store)
+        if found is None:
+            found = self._fetchers[store] = Fetcher(
+                store, self._control, self._pieces,
+                verify="none", width=self._width, ahead_bytes=self._ahead_bytes,
+            )  # fmt: skip
+        return found
+
+    def _pieces(self, number: int) -> list[Piece]:
+        shard, place = self._shards[number >> _PLACE], number & ((1 << _PLACE) - 1)
+        return [Piece(shard.info, place * _CHUNK, min((place + 1) * _CHUNK, shard.size))]
+
+    def fetch(self, body: _Ranges) -> list[bytes | bytearray]:
+        """The next range of a shard; those that come after it are fetched meanwhile."""
+        number = body.number << _PLACE | body.next
+        return body.fetcher.fetch([number], self._following(body))[0]
+
+    def _following(self, body: _Ranges) -> list[int]:
+        """The ranges after that one: of the shards that are open in turn, then of those that come."""
+        found: list[int] = []
+        alike = [one for one in self._open if one.fetcher is body.fetcher]
+        for step in range(_AHEAD):
+            for one in alike:
+                place = one.next + step + (one is body)
+                if place < one.count:
+                    found.append(one.number << _PLACE | place)
+            if len(found) >= _AHEAD:
+                return found
+        for number in self.coming():
+            shard = self._shards[number]
+            store = self._store_of(shard)
+            if self._fetchers.get(store) is body.fetcher and _in_ranges(store, shard):
+                count = min(_AHEAD, -(-shard.size // _CHUNK))
+                found += [number << _PLACE | place for place in range(count)]
+            if len(found) >= _AHEAD:
+                break
+        return found[:_AHEAD]
+
+    def left(self, body: _Ranges) -> None:
+        """A shard was closed."""
+        if body in self._open:
+            self._open.remove(body)
+
+    def rest(self) -> None:
+        """Hold nothing until the next shard is opened."""
+        self.coming = lambda: ()
+        for fetcher in self._fetchers.values():
+            fetcher.drop_ahead()
+
+    def close(self) -> None:
+        """End what is under way."""
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+
+
+class _ReadAhead(Body):
+    """A shard that is read by one request, in a thread of its own."""
+
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__()
+        self._stream, self._ahead = stream, Readahead(stream)
+
+    def _more(self) -> memoryview:
+        block = self._ahead.block()
+        if not block:
+            self.proven = self._stream.proven
+        return block
+
+    def close(self) -> None:
+        self._ahead.close()
+        super().close()
+
+
+def _in_ranges(store: Store, shard: Shard) -> bool:
+    return store.ranges and shard.size >= 0 and bool(validator(shard.info))

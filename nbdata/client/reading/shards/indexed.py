@@ -1,0 +1,127 @@
+"""Samples in shards by number: the ranges of a shard in which a sample lies, and their comparison with the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from isal.isal_zlib import crc32
+
+from nbdata.client.reading.fetcher import Fetcher
+from nbdata.client.reading.pieces import Content, Piece
+from nbdata.client.reading.report import Counts
+from nbdata.client.reading.shards.listing import Shard
+from nbdata.client.reading.timeline import Timeline
+from nbdata.errors import BadOption, ChecksumMismatch
+from nbdata.formats.sample_index import SampleIndex, ShardMember
+
+__all__ = ["IndexedShards"]
+
+# Bytes between two fields that are read along rather than asked for by themselves: headers, mostly.
+_GAP = 64 << 10
+# How often a sample is read whose bytes are wrong.
+_TRIES = 3
+
+
+class _Cut(NamedTuple):
+    """Where a field lies in the pieces of its sample."""
+
+    member: ShardMember
+    piece: int
+    offset: int
+
+
+class IndexedShards:
+    """The samples of those shards that lie in one store.
+
+    Parameters
+    ----------
+    index : SampleIndex
+    shards : sequence of Shard
+    fetcher_of : callable
+        Makes the fetcher that has these pieces.
+    verify : str
+        ``none`` compares nothing with the index.
+    """
+
+    def __init__(
+        self,
+        index: SampleIndex,
+        shards: Sequence[Shard],
+        fetcher_of: Callable[[Callable[[int], list[Piece]]], Fetcher],
+        verify: str,
+    ) -> None:
+        self._index, self._shards, self._compare = index, shards, verify != "none"
+        self._fetcher = fetcher_of(lambda number: self._plan(number)[0])
+
+    def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
+        """Samples by their number, each as a new dict."""
+        contents = self._fetcher.fetch(numbers, coming, keep=keep)
+        return [self._sample(number, pieces) for number, pieces in zip(numbers, contents, strict=True)]
+
+    def _sample(self, number: int, pieces: list[Content]) -> dict[str, Any]:
+        for _ in range(_TRIES):
+            try:
+                return self._cut(number, pieces)
+            except ChecksumMismatch as error:
+                wrong = error
+                pieces = self._fetcher.fetch([number])[0]
+        raise wrong
+
+    def _plan(self, number: int) -> tuple[list[Piece], list[_Cut]]:
+        """What is read of a sample, and where its fields lie in that."""
+        pieces: list[Piece] = []
+        cuts: list[_Cut] = []
+        for member in self._index.members(number):
+            if member.offset < 0:
+                raise BadOption(
+                    f"the field {member.field!r} of {self._index.key(number)!r} is stored as a sparse file",
+                    path=self._shards[member.shard].url,
+                    remedy="Use samples.stream()",
+                )
+            if not member.size:
+                cuts.append(_Cut(member, 0, 0))
+                continue
+            end = member.offset + member.size
+            behind = pieces[-1].start + pieces[-1].size if pieces else 0
+            if pieces and behind <= member.offset <= behind + _GAP:
+                pieces[-1] = pieces[-1]._replace(end=end)
+            else:
+                pieces.append(Piece(self._shards[member.shard].info, member.offset, end))
+            cuts.append(_Cut(member, len(pieces) - 1, member.offset - pieces[-1].start))
+        return pieces, cuts
+
+    def _cut(self, number: int, pieces: list[Content]) -> dict[str, Any]:
+        cuts = self._plan(number)[1]
+        key, url = self._index.key(number), self._shards[cuts[0].member.shard].url
+        sample: dict[str, Any] = {"__key__": key, "__url__": url}
+        for member, piece, offset in cuts:
+            data = bytes(memoryview(pieces[piece])[offset : offset + member.size]) if member.size else b""
+            if self._compare and crc32(data) != member.crc:
+                raise ChecksumMismatch(
+                    f"the field {member.field!r} of the sample {key!r} has another CRC-32 than in the index",
+                    path=url,
+                    expected=f"{member.crc:08x}",
+                    got=f"{crc32(data):08x}",
+                    remedy="Check the shard with md5check, and make the index anew with refresh='always'",
+                )
+            sample[member.field] = data
+        return sample
+
+    @property
+    def counts(self) -> Counts:
+        """What this process has read so far."""
+        return self._fetcher.counts
+
+    def drop_ahead(self) -> None:
+        """Hold no samples that were fetched ahead."""
+        self._fetcher.drop_ahead()
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._fetcher.close()
+
+    @property
+    def timeline(self) -> Timeline:
+        """When this process waited."""
+        return self._fetcher.timeline

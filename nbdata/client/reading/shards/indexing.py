@@ -1,0 +1,111 @@
+"""The index of shards: which samples they hold, and where each lies; made by reading them once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from isal.isal_zlib import crc32
+
+from nbdata.archives.decompress import open_decompressed
+from nbdata.archives.forward_reader import ForwardReader
+from nbdata.client.reading.shards.content import Bodies
+from nbdata.client.reading.shards.listing import Shard
+from nbdata.disk import make_folders, write_file
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
+from nbdata.formats.shards import LeftOut, samples_in
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["index_of", "index_path", "known_index"]
+
+# Seconds between two looks at how far it is.
+_SHOW_EVERY = 0.5
+
+
+def index_path(operation: SampleSource, state_dir: str) -> str:
+    """Where the index of a source is kept."""
+    said = json.dumps(operation.sources).encode("utf-8", "surrogatepass")
+    return os.path.join(state_dir, "samples", hashlib.sha256(said).hexdigest()[:32] + ".shards.idx")
+
+
+def known_index(path: str, fingerprint: str) -> SampleIndex | None:
+    """The index at a path, if it is of these shards."""
+    try:
+        found = SampleIndex(path)
+    except (NbdataError, OSError):  # it is built anew
+        return None
+    return found if found.about.get("listing") == fingerprint else None
+
+
+def index_of(
+    path: str, shards: Sequence[Shard], bodies: Bodies, *, fingerprint: str, told: Callable[[str], None]
+) -> SampleIndex:
+    """Read all shards, and write their index.
+
+    Parameters
+    ----------
+    told : callable
+        Told now and then how far it is.
+
+    Raises
+    ------
+    BadOption
+        If a shard is compressed.
+    BadArchive
+        If one is damaged.
+    """
+    for shard in shards:
+        if not shard.is_plain:
+            raise compressed(shard.url)
+    writer, left_out, unproven = IndexWriter(), LeftOut(), 0
+    shown = time.monotonic()
+    for number, shard in enumerate(shards):
+        bodies.coming = lambda after=number + 1: range(after, len(shards))  # type: ignore[misc]
+        body = bodies.open(number)
+        with contextlib.closing(body):
+            stream, found = open_decompressed(body, name=shard.url)
+            if found != "tar":
+                raise compressed(shard.url)
+            reader = ForwardReader(stream, shard.url, 0)
+            with contextlib.closing(reader), contextlib.closing(stream):
+                for key, fields, places in samples_in(reader, _noted(left_out, shard.url)):
+                    writer.add_members(
+                        key,
+                        [
+                            ShardMember(name, number, place, len(data), crc32(data))
+                            for (name, data), place in zip(fields.items(), places, strict=True)
+                        ],
+                    )
+                    if not len(writer) % 1000 and time.monotonic() - shown > _SHOW_EVERY:
+                        shown = time.monotonic()
+                        told(f"{len(writer):,} samples in {number + 1:,} of {len(shards):,} shards so far")
+        unproven += not body.proven
+    about: dict[str, Any] = {
+        "listing": fingerprint,
+        "left_out": left_out.count,
+        "left_out_names": left_out.names,
+        "unproven": unproven,
+        "built": time.time(),
+    }
+    make_folders(os.path.dirname(path), 0o700)
+    write_file(path, writer.pieces(about), umask=0o077)
+    return SampleIndex(path)
+
+
+def _noted(left_out: LeftOut, url: str) -> Callable[[str, str], None]:
+    return lambda name, why: left_out.add(f"{url}: {name}", why)
+
+
+def compressed(url: str) -> BadOption:
+    """The error for a compressed shard that is to be read by number."""
+    return BadOption(
+        "a compressed shard is read from its beginning only",
+        path=url,
+        remedy="Use samples.stream(), or store the shards as plain tar: what is in them is mostly compressed already",
+    )

@@ -1,0 +1,229 @@
+"""Which shards a source means: names with braces, globs, lists, and the JSON index of wids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
+
+from nbdata.client.reading.opened import Opened
+from nbdata.errors import BadOption, NotFound
+from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
+from nbdata.redaction import redacted
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.reader import Reader
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.sources import find, folder_part
+from nbdata.transfer.worker_pool import FIRST
+
+__all__ = ["Shard", "are_shards", "fingerprint_of", "shards_of"]
+
+_SHARD = re.compile(r"(?i)\.(tar|tgz|tzst|txz|tbz2?|tar\.(gz|zst|xz|bz2))$")
+_PLAIN = re.compile(r"(?i)\.tar$")
+_WIDS = "wids-shard-index-v1"
+# Bytes of the largest JSON index that is read.
+_MOST_JSON = 64 << 20
+# Names that an error has of shards that are missing.
+_NAMED = 5
+
+
+class Shard(NamedTuple):
+    """One shard, in the version that was listed.
+
+    Attributes
+    ----------
+    place : str
+        What opens its store: the fixed part of the source that named it.
+    url : str
+        How its samples call it, without secrets.
+    key, size, etag, modified, version
+        As `ObjectInfo` has them.
+    """
+
+    place: str
+    url: str
+    key: str
+    size: int
+    etag: str = ""
+    modified: float | None = None
+    version: str = ""
+
+    @property
+    def info(self) -> ObjectInfo:
+        """As stores want it."""
+        return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its name says that it is not compressed, so that a sample can be read by itself."""
+        return _PLAIN.search(self.key) is not None
+
+
+def are_shards(places: Sequence[str]) -> bool:
+    """Whether places are those of shards, by their names; BadOption if only some are."""
+    said = [_names_shards(place) for place in places]
+    if any(said) and not all(said):
+        raise BadOption(
+            "some of these are shards, others are not",
+            got=redacted(places[said.index(False)]),
+            remedy="Make samples of each, and join them with +",
+        )
+    return all(said)
+
+
+def _names_shards(place: str) -> bool:
+    name = last_component(place)
+    names = _expanded(name) if has_glob(name) else [name]
+    return all(_SHARD.search(one) for one in names) or (len(names) == 1 and name.lower().endswith(".json"))
+
+
+def _expanded(pattern: str) -> list[str]:
+    """What the braces of a pattern stand for, in their order."""
+    import braceexpand
+
+    try:
+        return list(braceexpand.braceexpand(pattern))
+    except ValueError:
+        raise BadOption(f"{pattern!r} has an unfinished brace", remedy="Close it") from None
+
+
+def shards_of(opened: Opened) -> list[Shard]:
+    """The shards of a source, in the order in which it names them; of a glob, in that of their keys.
+
+    Raises
+    ------
+    NotFound
+        If one of those that are named is not there, or a glob matches nothing.
+    BadOption
+        If a JSON file is no index of shards, or a shard is named twice.
+    """
+    shards = [shard for place in opened.operation.sources for shard in _of_place(opened, place)]
+    twice = _first_twice((shard.place, shard.key) for shard in shards)
+    if twice is not None:
+        raise BadOption("a shard is named twice", path=shards[twice].url, remedy="Name each once")
+    return shards
+
+
+def _first_twice(names: Iterable[object]) -> int | None:
+    seen = set[object]()
+    for number, name in enumerate(names):
+        if name in seen:
+            return number
+        seen.add(name)
+    return None
+
+
+def _of_place(opened: Opened, place: str) -> list[Shard]:
+    name = last_component(place)
+    if not has_glob(place):
+        return _of_wids(opened, place) if name.lower().endswith(".json") else [_head(opened, place)]
+    wanted = glob_pattern(place)
+    names = _expanded(wanted)
+    only_braces = not any(has_glob(one) for one in names)
+    base = folder_part(place)
+    location = opened.open(base)
+    if only_braces and location.store.lists_by_page:
+        prefix, _, query = base.partition("?")
+        return _heads(opened, [prefix + one + (f"?{query}" if query else "") for one in names])
+    root = redacted(base).rstrip("/") + "/"
+    found = {entry.path: _shard(base, root + entry.path, entry.info) for entry in find(opened, place).entries}
+    if not only_braces:
+        return list(found.values())
+    missing = [one for one in names if one not in found]
+    if missing:
+        shown = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        raise NotFound(
+            f"{len(missing):,} of {len(names):,} shards are not there: {shown}",
+            path=redacted(place),
+            remedy="Check the numbers between the braces, or write a glob such as train-*.tar for those that are",
+        )
+    return [found[one] for one in names]
+
+
+def _shard(place: str, url: str, info: ObjectInfo) -> Shard:
+    # The time tells a version only where nothing better does.
+    modified = None if info.etag or info.version else info.modified
+    return Shard(place, url, info.key, info.size, info.etag, modified, info.version)
+
+
+def _head(opened: Opened, place: str) -> Shard:
+    location = opened.open(place)
+    info = retrying(opened.control, lambda: location.store.head(location.key))
+    return _shard(place, redacted(place), info)
+
+
+def _heads(opened: Opened, places: list[str]) -> list[Shard]:
+    with ThreadPoolExecutor(FIRST, thread_name_prefix="asking") as asking:
+        return list(asking.map(lambda place: _head(opened, place), places))
+
+
+def _of_wids(opened: Opened, place: str) -> list[Shard]:
+    """The shards of an index as the wids library writes it."""
+    location = opened.open(place)
+    info = retrying(opened.control, lambda: location.store.head(location.key))
+    if info.size > _MOST_JSON:
+        raise _no_index(place, f"{info.size:,} bytes")
+    data = bytearray()
+    with Reader(opened.control, location.store, info) as reader:
+        for block in reader.blocks():
+            data += block
+            if len(data) > _MOST_JSON:
+                raise _no_index(place, "more than 64 MiB")
+    try:
+        named = list(_named_by(json.loads(data), place))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _no_index(place, "something else") from None
+    if not named:
+        raise _no_index(place, "no shards")
+    return _heads(opened, [_joined(base, url) for base, url in named])
+
+
+def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, str]]:
+    """Base and URL of each shard."""
+    if said["__kind__"] != _WIDS:
+        raise ValueError
+    lists = [said, *(one for one in said.get("datasets", ()) if "shardlist" in one)]
+    for one in lists:
+        base = str(one.get("base") or said.get("base") or place)
+        for shard in one.get("shardlist", ()):
+            yield base, str(shard["url"])
+
+
+def _joined(base: str, url: str) -> str:
+    """Where a shard lies that an index names; an index of a store does not lead to files of this machine."""
+    if base.startswith(("http://", "https://")):
+        joined = urljoin(base, url)
+    elif is_url(url) or url.startswith("/"):
+        joined = url
+    else:
+        joined = base[: base.rfind("/") + 1] + url
+    place = canonical(joined, name="url of a shard")
+    if is_url(base) and not is_url(place):
+        raise BadOption(
+            "this index leads from a store to a local file", path=redacted(base), got=url,
+            remedy="Name the shards themselves, if you trust it",
+        )  # fmt: skip
+    return place
+
+
+def _no_index(place: str, got: str) -> BadOption:
+    return BadOption(
+        "this is no index of shards",
+        path=redacted(place),
+        expected=f'JSON with "__kind__": "{_WIDS}"',
+        got=got,
+        remedy="Name the shards themselves, such as train-{000000..000099}.tar",
+    )
+
+
+def fingerprint_of(shards: Iterable[Shard]) -> str:
+    """The same for the same shards in the same order and versions."""
+    digest = hashlib.blake2b(digest_size=16)
+    for shard in shards:
+        said = json.dumps([shard.url, shard.size, shard.etag, shard.modified, shard.version])
+        digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,368 @@
+"""Samples in tar shards; made by `nbdata.samples`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
+from nbdata.client.reading.opened import Opened
+from nbdata.client.reading.overview import READERS
+from nbdata.client.reading.passing import Pass
+from nbdata.client.reading.pieces import Piece
+from nbdata.client.reading.recipe import refuse_secrets
+from nbdata.client.reading.report import Counts
+from nbdata.client.reading.samples import Samples
+from nbdata.client.reading.shards.content import Bodies
+from nbdata.client.reading.shards.indexed import IndexedShards
+from nbdata.client.reading.shards.indexing import index_of, index_path, known_index
+from nbdata.client.reading.shards.listing import Shard, fingerprint_of
+from nbdata.client.reading.shards.stream import Order, pass_of
+from nbdata.client.reading.source import Source
+from nbdata.client.reading.timeline import Timeline
+from nbdata.formats.sample_index import SampleIndex
+from nbdata.formats.shards import LeftOut
+from nbdata.operation import slots
+from nbdata.redaction import redacted
+from nbdata.rendering import dim
+from nbdata.sizes import format_size
+from nbdata.stores.base import Store
+from nbdata.threads import ForkLock
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["ShardSamples"]
+
+_NO_INDEX = "not indexed yet: len(samples) and samples[0] read all shards once"
+# Ways to the store that a process keeps for its next passes.
+_KEPT = 2
+
+
+class _Reading:
+    """What one process has open, and what it has read."""
+
+    def __init__(self, operation: SampleSource) -> None:
+        self.pid = os.getpid()
+        self.opened = Opened(operation)
+        self.stores: dict[str, Store] = {}  # by place
+        self.bodies: list[Bodies] = []  # all that were made
+        self.idle: list[Bodies] = []
+        self.indexed: dict[str, IndexedShards] = {}  # by place
+        self.counts, self.left_out = Counts(), LeftOut()
+
+    def store_of(self, shard: Shard) -> Store:
+        """The store that a shard lies in."""
+        found = self.stores.get(shard.place)
+        if found is None:
+            found = self.stores[shard.place] = self.opened.open(shard.place).store
+        return found
+
+
+class ShardSamples(Samples):
+    """The samples in some shards.
+
+    Parameters
+    ----------
+    operation : SampleSource
+    shards : list of Shard
+    quiet : bool
+        Whether to show nothing while the index is made.
+    """
+
+    def __init__(self, operation: SampleSource, shards: list[Shard], *, quiet: bool = True) -> None:
+        self.operation, self._shards, self._quiet = operation, shards, quiet
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock, self._indexing = ForkLock(), ForkLock()
+        self._workers = 1
+        self._reading: _Reading | None = None
+        self._fingerprint = fingerprint_of(self._shards)
+        self._index: SampleIndex | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        refuse_secrets(self.operation)
+        return {
+            "operation": self.operation,
+            "shards": self._shards,
+            "index": None if self._index is None else self._index.path,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.operation, self._shards = state["operation"], state["shards"]
+        self._quiet = True
+        self._begin()
+        if state["index"] is not None:
+            self._index = known_index(state["index"], self._fingerprint)
+
+    @property
+    def shards(self) -> list[Shard]:
+        """In the order of the source."""
+        return list(self._shards)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    # -- one behind the other -----------------------------------------------------------------------
+
+    def stream(
+        self,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+        part: str | None = None,
+        resume: Any = None,
+    ) -> Pass:
+        """All samples one after the other, shard by shard, fetched ahead. No index is needed.
+
+        Parameters
+        ----------
+        shuffle : bool
+            The shards come in a random order that depends on `seed` and `epoch` alone; of a few that are read side by
+            side samples are drawn, each from a window (``window`` of `nbdata.samples`).
+        seed, epoch : int
+        part : str, optional
+            ``"I/N"``: every N-th shard of that order, beginning with the I-th (from 0); which ones these are differs
+            from epoch to epoch. With more parts than shards, those that share a shard take its samples in turn.
+        resume : dict or sequence of dict, optional
+            What `Pass.state_dict` said of the same part: it goes on there, with the same sequence. Or the states of all
+            parts of the epoch: then this part, of any number of parts, reads its share of the samples that are left.
+
+        Returns
+        -------
+        Pass
+            An iterator with `state_dict` and `close`.
+
+        Raises
+        ------
+        BadOption
+            If `part` is none, or `resume` is of other shards or another order, or not of all parts.
+        BadArchive
+            While it is read: if a shard is damaged, or ends too early. Samples before that place were given out.
+        ChecksumMismatch
+            At the end of a shard: if its bytes are wrong. Its samples were given out, but for the last ones.
+        SourceChanged
+            If a shard is not the one that was listed, or gone.
+        """
+        reading = self._read()
+        bodies = self._take_bodies(reading)
+
+        def ended() -> None:
+            bodies.rest()
+            if len(reading.idle) < _KEPT and self._reading is reading:
+                reading.idle.append(bodies)
+            else:
+                bodies.close()
+
+        order = Order(shuffle, seed, epoch, self.operation.window)
+        try:
+            return pass_of(
+                self._shards, bodies, order, fingerprint=self._fingerprint, part=part, resume=resume,
+                counts=reading.counts, left_out=reading.left_out, verify=self.operation.verify, ended=ended,
+            )  # fmt: skip
+        except BaseException:
+            ended()
+            raise
+
+    def _read(self) -> _Reading:
+        with self._lock:
+            if self._reading is None or self._reading.pid != os.getpid():
+                self._reading = _Reading(self.operation)
+                READERS.add(self)
+            return self._reading
+
+    def _take_bodies(self, reading: _Reading) -> Bodies:
+        with self._lock:
+            if reading.idle:
+                return reading.idle.pop()
+        width, ahead_bytes = self._bounds()
+        bodies = Bodies(
+            reading.opened.control, self._shards, reading.store_of,
+            verify=self.operation.verify, width=width, ahead_bytes=ahead_bytes,
+        )  # fmt: skip
+        reading.bodies.append(bodies)
+        return bodies
+
+    # -- by number ------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> SampleIndex:
+        """Which samples there are; made when it is first needed, by reading all shards once.
+
+        Raises
+        ------
+        BadOption
+            If a shard is compressed.
+        """
+        with self._indexing:
+            if self._index is None:
+                self._index = self._known() if self.operation.refresh != "always" else None
+            if self._index is None:
+                self._index = self._built()
+            return self._index
+
+    def _path(self) -> str:
+        return index_path(self.operation, self._read().opened.context.state_dir)
+
+    def _known(self) -> SampleIndex | None:
+        return known_index(self._path(), self._fingerprint)
+
+    def _built(self) -> SampleIndex:
+        reading, display = self._read(), slots.display()
+        bodies = self._take_bodies(reading)
+
+        def told(text: str) -> None:
+            if not self._quiet:
+                display.tell(f"{self.operation.verb}: {text}")
+
+        try:
+            return index_of(self._path(), self._shards, bodies, fingerprint=self._fingerprint, told=told)
+        finally:
+            display.tell("")
+            bodies.close()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def key(self, number: int) -> str:
+        return self.index.key(self._checked(number))
+
+    def size(self, number: int) -> int:
+        """Bytes of a sample."""
+        return self.index.size(number)
+
+    def _parts(self, number: int) -> list[tuple[Source, int]]:
+        return [(self, number)]
+
+    def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
+        return parts[0]
+
+    def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
+        """Samples by their number, each as a new dict."""
+        wanted, ahead = self._by_store(numbers), self._by_store(coming)
+        got: dict[int, dict[str, Any]] = {}
+        for source, own in wanted.items():
+            got.update(zip(own, source.read(own, ahead.get(source, []), keep), strict=True))
+        return [dict(got[number]) for number in numbers]
+
+    def _by_store(self, numbers: list[int]) -> dict[IndexedShards, list[int]]:
+        index, reading = self.index, self._read()
+        found: dict[IndexedShards, list[int]] = {}
+        for number in numbers:
+            place = self._shards[index.members(number)[0].shard].place
+            source = reading.indexed.get(place)
+            if source is None:
+                source = reading.indexed[place] = self._indexed(reading, index, place)
+            found.setdefault(source, []).append(number)
+        return found
+
+    def _indexed(self, reading: _Reading, index: SampleIndex, place: str) -> IndexedShards:
+        store = reading.opened.open(place).store
+        width, ahead_bytes = self._bounds()
+
+        def fetcher_of(pieces: Callable[[int], list[Piece]]) -> Fetcher:
+            return Fetcher(
+                store, reading.opened.control, pieces, verify="none", width=width, ahead_bytes=ahead_bytes
+            )
+
+        return IndexedShards(index, self._shards, fetcher_of, self.operation.verify)
+
+    def _bounds(self) -> tuple[int, int]:
+        """Requests at a time, and bytes that are fetched ahead."""
+        operation = self.operation
+        return (
+            operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
+            operation.ahead_bytes or AHEAD_BYTES // self._workers,
+        )
+
+    # -- what became of it ----------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> list[Source]:
+        return [self]
+
+    def _mine(self) -> _Reading | None:
+        """What this process has open."""
+        reading = self._reading
+        return reading if reading is not None and reading.pid == os.getpid() else None
+
+    @property
+    def counts(self) -> Counts:
+        """What this process has read so far."""
+        reading = self._mine()
+        if reading is None:
+            return Counts()
+        streamed = replace(reading.counts, waited=sum(bodies.waited for bodies in reading.bodies))
+        return Counts.of([streamed, *(source.counts for source in reading.indexed.values())])
+
+    @property
+    def timeline(self) -> Timeline:
+        """When this process waited."""
+        reading = self._mine()
+        found = [] if reading is None else [
+            *(source.timeline for source in reading.indexed.values()),
+            *(bodies.timeline for bodies in reading.bodies),
+        ]  # fmt: skip
+        return max(found, key=lambda timeline: len(timeline.waited), default=Timeline())
+
+    @property
+    def left_out(self) -> tuple[int, list[str]]:
+        """How many members belong to no sample, as far as was read, and the first of them."""
+        if self._index is not None:
+            return self._index.about["left_out"], self._index.about["left_out_names"]
+        reading = self._mine()
+        return (0, []) if reading is None else (reading.left_out.count, list(reading.left_out.names))
+
+    @property
+    def fields(self) -> dict[str, tuple[int, int]]:
+        """Of each field how many samples have it, and its bytes."""
+        return {name: (count, size) for name, (count, size) in self.index.counts.items()}
+
+    def share(self, workers: int) -> None:
+        self._workers = max(1, workers)
+
+    def drop_ahead(self) -> None:
+        reading = self._mine()
+        for source in () if reading is None else reading.indexed.values():
+            source.drop_ahead()
+
+    def close(self) -> None:
+        reading, self._reading = self._mine(), None
+        if reading is not None:
+            reading.opened.control.stop()
+            for bodies in reading.bodies:
+                bodies.close()
+            for source in reading.indexed.values():
+                source.close()
+
+    def text(self) -> str:
+        """What there is, in a few lines; of shards without an index only how many and how large they are."""
+        return super().text() if self._has_index() else f"{self!r}\n  {_NO_INDEX}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as data."""
+        told = {"shards": len(self._shards), "shard_bytes": self._bytes()}
+        return {**told, **super().to_dict()} if self._has_index() else told
+
+    def _repr_html_(self) -> str:
+        if self._has_index():
+            return super()._repr_html_()
+        return f"<div><b>{escape(repr(self))}</b></div>" + dim(escape(_NO_INDEX))
+
+    def _has_index(self) -> bool:
+        if self._index is None and self.operation.refresh != "always":
+            self._index = self._known()
+        return self._index is not None
+
+    def _bytes(self) -> int:
+        return sum(max(0, shard.size) for shard in self._shards)
+
+    def __repr__(self) -> str:
+        places = self.operation.sources
+        told = redacted(places[0]) + (f" and {len(places) - 1:,} more" if len(places) > 1 else "")
+        shards = f"{len(self._shards):,} shard{'s' * (len(self._shards) != 1)} of {told}: {format_size(self._bytes())}"
+        return f"<{shards}>" if self._index is None else f"<{len(self._index):,} samples in {shards}>"
