@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from nbdata.client.reading.indexing import index_of
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.samples import Concatenated, Samples
-from nbdata.client.reading.shards.listing import are_shards, shards_of
+from nbdata.client.reading.saved_index import fetch
 from nbdata.client.reading.shards.samples import ShardSamples
 from nbdata.client.reading.stored import StoredSamples
 from nbdata.operation import Operation, slots
+from nbdata.reading.loose import index_of
+from nbdata.reading.shards.listing import are_shards, shards_of
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["make_samples"]
@@ -33,7 +35,7 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
             display.tell(f"{operation.verb}: {samples:,} samples of {objects:,} files so far")
 
     try:
-        found = index_of(Opened(operation), told)
+        found = index_of(Opened(operation), told, partial(fetch, operation))
     finally:
         display.tell("")
     return StoredSamples(operation, found)

@@ -1,50 +1,16 @@
-"""What was read so far, counted, and as one sentence."""
+"""What was read so far, as one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from nbdata.client.reading.timeline import Timeline
+from nbdata.reading.counts import Counts
+from nbdata.reading.timeline import Timeline
 from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Counts", "ReadReport", "left_out_line"]
-
-
-@dataclass
-class Counts:
-    """What one process has read.
-
-    Attributes
-    ----------
-    samples, bytes : int
-        Handed out, and their bytes.
-    waited : float
-        Seconds in which `fetch` waited for bytes.
-    seconds : float
-        From the first call of `fetch` to the end of the last one.
-    unverified : int
-        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
-    """
-
-    samples: int = 0
-    bytes: int = 0
-    waited: float = 0.0
-    seconds: float = 0.0
-    unverified: int = 0
-
-    @classmethod
-    def of(cls, members: Iterable[Counts]) -> Counts:
-        """The sum; of `seconds` the longest, since they passed at the same time."""
-        every = list(members)
-        return cls(
-            sum(one.samples for one in every),
-            sum(one.bytes for one in every),
-            sum(one.waited for one in every),
-            max((one.seconds for one in every), default=0.0),
-            sum(one.unverified for one in every),
-        )
+__all__ = ["Counts", "ReadReport", "Timeline", "left_out_line"]
 
 
 def left_out_line(count: int, names: Sequence[str]) -> str:

@@ -14,10 +14,11 @@ from typing import Any, overload
 from nbdata.client.reading import overview
 from nbdata.client.reading.orders import AheadBatches, AheadIndices, positions_of
 from nbdata.client.reading.passing import Pass, refuse_other
-from nbdata.client.reading.report import Counts, ReadReport
+from nbdata.client.reading.report import ReadReport
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import BadOption
+from nbdata.reading.counts import Counts
+from nbdata.reading.timeline import Timeline
 
 __all__ = ["Samples"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from nbdata.client.reading.report import Counts
-from nbdata.client.reading.timeline import Timeline
+from nbdata.reading.counts import Counts
+from nbdata.reading.timeline import Timeline
 
 __all__ = ["Source"]
 

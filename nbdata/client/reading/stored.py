@@ -10,18 +10,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
-from nbdata.client.reading.indexing import Found, save
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.overview import READERS
-from nbdata.client.reading.pieces import Content, Piece
 from nbdata.client.reading.recipe import refuse_secrets
-from nbdata.client.reading.report import Counts
 from nbdata.client.reading.samples import Samples
+from nbdata.client.reading.saved_index import save
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
+from nbdata.reading.counts import Counts
+from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
+from nbdata.reading.loose import Found
+from nbdata.reading.pieces import Content, Piece
+from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
 from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo

@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from nbdata.client.reading.overview import READERS
-from nbdata.client.reading.report import Counts, ReadReport
-from nbdata.client.reading.timeline import Timeline
+from nbdata.client.reading.report import Counts, ReadReport, Timeline
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch.samples import SampleDataset, place_of
 

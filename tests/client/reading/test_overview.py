@@ -15,11 +15,11 @@ from PIL import Image
 
 import nbdata
 from nbdata.client.reading import indexing
-from nbdata.client.reading.timeline import Timeline
 from nbdata.demo.server import EmbeddedServer
 from nbdata.display import TextDisplay
 from nbdata.loaders.pytorch import SampleLoader
 from nbdata.operation import slots
+from nbdata.reading.timeline import Timeline
 from tests.kernel import Kernel
 from tests.waiting import PATIENCE
 

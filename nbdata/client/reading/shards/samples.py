@@ -8,24 +8,24 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from nbdata.client.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
 from nbdata.client.reading.opened import Opened
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass
-from nbdata.client.reading.pieces import Piece
 from nbdata.client.reading.recipe import refuse_secrets
-from nbdata.client.reading.report import Counts
 from nbdata.client.reading.samples import Samples
-from nbdata.client.reading.shards.content import Bodies
-from nbdata.client.reading.shards.indexed import IndexedShards
-from nbdata.client.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.client.reading.shards.listing import Shard, fingerprint_of
 from nbdata.client.reading.shards.stream import Order, pass_of
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.timeline import Timeline
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.shards import LeftOut
 from nbdata.operation import slots
+from nbdata.reading.counts import Counts
+from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
+from nbdata.reading.pieces import Piece
+from nbdata.reading.shards.content import Bodies
+from nbdata.reading.shards.indexed import IndexedShards
+from nbdata.reading.shards.indexing import index_of, index_path, known_index
+from nbdata.reading.shards.listing import Shard, fingerprint_of
+from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
 from nbdata.rendering import dim
 from nbdata.sizes import format_size

@@ -20,13 +20,13 @@ from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.client.reading.orders import part_of
 from nbdata.client.reading.passing import Pass, refuse_other
-from nbdata.client.reading.report import Counts
-from nbdata.client.reading.shards.content import Bodies
 from nbdata.client.reading.shards.deal import Left, Work, merged, work_of
-from nbdata.client.reading.shards.listing import Shard
 from nbdata.errors import SourceChanged
 from nbdata.formats.permutation import Permutation
 from nbdata.formats.shards import LeftOut, Sample, samples_in
+from nbdata.reading.counts import Counts
+from nbdata.reading.shards.content import Bodies
+from nbdata.reading.shards.listing import Shard
 
 __all__ = ["Order", "pass_of"]
 

@@ -91,7 +91,7 @@ def opened(s3: EmbeddedServer) -> Iterator[Open]:
 @pytest.fixture
 def ranges_of_a_kilobyte(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard comes in many ranges, as large ones do."""
-    monkeypatch.setattr("nbdata.client.reading.shards.content._CHUNK", 1000)
+    monkeypatch.setattr("nbdata.reading.shards.content._CHUNK", 1000)
 
 
 def keys(samples: Any) -> list[str]:

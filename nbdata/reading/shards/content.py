@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nbdata.archives.stream import Readahead
-from nbdata.client.reading.fetcher import Fetcher
-from nbdata.client.reading.pieces import Piece
-from nbdata.client.reading.shards.listing import Shard
-from nbdata.client.reading.timeline import Timeline
+from nbdata.reading.fetcher import Fetcher
+from nbdata.reading.pieces import Piece
+from nbdata.reading.shards.listing import Shard
+from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
-from nbdata.transfer.free_control import FreeControl
+from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying
@@ -127,7 +127,7 @@ class Bodies:
 
     Parameters
     ----------
-    control : FreeControl
+    control : Control
     shards : sequence of Shard
     store_of : callable
         The store that a shard lies in.
@@ -146,7 +146,7 @@ class Bodies:
 
     def __init__(
         self,
-        control: FreeControl,
+        control: Control,
         shards: Sequence[Shard],
         store_of: Callable[[Shard], Store],
         *,

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from isal.isal_zlib import crc32
 
-from nbdata.client.reading.fetcher import Fetcher
-from nbdata.client.reading.pieces import Content, Piece
-from nbdata.client.reading.report import Counts
-from nbdata.client.reading.shards.listing import Shard
-from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import BadOption, ChecksumMismatch
 from nbdata.formats.sample_index import SampleIndex, ShardMember
+from nbdata.reading.counts import Counts
+from nbdata.reading.fetcher import Fetcher
+from nbdata.reading.pieces import Content, Piece
+from nbdata.reading.shards.listing import Shard
+from nbdata.reading.timeline import Timeline
 
 __all__ = ["IndexedShards"]
 

@@ -14,12 +14,12 @@ from isal.isal_zlib import crc32
 
 from nbdata.archives.decompress import open_decompressed
 from nbdata.archives.forward_reader import ForwardReader
-from nbdata.client.reading.shards.content import Bodies
-from nbdata.client.reading.shards.listing import Shard
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
 from nbdata.formats.shards import LeftOut, samples_in
+from nbdata.reading.shards.content import Bodies
+from nbdata.reading.shards.listing import Shard
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["index_of", "index_path", "known_index"]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.stores.base import ObjectInfo, Store
-from nbdata.transfer.free_control import FreeControl
+from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying, until_matching
 from nbdata.verification.checker import stream_check
@@ -45,13 +45,13 @@ class SecondTry:
 
     Parameters
     ----------
-    control : FreeControl
+    control : Control
     store : Store
     verify : str
         See `nbdata.verbs.options.Verifying`.
     """
 
-    def __init__(self, control: FreeControl, store: Store, verify: str) -> None:
+    def __init__(self, control: Control, store: Store, verify: str) -> None:
         self._control, self._store, self._verify = control, store, verify
 
     def read(self, piece: Piece, failed: NbdataError | None) -> tuple[Content, bool]:

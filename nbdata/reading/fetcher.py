@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nbdata.client.reading.pieces import Content, Piece, SecondTry
-from nbdata.client.reading.report import Counts
-from nbdata.client.reading.timeline import Timeline
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError
+from nbdata.reading.counts import Counts
+from nbdata.reading.pieces import Content, Piece, SecondTry
+from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.sessions import Answer, Read, Unusual
 from nbdata.threads import begin
-from nbdata.transfer.free_control import FreeControl
+from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import validator
 from nbdata.verification.checker import right
 
@@ -85,7 +85,7 @@ class Fetcher:
     Parameters
     ----------
     store : Store
-    control : FreeControl
+    control : Control
         Ends all that is under way.
     pieces : callable
         What a sample is made of, by its number.
@@ -106,7 +106,7 @@ class Fetcher:
     def __init__(
         self,
         store: Store,
-        control: FreeControl,
+        control: Control,
         pieces: Callable[[int], Sequence[Piece]],
         *,
         verify: str,

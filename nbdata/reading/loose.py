@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from nbdata.client.reading.opened import Opened
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, SampleObject
@@ -22,12 +21,10 @@ from nbdata.formats.samples import by_sample, split_name
 from nbdata.redaction import redacted
 from nbdata.stores.base import Location
 from nbdata.transfer.selection import Entry, glob_filter
-from nbdata.transfer.sources import find, folder_part
-from nbdata.verbs.pull import Pull
-from nbdata.verbs.push import Push
+from nbdata.transfer.sources import Opener, find, folder_part
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["INDEX_NAME", "Found", "index_of", "save"]
+__all__ = ["INDEX_NAME", "Found", "index_name", "index_of", "known_index"]
 
 #: How the names of indexes begin that are kept beside the data.
 INDEX_NAME = "_nbdata-index"
@@ -70,13 +67,19 @@ class _LeftOut:
             self.names.append(path)
 
 
-def index_of(opened: Opened, told: _Told = lambda _samples, _objects: None) -> Found:
-    """The index of some samples, by their ``refresh``.
+def index_of(
+    opener: Opener,
+    told: _Told = lambda _samples, _objects: None,
+    saved: Callable[[str], SampleIndex | None] = lambda _path: None,
+) -> Found:
+    """The index of the samples that an operation `SampleSource` means, by their ``refresh``.
 
     Parameters
     ----------
     told : callable
         Called now and then while it is built, with the samples and objects so far.
+    saved : callable
+        Brings an index that is kept beside the data to a path; None if there is none.
 
     Raises
     ------
@@ -85,23 +88,24 @@ def index_of(opened: Opened, told: _Told = lambda _samples, _objects: None) -> F
     BadOption
         If a key comes twice.
     """
-    operation = opened.operation
-    path = os.path.join(opened.context.state_dir, "samples", _name(operation) + ".idx")
-    known = None if operation.refresh == "always" else _known(path)
+    operation = opener.operation
+    assert isinstance(operation, SampleSource)
+    path = os.path.join(opener.context.state_dir, "samples", index_name(operation) + ".idx")
+    known = None if operation.refresh == "always" else known_index(path)
     make_folders(os.path.dirname(path), 0o700)
     if operation.refresh == "never":
         if known is not None:
             return Found(known, known.about["prefix"], built=False)
-        if (saved := _saved(operation, path)) is not None:
-            return Found(saved, opened.open(folder_part(operation.place)).key, built=False)
-    writer, about = _build(opened, told)
+        if (brought := saved(path)) is not None:
+            return Found(brought, opener.open(folder_part(operation.place)).key, built=False)
+    writer, about = _build(opener, told)
     if known is not None and known.about["listing"] == about["listing"]:
         return Found(known, about["prefix"], built=False)
     write_file(path, writer.pieces(about), umask=0o077)
     return Found(SampleIndex(path), about["prefix"], built=True)
 
 
-def _name(operation: SampleSource, *more: str) -> str:
+def index_name(operation: SampleSource, *more: str) -> str:
     """The name of the index of a source: the same for the same source and selection."""
     by = operation.by
     if callable(by):
@@ -111,37 +115,8 @@ def _name(operation: SampleSource, *more: str) -> str:
     return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _beside(operation: SampleSource) -> str:
-    """Where the index of such a selection is kept beside the data."""
-    return f"{folder_part(operation.place).rstrip('/')}/{INDEX_NAME}.{_name(operation, '')[:16]}.idx"
-
-
-def save(operation: SampleSource, index: SampleIndex) -> str:
-    """Put an index beside the data; its URL."""
-    url = _beside(operation)
-    Push(source=index.path, target=url, storage_options=operation.storage_options, fs=operation.fs).run(
-        quiet=True
-    )
-    return redacted(url)
-
-
-def _saved(operation: SampleSource, path: str) -> SampleIndex | None:
-    """The index that somebody has put beside the data, fetched to `path`; None if there is none."""
-    url = _beside(operation)
-    try:
-        Pull(source=url, target=path, storage_options=operation.storage_options, fs=operation.fs).run(
-            quiet=True
-        )
-    except NotFound:
-        return None
-    found = _known(path)
-    if found is None or found.leads_out():
-        os.unlink(path)
-        return None
-    return found
-
-
-def _known(path: str) -> SampleIndex | None:
+def known_index(path: str) -> SampleIndex | None:
+    """The index at a path, if there is one."""
     try:
         return SampleIndex(path)
     except FileNotFoundError:
@@ -150,9 +125,10 @@ def _known(path: str) -> SampleIndex | None:
         return None
 
 
-def _build(opened: Opened, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
-    operation = opened.operation
-    found = find(opened, operation.place)
+def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
+    operation = opener.operation
+    assert isinstance(operation, SampleSource)
+    found = find(opener, operation.place)
     digest = hashlib.blake2b(digest_size=16)
     left_out, objects, shown = _LeftOut(), 0, time.monotonic()
     writer = IndexWriter()

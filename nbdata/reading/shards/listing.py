@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from nbdata.client.reading.opened import Opened
 from nbdata.errors import BadOption, NotFound
 from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.reader import Reader
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.sources import find, folder_part
+from nbdata.transfer.sources import Opener, find, folder_part
 from nbdata.transfer.worker_pool import FIRST
+from nbdata.verbs.samples import SampleSource
 
 __all__ = ["Shard", "are_shards", "fingerprint_of", "shards_of"]
 
@@ -91,7 +91,7 @@ def _expanded(pattern: str) -> list[str]:
         raise BadOption(f"{pattern!r} has an unfinished brace", remedy="Close it") from None
 
 
-def shards_of(opened: Opened) -> list[Shard]:
+def shards_of(opener: Opener) -> list[Shard]:
     """The shards of a source, in the order in which it names them; of a glob, in that of their keys.
 
     Raises
@@ -101,7 +101,9 @@ def shards_of(opened: Opened) -> list[Shard]:
     BadOption
         If a JSON file is no index of shards, or a shard is named twice.
     """
-    shards = [shard for place in opened.operation.sources for shard in _of_place(opened, place)]
+    operation = opener.operation
+    assert isinstance(operation, SampleSource)
+    shards = [shard for place in operation.sources for shard in _of_place(opener, place)]
     twice = _first_twice((shard.place, shard.key) for shard in shards)
     if twice is not None:
         raise BadOption("a shard is named twice", path=shards[twice].url, remedy="Name each once")
@@ -117,20 +119,20 @@ def _first_twice(names: Iterable[object]) -> int | None:
     return None
 
 
-def _of_place(opened: Opened, place: str) -> list[Shard]:
+def _of_place(opener: Opener, place: str) -> list[Shard]:
     name = last_component(place)
     if not has_glob(place):
-        return _of_wids(opened, place) if name.lower().endswith(".json") else [_head(opened, place)]
+        return _of_wids(opener, place) if name.lower().endswith(".json") else [_head(opener, place)]
     wanted = glob_pattern(place)
     names = _expanded(wanted)
     only_braces = not any(has_glob(one) for one in names)
     base = folder_part(place)
-    location = opened.open(base)
+    location = opener.open(base)
     if only_braces and location.store.lists_by_page:
         prefix, _, query = base.partition("?")
-        return _heads(opened, [prefix + one + (f"?{query}" if query else "") for one in names])
+        return _heads(opener, [prefix + one + (f"?{query}" if query else "") for one in names])
     root = redacted(base).rstrip("/") + "/"
-    found = {entry.path: _shard(base, root + entry.path, entry.info) for entry in find(opened, place).entries}
+    found = {entry.path: _shard(base, root + entry.path, entry.info) for entry in find(opener, place).entries}
     if not only_braces:
         return list(found.values())
     missing = [one for one in names if one not in found]
@@ -150,25 +152,25 @@ def _shard(place: str, url: str, info: ObjectInfo) -> Shard:
     return Shard(place, url, info.key, info.size, info.etag, modified, info.version)
 
 
-def _head(opened: Opened, place: str) -> Shard:
-    location = opened.open(place)
-    info = retrying(opened.control, lambda: location.store.head(location.key))
+def _head(opener: Opener, place: str) -> Shard:
+    location = opener.open(place)
+    info = retrying(opener.control, lambda: location.store.head(location.key))
     return _shard(place, redacted(place), info)
 
 
-def _heads(opened: Opened, places: list[str]) -> list[Shard]:
+def _heads(opener: Opener, places: list[str]) -> list[Shard]:
     with ThreadPoolExecutor(FIRST, thread_name_prefix="asking") as asking:
-        return list(asking.map(lambda place: _head(opened, place), places))
+        return list(asking.map(lambda place: _head(opener, place), places))
 
 
-def _of_wids(opened: Opened, place: str) -> list[Shard]:
+def _of_wids(opener: Opener, place: str) -> list[Shard]:
     """The shards of an index as the wids library writes it."""
-    location = opened.open(place)
-    info = retrying(opened.control, lambda: location.store.head(location.key))
+    location = opener.open(place)
+    info = retrying(opener.control, lambda: location.store.head(location.key))
     if info.size > _MOST_JSON:
         raise _no_index(place, f"{info.size:,} bytes")
     data = bytearray()
-    with Reader(opened.control, location.store, info) as reader:
+    with Reader(opener.control, location.store, info) as reader:
         for block in reader.blocks():
             data += block
             if len(data) > _MOST_JSON:
@@ -179,7 +181,7 @@ def _of_wids(opened: Opened, place: str) -> list[Shard]:
         raise _no_index(place, "something else") from None
     if not named:
         raise _no_index(place, "no shards")
-    return _heads(opened, [_joined(base, url) for base, url in named])
+    return _heads(opener, [_joined(base, url) for base, url in named])
 
 
 def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, str]]:

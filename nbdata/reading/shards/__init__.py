@@ -1,0 +1,1 @@
+"""Tar shards in stores: which are meant, their bytes, and the index of what they hold."""
