@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 import nbdata
-from nbdata.client.reading import indexing
 from nbdata.demo.server import EmbeddedServer
 from nbdata.display import TextDisplay
 from nbdata.loaders.pytorch import SampleLoader
 from nbdata.operation import slots
+from nbdata.reading import loose
 from nbdata.reading.timeline import Timeline
 from tests.kernel import Kernel
 from tests.waiting import PATIENCE
@@ -125,7 +125,7 @@ def test_a_long_listing_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.
     for number in range(1100):
         (tmp_path / f"{number}.jpg").touch()
         (tmp_path / f"{number}.cls").touch()
-    monkeypatch.setattr(indexing, "_SHOW_EVERY", 0)
+    monkeypatch.setattr(loose, "_SHOW_EVERY", 0)
     for quiet in (False, True):
         terminal = Terminal()
         monkeypatch.setattr(slots, "display", lambda terminal=terminal: TextDisplay(terminal))
