@@ -44,6 +44,7 @@ from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup
 from nbdata.verbs.copy import Copy, copy
 from nbdata.verbs.md5check import Md5check, md5check
+from nbdata.verbs.pack import Pack, pack
 from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
 from nbdata.verbs.quota import Quota, quota
@@ -71,6 +72,7 @@ __all__ = [
     "NbdataError",
     "NotEnoughSpace",
     "NotFound",
+    "Pack",
     "Plan",
     "Pull",
     "Push",
@@ -91,6 +93,7 @@ __all__ = [
     "decode",
     "demo",
     "md5check",
+    "pack",
     "pull",
     "push",
     "quota",

@@ -26,6 +26,7 @@ PLACES = {
     "quota": ("/w",),
     "transfers": ("3f2a",),
     "samples": ("s3://bucket/d/",),
+    "pack": ("s3://bucket/d/", "s3://bucket/x-%06d.tar"),
     "cleanup": ("/w/d",),
 }
 VALUES = [object(), None, [], ["x"], [None], {}, {1: object()}, b"x", 3, -1, 3.5, True, "", Path("x"), print]

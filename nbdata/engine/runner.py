@@ -48,6 +48,7 @@ _VERBS = {
     "pull": "pull.perform",
     "push": "push.perform",
     "copy": "copy.perform",
+    "pack": "pack.perform",
     "md5check": "check.md5check",
     "untar_volumes": "unpack.untar_volumes",
     "cache_stream": "stream.cache_stream",
@@ -269,7 +270,7 @@ def _expect(task: Task, planned: Plan) -> None:
     files = size = 0
     if planned.verb == "untar_volumes":
         size = planned.present  # done, if it is so still when it is looked at again
-    elif planned.files and planned.verb in ("pull", "push", "copy"):
+    elif planned.files and planned.verb in ("pull", "push", "copy", "pack"):
         there = [planned.actions.get(action, [0, 0]) for action in ("unchanged", "moved away")]
         files, size = (sum(sums) for sums in zip(*there, strict=True))
     task.expect(files=planned.files + files or None, bytes=planned.bytes + size or None)

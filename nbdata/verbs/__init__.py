@@ -12,6 +12,7 @@ from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
+from nbdata.verbs.pack import Pack
 from nbdata.verbs.probe import Probe
 from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
@@ -33,6 +34,7 @@ VERBS: dict[str, type[Operation]] = {
         UntarVolumes,
         CacheStream,
         SampleSource,
+        Pack,
         Quota,
         Transfers,
         Cleanup,

@@ -74,6 +74,7 @@ def test_failing_jobs_of_each_verb_leave_an_agent_small(
         "pull": lambda: nbdata.pull(f"{url}/d/", tmp_path / "pulled", **again),
         "push": lambda: nbdata.push(local, f"{url}/pushed/", **again),
         "copy": lambda: nbdata.copy(f"{url}/d/", f"{url}/copied/", **again),
+        "pack": lambda: nbdata.pack(f"{url}/d/", f"{url}/packed/", by="file", **again),
         "md5check": lambda: nbdata.md5check(local, quiet=True),
         "md5check against": lambda: nbdata.md5check(local, against=f"{url}/d/", quiet=True),
         "untar_volumes": lambda: nbdata.untar_volumes(archive, tmp_path / "here", quiet=True),

@@ -194,6 +194,11 @@ CHECKS = [
     Mistake("members that there are not", "untar_volumes vols data2 --members '*.jpg'", "NotFound"),
     Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
     Mistake("more than was allowed", "untar_volumes vols data4 --max-expansion 100", "BadArchive"),
+    Mistake("shards without a place for their number", "pack {b}/d/ {b}/p/train.tar", "BadOption"),
+    Mistake("compressed shards", "pack {b}/d/ {b}/p/x-%06d.tar.gz", "BadOption"),
+    Mistake(
+        "fewer numbers than shards", "pack {b}/d/ {b}/p/x-{{0..1}}.tar --by file --shard-count 3", "BadOption"
+    ),
     Mistake(
         "a cache without room for an item",
         "cache_stream {b}/d/ --by file --max-size 1",

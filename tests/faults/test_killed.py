@@ -210,6 +210,39 @@ def test_a_killed_copy(
     client.close()
 
 
+# -- pack ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [MIB, 11 * MIB, 23 * MIB], ids=["early", "amid", "late"])
+def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: EmbeddedServer) -> None:
+    source = random.Random(9)
+    url = put({f"in/{number:03}.bin": source.randbytes(100_000) for number in range(250)})
+    options = {"shard_size": "10MiB", "part_size": "5MiB", "concurrency": 1, "quiet": True}
+    nbdata.pack(f"{url}in/", f"{url}whole/x-%03d.tar", **options)
+    client = client_of(s3)
+    expected = {f"to/{name[6:]}": data for name, data in objects(client, bucket, "whole/").items()}
+    assert len(expected) == 4
+
+    at = gate(limit=limit, answers=False)
+    other = {
+        "target_options": {**s3.storage_options(), "endpoint_url": at.url},
+        "storage_options": s3.storage_options(),
+    }
+    said = {name: value for name, value in options.items() if name != "quiet"}
+    kill_at(at, nbdata.Pack(f"{url}in/", f"{url}to/x-%03d.tar", **said, **other).start(), 0)
+    at.open()
+    found = objects(client, bucket, "to/")
+    assert_part_of(found, expected)
+    assert len(found) < len(expected)
+
+    report = nbdata.pack(f"{url}in/", f"{url}to/x-%03d.tar", **options, **other)
+    # Of the last one that was whole the record may have been lost.
+    assert report.counts.get("unchanged", 0) >= len(found) - 1
+    assert hashes(objects(client, bucket, "to/")) == hashes(expected)
+    assert pending(client, bucket) == 0, "what the killed one had begun is given up"
+    client.close()
+
+
 # -- untar_volumes ---------------------------------------------------------------------------------------
 
 

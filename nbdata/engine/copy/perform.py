@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from nbdata.engine.copy.copier import Copier
@@ -13,6 +13,7 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
 from nbdata.engine.planning.remote_target import (
     delete_planned,
@@ -80,7 +81,7 @@ def plan(run: Run) -> Plan:
     """Decide for each selected object; reads both listings and the index, writes nothing."""
     op = run.operation
     assert isinstance(op, Copy)
-    at_source, at_target = _ends(run)
+    at_source, at_target = both_ends(run)
     found = find(at_source, op.source)
     target = at_target.open(op.target)
     only = found.single.key.rpartition("/")[2] if found.single is not None else ""
@@ -116,48 +117,6 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     return out
-
-
-def _ends(run: Run) -> tuple[Run, Run]:
-    """This run as each of its ends sees it: with its own storage options, and ``fs=`` where that is meant.
-
-    ``--option`` holds for both ends if they have one protocol, and ``--target-option`` instead of it for the target.
-    """
-    op, context = run.operation, run.context
-    schemes = [place.partition("://")[0] for place in op.places()]
-    options = [context.storage_options, context.storage_options if schemes[0] == schemes[1] else {}]
-    if context.target_options:
-        options[1] = context.target_options
-    handed = run.bindings.get("fs") or context.filesystem
-    known = _protocols(handed)
-    if known and not known & set(schemes):
-        raise BadOption(
-            f"fs= is a file system for {', '.join(sorted(known))}",
-            expected=" or ".join(f"{s}://" for s in schemes),
-        )
-    ends = []
-    for scheme, own in zip(schemes, options, strict=True):
-        mine = scheme in known
-        ends.append(
-            replace(
-                run,
-                context=replace(
-                    context, storage_options=own, filesystem=context.filesystem if mine else None
-                ),
-                bindings=run.bindings if mine else {},
-            )
-        )
-    return ends[0], ends[1]
-
-
-def _protocols(filesystem: object) -> set[str]:
-    """The protocols of a file system object, or of its description; none if there is none."""
-    if filesystem is None:
-        return set()
-    found = (
-        filesystem.get("protocol") if isinstance(filesystem, dict) else getattr(filesystem, "protocol", ())
-    )
-    return {found} if isinstance(found, str) else set(found or ())
 
 
 class _SourceObjects:
@@ -214,7 +173,7 @@ class _Copying:
         self.results = Results(run)
         self.results.notes.extend(planned.notes)
         self.index = run.index(self.op.source, self.op.target, _NOWHERE)
-        at_source, at_target = _ends(run)
+        at_source, at_target = both_ends(run)
         self.target = at_target.open(self.op.target)
         self.uploads = BegunUploads(at_target, self.op.target)
         source = at_source.open(glob_base(self.op.source)).store

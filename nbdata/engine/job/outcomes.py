@@ -15,6 +15,7 @@ class Outcome(str, Enum):
     OVERWRITTEN = "overwritten (edited here)"
     SENT = "sent"
     COPIED = "copied"
+    PACKED = "packed"
     EXTRACTED = "extracted"
     FOLDER = "folders"
     LINK = "links"

@@ -39,6 +39,8 @@ class Run:
         Whether the plan is all that is asked for.
     moving : bool
         Whether it has begun to do what was planned.
+    kept : object
+        What planning has found out, and performing uses.
     """
 
     operation: Operation
@@ -50,6 +52,7 @@ class Run:
     leases: Leases | None = None
     only_plan: bool = False
     moving: bool = False
+    kept: object = None
     _files: list[RowFile] = field(default_factory=list, init=False, repr=False)
     _opened: dict[str, Location] = field(default_factory=dict, init=False, repr=False)
     _index: Index | None = field(default=None, init=False, repr=False)

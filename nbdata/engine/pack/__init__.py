@@ -1,0 +1,1 @@
+"""pack: samples of loose objects, files or shards into tar shards."""

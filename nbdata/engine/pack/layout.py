@@ -1,0 +1,183 @@
+"""Which samples a shard holds, and where each byte of it comes from."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from nbdata.engine.pack.source import Field, PackSource
+from nbdata.errors import BadOption
+from nbdata.formats.permutation import Permutation
+from nbdata.formats.shard_writing import END, header_size, member_header, padding
+from nbdata.formats.shards import is_meta, split_member
+from nbdata.verbs.pack import Pack
+
+__all__ = ["Cut", "Layout", "Order", "cuts", "order_of"]
+
+#: The number of a sample by its position.
+Order = Sequence[int] | Permutation
+
+
+def order_of(op: Pack, source: PackSource) -> Order:
+    """In which order samples are packed; sorting holds all keys in memory."""
+    if op.shuffle:
+        return Permutation(len(source), seed=op.seed, epoch=0)
+    if op.sort:
+        return array("Q", sorted(range(len(source)), key=source.key))
+    return range(len(source))
+
+
+class Cut(NamedTuple):
+    """What one shard holds.
+
+    Attributes
+    ----------
+    first, samples : int
+        The position of its first sample, and how many there are.
+    size : int
+        Bytes of the shard.
+    digest : str
+        The same for the same samples under the same names.
+    renamed : int
+        Samples that are not called as in the source.
+    """
+
+    first: int
+    samples: int
+    size: int
+    digest: str
+    renamed: int
+
+
+def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
+    """The shards, in order.
+
+    Raises
+    ------
+    BadOption
+        If a sample cannot be read from a shard as it was, or the store does not tell its size.
+    """
+    position, number, total = 0, 0, len(source)
+    while position < total:
+        if op.shard_count is not None:
+            end = (number + 1) * total // op.shard_count
+            yield (found := _cut(source, order, position, end, None))
+        else:
+            yield (found := _cut(source, order, position, total, op.most_bytes))
+        position += found.samples
+        number += 1
+
+
+def _cut(source: PackSource, order: Order, first: int, end: int, most: int | None) -> Cut:
+    digest, size, renamed = hashlib.blake2b(digest_size=16), len(END), 0
+    position, keys = first, _Keys(source, order, first)
+    while position < end:
+        key = keys.at(position)
+        said, more = [], 0
+        for name, field in _members(source, order[position], key):
+            more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
+            said.append(f"{name}\0{field.piece.size}\0{field.version}\0")
+        if most is not None and size + more > most and position > first:
+            break
+        _refuse_unreadable(source, order, position, key, keys)
+        digest.update("".join(said).encode("utf-8", "surrogatepass"))
+        renamed += key != source.key(order[position])
+        size += more
+        position += 1
+    return Cut(first, position - first, size, digest.hexdigest(), renamed)
+
+
+class _Keys:
+    """The keys in one shard: neighbours of one key would be one sample, so the second is called ``KEY~2``."""
+
+    def __init__(self, source: PackSource, order: Order, first: int) -> None:
+        self._source, self._order, self._first = source, order, first
+
+    def at(self, position: int) -> str:
+        """The key of the sample at a position."""
+        key = self._own(position)
+        before = position
+        while before > self._first and self._own(before - 1) == key:
+            before -= 1
+        return key if before == position else f"{key}~{position - before + 1}"
+
+    def _own(self, position: int) -> str:
+        return self._source.key(self._order[position])
+
+
+def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, Field]]:
+    """The members that a sample becomes."""
+    for field in source.fields(number):
+        yield f"{key}.{field.name}", field
+
+
+def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, keys: _Keys) -> None:
+    """BadOption if who reads the shard would find another sample than this one."""
+    for name, field in _members(source, order[position], key):
+        if field.piece.size < 0:
+            raise BadOption(
+                "the store does not tell the size of this object",
+                path=field.piece.info.key,
+                remedy="Pull the source, and pack it from the disk",
+            )
+        if is_meta(name) or split_member(name) != (key, field.name) or field.name in ("__key__", "__url__"):
+            raise BadOption(
+                f"the file {name!r} would be in no sample, or in another one: see WebDataset's rules for names",
+                path=field.piece.info.key,
+                remedy="Leave it out with --exclude, or give it another name",
+            )
+    if "~" in key and position and keys.at(position - 1) == key:
+        raise BadOption(f"two neighbours would have the key {key!r}", remedy="Give one of them another name")
+
+
+class Layout:
+    """Where each byte of one shard comes from; for many threads.
+
+    In memory are 8 bytes a sample.
+    """
+
+    def __init__(self, source: PackSource, order: Order, cut: Cut) -> None:
+        self._source, self._order, self._first = source, order, cut.first
+        self._keys = _Keys(source, order, cut.first)
+        self.size = cut.size
+        self.largest = 0
+        self._begins = array("Q")
+        at = 0
+        for position in range(cut.first, cut.first + cut.samples):
+            self._begins.append(at)
+            for name, field in self._members(position):
+                size = field.piece.size
+                self.largest = max(self.largest, size)
+                at += header_size(name, size) + size + padding(size)
+        assert at + len(END) == cut.size
+
+    def _members(self, position: int) -> Iterator[tuple[str, Field]]:
+        return _members(self._source, self._order[position], self._keys.at(position))
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
+        """What lies between two offsets, in order: bytes or fields, each with the offset where it begins.
+
+        The first and the last may reach over the edges.
+        """
+        number = max(0, bisect.bisect_right(self._begins, start) - 1)
+        while number < len(self._begins) and self._begins[number] < end:
+            at = self._begins[number]
+            for name, field in self._members(self._first + number):
+                size = field.piece.size
+                header = member_header(name, size)
+                if at + len(header) > start:
+                    yield at, header
+                at += len(header)
+                if at + size > start and size:
+                    yield at, field
+                at += size
+                if count := padding(size):
+                    yield at, bytes(count)
+                at += count
+                if at >= end:
+                    return
+            number += 1
+        yield self.size - len(END), END

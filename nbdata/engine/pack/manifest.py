@@ -1,0 +1,93 @@
+"""The index beside the shards that says what they are: JSON as the wids library has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from nbdata.errors import NbdataError
+from nbdata.integrity.etags import parse_etag
+from nbdata.report import Row
+from nbdata.stores.base import Store
+from nbdata.transfer.control import Control
+from nbdata.transfer.send import Hasher, send_whole
+from nbdata.verification.sent_checker import SentHasher
+
+__all__ = ["Manifest", "digests"]
+
+_HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
+# What it says of the bytes of a shard: wids knows the first.
+_MD5, _ETAG = "md5sum", "etag"
+
+
+def digests(etag: str, md5: str = "") -> dict[str, str]:
+    """What the manifest says of the bytes of a shard, given the store's ETag or the MD5 in hex."""
+    found = parse_etag(etag)
+    if md5 or found.md5:
+        return {_MD5: md5 or found.md5 or ""}
+    return {_ETAG: found.value} if found.kind == "multipart" else {}
+
+
+class Manifest:
+    """The manifest at a key."""
+
+    def __init__(self, control: Control, store: Store, key: str) -> None:
+        self._control, self._store, self._key = control, store, key
+
+    def write(self, name: str, rows: Iterable[tuple[Row, dict[str, str] | None]], verify: str) -> None:
+        """Write it, unless it says all that already.
+
+        Parameters
+        ----------
+        rows : iterable of (Row, dict or None)
+            The shards of the plan, and what is known of the bytes of those that were made now.
+        """
+        before = self._read()
+        known = {one["url"]: one for one in before.get("shardlist", [])}
+        shards = []
+        for row, made in rows:
+            one = {"url": row.path, "nsamples": row.detail["samples"], "filesize": row.size}
+            if made is None:
+                made = digests(row.detail["etag"])
+                there = known.get(row.path, {})
+                if not made and all(there.get(word) == one[word] for word in one):
+                    made = {word: there[word] for word in (_MD5, _ETAG) if word in there}
+            shards.append({**one, **made})
+        said = {**_HEAD, "name": name, "shardlist": shards}
+        if said == before:
+            return
+        data = json.dumps(said, indent=1).encode()
+        send_whole(
+            self._control, self._store, self._key, partial(_Bytes, data), len(data),
+            partial(SentHasher, self._key, "none" if verify == "none" else "auto"),
+        )  # fmt: skip
+
+    def _read(self) -> dict[str, Any]:
+        """What an earlier run has said; empty if there is none that can be read."""
+        try:
+            found = json.loads(self._store.read_bytes(self._key))
+            return found if all(isinstance(one["url"], str) for one in found["shardlist"]) else {}
+        except (NbdataError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return {}
+
+
+class _Bytes:
+    """Bytes in memory as what is sent to a store."""
+
+    def __init__(self, data: bytes, start: int, size: int, hasher: Hasher) -> None:
+        self._left, self._hasher = memoryview(data)[start : start + size], hasher
+        self.sent = 0
+        self.headers: Mapping[str, str] = {}
+        self.md5 = ""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        self._hasher.update(buffer[:count])
+        self.sent += count
+        return count
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

@@ -1,0 +1,272 @@
+"""pack: plan and perform."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.content import WINDOW, Fetching, ShardContent
+from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
+from nbdata.engine.pack.manifest import Manifest, digests
+from nbdata.engine.pack.source import PackSource, open_source
+from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.planning.both_ends import both_ends
+from nbdata.engine.planning.decide import copied, decide_copy
+from nbdata.errors import BadOption
+from nbdata.reading.fetcher import WIDTH
+from nbdata.report import Plan, Report, Row
+from nbdata.space.limits import disk_of, round_up
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.retry import listing
+from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.transfer.worker_pool import WorkerPool
+from nbdata.verbs.pack import Pack
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+
+__all__ = ["perform", "plan"]
+
+_MOVES = ("pack", "overwrite")
+# Shards or parts of them that are under way at a time: each holds `WINDOW` bytes.
+_WORKERS = 8
+# No local folder belongs to the records of a pack.
+_NOWHERE = (0, 0)
+
+
+class _Kept(NamedTuple):
+    """What the plan has found out."""
+
+    source: PackSource
+    order: Order
+
+
+def plan(run: Run) -> Plan:
+    """Decide which samples each shard is to hold, and which shards are so already.
+
+    Reads the source, all of it if it is shards without an index, and the target's listing; writes nothing but the index
+    of the source.
+    """
+    op = run.operation
+    assert isinstance(op, Pack)
+    at_source, at_target = both_ends(run)
+    source = open_source(at_source)
+    order = order_of(op, source)
+    run.kept = _Kept(source, order)
+    names = op.names
+    there = _standing(at_target, op)
+    _refuse_own_source(at_target, op, source)
+    index = run.index(*op.places(), _NOWHERE)
+    out, rows = Plan("pack", *op.places()), run.row_file("plan")
+    block = disk_of(op.names.folder)[2] if op.local_target() else 0
+    samples = renamed = number = 0
+    for number, cut in enumerate(cuts(op, source, order), 1):
+        if names.most is not None and number > names.most:
+            raise BadOption(
+                f"{op.target} has numbers for {names.most:,} shards, and more are needed",
+                remedy="Give it more, or larger shards",
+            )
+        name = names.name(number - 1)
+        said = _said(name, cut)
+        standing = there.pop(name, None)
+        action, reason = decide_copy(said, standing, index.get(name), overwrite=op.overwrite, size_only=False)
+        action = "pack" if action == "copy" else action
+        detail = {**cut._asdict(), "reason": reason, "etag": standing.etag if standing is not None else ""}
+        if action in _MOVES:
+            out.files += 1
+            out.bytes += cut.size
+            if block:
+                out.needed += round_up(cut.size, block)
+                out.inodes += 1
+        out.count(action, cut.size)
+        rows.add(Row(name, action, cut.size, detail))
+        samples += cut.samples
+        renamed += cut.renamed
+    if there:
+        raise BadOption(
+            f"{len(there):,} shards with higher numbers are there, such as {min(there)}: who reads them all would see "
+            "samples twice",
+            path=op.target,
+            remedy="Delete them, or give the new shards another name",
+        )
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {"samples": samples}
+    out.notes.append(f"{samples:,} samples in {number:,} shards")
+    count, first = source.left_out
+    if count:
+        out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+    if renamed:
+        out.notes.append(
+            f"{renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
+        )
+    return out
+
+
+def _said(name: str, cut: Cut) -> ObjectInfo:
+    """A shard as it is to be; its samples are its version."""
+    return ObjectInfo(name, cut.size, f'"samples {cut.digest}"')
+
+
+def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
+    """The shards that are there, by name."""
+    folder = run.open(op.names.folder)
+    if folder.store.read_only:
+        raise BadOption(
+            "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+        )
+    prefix = folder.key
+    found: dict[str, ObjectInfo] = {}
+    for info in listing(run.control, folder.store, prefix + op.names.before):
+        name = info.key[len(prefix) :]
+        if op.names.is_one(name):
+            found[name] = info
+    return found
+
+
+def _refuse_own_source(run: Run, op: Pack, source: PackSource) -> None:
+    """BadOption if a shard that is written may be one that is read."""
+    folder = run.open(op.names.folder)
+    for number in {0, len(source) - 1}:
+        for field in source.fields(number):
+            key = field.piece.info.key
+            if (
+                field.crc is not None
+                and key.startswith(folder.key)
+                and op.names.is_one(key[len(folder.key) :])
+                and folder.store.same_objects(field.store)
+            ):
+                raise BadOption(
+                    "the new shards would replace those that they are made of",
+                    path=op.target,
+                    remedy="Give the new ones another name or folder",
+                )
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Do what the plan says."""
+    return _Packing(run, planned).run_all()
+
+
+class _Packing:
+    """One pack while it is performed."""
+
+    def __init__(self, run: Run, planned: Plan) -> None:
+        assert isinstance(run.operation, Pack)
+        assert isinstance(run.kept, _Kept)
+        self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
+        self._source, self._order = run.kept
+        self._results = Results(run)
+        self._results.notes.extend(planned.notes)
+        self._index = run.index(*self._op.places(), _NOWHERE)
+        _, at_target = both_ends(run)
+        self._target = at_target.open(self._op.names.folder)
+        self._uploads = BegunUploads(at_target, self._op.names.folder)
+        self._fetching = Fetching(
+            run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
+        )
+        self._lock = threading.Lock()
+        self._digests: dict[str, dict[str, str]] = {}  # of each shard that was made, for the manifest
+        self._unverified = 0
+
+    def run_all(self) -> Report:
+        self._index.open(_NOWHERE, needed=False)
+        try:
+            workers = min(self._op.concurrency or _WORKERS, _WORKERS)
+            WorkerPool(self._control, workers, sends=True).run(self._units())
+            if not self._results.failures:
+                self._write_manifest()
+        finally:
+            self._fetching.close()
+            self._uploads.close()
+            self._index.close()
+        self._unverified += self._fetching.unverified
+        if self._unverified and self._op.verify != "none":
+            self._results.notes.append(
+                f"{self._unverified:,} objects had no checksum in the store to compare with"
+            )
+        self._results.notes += filter(None, [self._index.problem])
+        return self._results.report(samples=self._plan.details["samples"])
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        for row in self._plan.rows:
+            if row.action not in _MOVES:
+                self._results.left(row)
+                continue
+            cut = Cut(*(row.detail[name] for name in Cut._fields))
+            content = ShardContent(
+                Layout(self._source, self._order, cut), self._fetching, self._control, self._op.verify
+            )
+            if self._target.store.multipart and cut.size > WINDOW:
+                yield from self._parts(row.path, cut, content)
+            else:
+                yield partial(self._whole, row.path, cut, content)
+
+    def _hasher(self, key: str) -> SentHasher:
+        return SentHasher(key, self._op.verify if self._op.verify in ("none", "md5") else "auto")
+
+    def _whole(self, name: str, cut: Cut, content: ShardContent) -> None:
+        key = self._target.key + name
+        hashers: list[SentHasher] = []
+
+        def hasher() -> SentHasher:
+            hashers.append(self._hasher(key))
+            return hashers[-1]
+
+        try:
+            info, verified = send_whole(
+                self._control, self._target.store, key, content.outgoing, cut.size, hasher
+            )
+            self._done(name, cut, content, info, verified, hashers[-1].hexdigest())
+        except Exception as error:
+            self._results.fail(name, error)
+
+    def _parts(self, name: str, cut: Cut, content: ShardContent) -> Iterator[Callable[[], None]]:
+        control, store, key = self._control, self._target.store, self._target.key + name
+
+        def done(info: ObjectInfo, verified: bool) -> None:
+            del self._uploads.unfinished[key]
+            self._uploads.finished(key)
+            self._done(name, cut, content, info, verified)
+
+        def failed(error: Exception) -> None:
+            del self._uploads.unfinished[key]
+            self._results.fail(name, error)
+
+        sending = PartedSend(
+            control,
+            cut.size,
+            upload_part_size(cut.size, self._op.part_size or WINDOW, store),
+            hashed_parts(control, content.outgoing, partial(self._hasher, key)),
+            begin=lambda: self._uploads.begin(store, key, cut.size),
+            abandon=partial(self._uploads.abandon, key),
+            before=lambda _: None,
+            whole=MultipartChecker(key, self._op.verify),
+            done=done,
+            failed=failed,
+            in_order=content.in_order,
+            withdraw=partial(withdrawn, control, store, key),
+        )
+        self._uploads.unfinished[key] = sending.give_up
+        yield from sending.units()
+
+    def _done(
+        self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = ""
+    ) -> None:
+        self._index.put({name: copied(_said(name, cut), info)})
+        if self._run.reservation is not None:
+            self._run.reservation.landed(cut.size, 1)
+        self._results.add(name, Outcome.PACKED, cut.size, moved=True, verified=verified, samples=cut.samples)
+        self._control.advance(files=1)
+        with self._lock:
+            self._digests[name] = digests(info.etag, md5)
+            self._unverified += content.unverified
+
+    def _write_manifest(self) -> None:
+        """Say beside the shards what they are, unless that is said already."""
+        manifest = Manifest(self._control, self._target.store, self._target.key + self._op.names.manifest)
+        rows = ((row, self._digests.get(row.path)) for row in self._plan.rows)
+        manifest.write(self._op.names.before.rstrip("-_."), rows, self._op.verify)

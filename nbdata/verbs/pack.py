@@ -1,0 +1,218 @@
+"""The verb pack: loose objects, files or shards into tar shards."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from nbdata.errors import BadOption
+from nbdata.operation import function_of
+from nbdata.option import argument, option
+from nbdata.paths import has_glob, is_url
+from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["Pack", "ShardNames", "pack"]
+
+# %06d, or {000000..000099}, in the last component of a target.
+_NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
+_DEFAULT_NAME = "shard-%06d.tar"
+_DEFAULT_SIZE = 256 << 20
+_MANIFEST = "index.json"
+
+
+class ShardNames(NamedTuple):
+    """How shards are called.
+
+    Attributes
+    ----------
+    folder : str
+        URL or path that they lie in; ends in a slash.
+    before, after : str
+        What stands around the number.
+    width : int
+        Digits of the number, at least.
+    first : int
+        The first number.
+    most : int or None
+        How many numbers there are; None for no end.
+    """
+
+    folder: str
+    before: str
+    after: str
+    width: int
+    first: int = 0
+    most: int | None = None
+
+    @classmethod
+    def of(cls, target: str) -> ShardNames:
+        """The names that a target means.
+
+        Raises
+        ------
+        BadOption
+            If it has no place for a number, or is not called ``.tar``.
+        """
+        folder, _, name = target.rpartition("/")
+        name = name or _DEFAULT_NAME
+        found = _NUMBER.search(name)
+        if found is None or has_glob(name[: found.start()] + name[found.end() :]):
+            raise BadOption(
+                f"{name} has no place for the number of a shard",
+                expected="a folder, or a name such as train-%06d.tar or train-{000000..000099}.tar",
+            )
+        before, after = name[: found.start()], name[found.end() :]
+        if not after.endswith(".tar"):
+            raise BadOption(
+                f"{name}: shards end in .tar", remedy="What is in them is mostly compressed already"
+            )
+        width, first, last = found.groups()
+        if first is None:
+            return cls(folder + "/", before, after, int(width or 0))
+        if int(last) < int(first):
+            raise BadOption(f"{name} counts down", expected="the smaller number first")
+        return cls(folder + "/", before, after, len(first), int(first), int(last) - int(first) + 1)
+
+    def name(self, number: int) -> str:
+        """The name of a shard, by its number from 0."""
+        return f"{self.before}{self.first + number:0{self.width}d}{self.after}"
+
+    def is_one(self, name: str) -> bool:
+        """Whether a name in the folder is that of a shard."""
+        number = name[len(self.before) : len(name) - len(self.after)]
+        return (
+            name == f"{self.before}{number}{self.after}" and number.isdecimal() and len(number) >= self.width
+        )
+
+    @property
+    def manifest(self) -> str:
+        """The name of the JSON index beside the shards."""
+        stem = (self.before.rstrip("-_.") + self.after.removesuffix(".tar")).rstrip("-_.")
+        return f"{stem}.json" if stem else _MANIFEST
+
+    @property
+    def globs(self) -> tuple[str, str]:
+        """What matches the shards and their index, in the folder."""
+        return f"{self.before}{'[0-9]' * max(1, self.width)}*{self.after}", self.manifest
+
+
+@dataclass(frozen=True)
+class Pack(Verifying, Storing):
+    """Neighbouring members of a shard make a sample, as WebDataset has it: ``n01/12.jpg`` and ``n01/12.cls``. The same
+    samples in the same order make the same bytes. From store to store nothing touches the disk. A shard has its name
+    only when it is whole; the same line goes on with those that are missing, and packs anew what has changed. At the
+    end an index of the shards is written beside them (JSON, as the wids library has it): their names, sizes, numbers
+    of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
+    ranges; compressed ones cannot be packed.
+    """
+
+    verb: ClassVar[str] = "pack"
+    summary: ClassVar[str] = "Pack samples into tar shards."
+    examples: ClassVar[tuple[str, ...]] = (
+        "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
+        "pack s3://bucket/images/ /data/shards/ --shard-size 64MB --shuffle",
+        "pack 's3://bucket/train-{000000..000099}.tar' s3://bucket/small/train-%06d.tar --shard-count 1000",
+    )
+
+    source: str | tuple[str, ...] = argument(
+        "URL or path of a folder, or of tar shards; globs and brace ranges work. In Python also a list of shards.",
+        kind="places",
+        metavar="SOURCE",
+    )
+    target: str = argument(
+        "URL or path of the shards, with %06d or {000000..000099} where their number stands; or a folder, for "
+        "shard-000000.tar and so on.",
+        metavar="TARGET",
+    )
+    target_options: dict[str, Any] | None = option(
+        None,
+        "A storage option for TARGET alone, which then takes none of --option; may be given again.",
+        kind="pairs",
+        binding=True,
+        identity=False,
+    )
+    by: str = option(
+        "sample",
+        "What a sample is. sample: the files of one folder that share the name up to its first dot; file: each file.",
+        choices=("sample", "file"),
+    )
+    include: tuple[str, ...] = option(
+        (), "Of files: take only what matches GLOB; may be given again.", kind="texts", metavar="GLOB"
+    )
+    exclude: tuple[str, ...] = option(
+        (),
+        "Of files: leave out what matches GLOB; wins over --include; may be given again.",
+        kind="texts",
+        metavar="GLOB",
+    )
+    shard_size: int | None = option(
+        None,
+        "Bytes of a shard at most (default: 256 MiB); one that holds a single larger sample has more.",
+        kind="size",
+        metavar="SIZE",
+    )
+    shard_count: int | None = option(
+        None,
+        "Make so many shards, with the same number of samples each but for one.",
+        kind="count",
+        metavar="N",
+    )
+    shuffle: bool = option(False, "In a random order, that of all samples; see --seed.", kind="flag")
+    seed: int = option(0, "Of the order of --shuffle.", kind="count", metavar="N")
+    sort: bool = option(False, "In the order of the keys; without, in that of the source.", kind="flag")
+    overwrite: str = option(
+        "changed",
+        "changed: replace shards that are to hold other samples; always; never.",
+        choices=("changed", "always", "never"),
+    )
+    part_size: int | None = option(
+        None, "Size of the parts of a multipart upload.", kind="size", metavar="SIZE", identity=False
+    )
+
+    def check(self) -> None:
+        super().check()
+        ShardNames.of(self.target)
+        check_part_size(self.part_size)
+        refuse_pairs(self, "shuffle", ("sort",))
+        if self.shard_size is not None and self.shard_count is not None:
+            raise BadOption(
+                "--shard-size and --shard-count exclude each other", remedy="Leave one of them out"
+            )
+        if self.shard_size is not None and self.shard_size < 1 << 10:
+            raise BadOption(f"--shard-size: {self.shard_size} bytes is too little", expected="at least 1 KiB")
+        if self.shard_count is not None and self.shard_count < 1:
+            raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
+
+    @property
+    def names(self) -> ShardNames:
+        """How the shards are called."""
+        return ShardNames.of(self.target)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of a shard at most."""
+        return self.shard_size or _DEFAULT_SIZE
+
+    def samples(self) -> SampleSource:
+        """What is packed; shards that lie in their own source from an earlier run are not."""
+        exclude = self.exclude
+        source = self.source if isinstance(self.source, str) else self.source[0]
+        folder = self.names.folder
+        base = source if source.endswith("/") else source + "/"
+        if folder.startswith(base):
+            exclude += tuple(posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
+        return SampleSource(
+            source=self.source, by=self.by, include=self.include, exclude=exclude, verify=self.verify
+        )
+
+    def places(self) -> tuple[str, str]:
+        return self.source if isinstance(self.source, str) else self.source[0], self.target
+
+    def local_target(self) -> str | None:
+        return None if is_url(self.target) else self.names.folder
+
+
+pack = function_of(Pack)

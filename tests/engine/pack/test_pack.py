@@ -1,0 +1,243 @@
+"""pack: the same samples as in the source, in shards that the webdataset library reads, the same bytes each time."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import random
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption, NotFound, TransferFailed
+from tests.conftest import client_of
+from tests.faults.proxy import BODY, Fault, FaultProxy
+from tests.faults.scene import objects_of
+from tests.faults.test_lines import proxy
+from tests.formats.test_shards import found_by_webdataset
+
+__all__ = ["proxy"]
+
+Put = Callable[[dict[str, bytes]], str]
+MIB = 1 << 20
+
+
+def content(samples: int, seed: int = 1, most: int = 6000) -> dict[str, bytes]:
+    """Samples of two files, some of them empty or with names that need a pax header."""
+    source = random.Random(seed)
+    found = {}
+    for number in range(samples):
+        key = f"in/{number % 3}/{'ä' if number % 7 == 1 else ''}{number:04}{'x' * 90 if number % 11 == 2 else ''}"
+        found[f"{key}.jpg"] = source.randbytes(source.randrange(most))
+        found[f"{key}.cls.txt"] = b"" if number % 5 == 0 else str(number).encode()
+    return found
+
+
+def plain(samples: Any) -> list[dict[str, Any]]:
+    """Without where they were found."""
+    return [{name: value for name, value in one.items() if name != "__url__"} for one in samples]
+
+
+def members(shard: bytes) -> dict[str, bytes]:
+    """The members of a shard, as Python reads them."""
+    with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
+        return {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
+
+
+def as_library(folder: Path) -> list[dict[str, Any]]:
+    """What the webdataset library finds in the shards of a folder."""
+    return [
+        {"__key__": key, **fields}
+        for path in sorted(folder.glob("*.tar"))
+        for key, fields in found_by_webdataset(path)
+    ]
+
+
+@pytest.fixture
+def there(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[[str], dict[str, bytes]]]:
+    """What the bucket holds below a prefix."""
+    client = client_of(s3)
+    yield lambda prefix: {
+        key.removeprefix(prefix): data
+        for key, data in objects_of(client, bucket).items()
+        if key.startswith(prefix)
+    }
+    client.close()
+
+
+def test_objects_become_shards_that_the_library_reads(
+    put: Put, there: Any, tmp_path: Path, inline: None
+) -> None:
+    url = put(content(60))
+    report = nbdata.pack(f"{url}in/", f"{url}out/train-%06d.tar", shard_size=60_000, quiet=True)
+    assert report.ok
+    found = there("out/")
+    manifest = json.loads(found.pop("train.json"))
+    assert report.counts == {"packed": len(found)}
+    assert len(found) > 3
+    assert sorted(found) == [f"train-{n:06}.tar" for n in range(len(found))]
+    assert all(len(data) <= 60_000 for data in found.values())
+    assert sum(one["nsamples"] for one in manifest["shardlist"]) == 60
+    assert [(one["url"], one["filesize"]) for one in manifest["shardlist"]] == [
+        (name, len(data)) for name, data in sorted(found.items())
+    ]
+    assert nbdata.md5check is not None
+    for name, data in found.items():
+        (tmp_path / name).write_bytes(data)
+    source = nbdata.samples(f"{url}in/")
+    wanted = plain(source)
+    source.close()
+    assert as_library(tmp_path) == wanted
+    for spelling in ("train-*.tar", "train.json"):
+        packed = nbdata.samples(f"{url}out/{spelling}")
+        assert plain(packed.stream()) == wanted
+        packed.close()
+
+
+def test_the_same_line_packs_what_has_changed_and_nothing_else(put: Put, there: Any, inline: None) -> None:
+    files = content(40)
+    url = put(files)
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x-%03d.tar", shard_count=5)
+    line.run(quiet=True)
+    first = there("out/")
+    assert line.run(quiet=True).counts == {"unchanged": 5}
+    last = max(files)
+    put({last: b"another"})
+    assert line.run(quiet=True).counts == {"unchanged": 4, "packed": 1}
+    second = there("out/")
+    assert {name for name in first if first[name] != second[name]} == {"x-004.tar", "x.json"}
+    put({last: files[last]})
+    line.run(quiet=True)
+    assert there("out/") == first  # the same bytes
+
+
+def test_shards_are_cut_anew_shuffled_and_sorted_without_losing_a_sample(
+    put: Put, there: Any, inline: None, tmp_path: Path
+) -> None:
+    url = put(content(50))
+    nbdata.pack(f"{url}in/", f"{url}a/x-%d.tar", shard_size=50_000, quiet=True)
+    first = there("a/")
+    nbdata.pack(f"{url}a/x.json", f"{url}b/", shard_count=7, shuffle=True, seed=3, quiet=True)
+    shuffled = nbdata.samples(f"{url}b/shard-*.tar")
+    wanted = nbdata.samples(f"{url}in/")
+    assert plain(shuffled.stream()) != plain(wanted)
+    assert sorted(plain(shuffled.stream()), key=str) == sorted(plain(wanted), key=str)
+    for samples in (shuffled, wanted):
+        samples.close()
+    nbdata.pack(
+        f"{url}b/shard-*.tar", str(tmp_path / "c" / "x-%d.tar"), shard_size=50_000, sort=True, quiet=True
+    )
+    local = {path.name: path.read_bytes() for path in (tmp_path / "c").glob("*.tar")}
+    first.pop("x.json")
+    assert local == first
+
+
+def test_neighbours_of_one_key_stay_two_samples(put: Put, there: Any, inline: None) -> None:
+    files = {
+        f"in/{folder}/{name}": f"{folder} {name}".encode() for folder in "ab" for name in ("1.jpg", "1.cls")
+    }
+    url = put(files)
+    for folder in "ab":
+        nbdata.pack(f"{url}in/{folder}/", f"{url}shards/{folder}-%d.tar", quiet=True)
+    nbdata.pack(f"{url}shards/*.tar", f"{url}out/", sort=True, quiet=True)
+    packed = nbdata.samples(f"{url}out/shard-000000.tar")
+    assert plain(packed.stream()) == [
+        {"__key__": "1", "cls": b"a 1.cls", "jpg": b"a 1.jpg"},
+        {"__key__": "1~2", "cls": b"b 1.cls", "jpg": b"b 1.jpg"},
+    ]
+    packed.close()
+    report = nbdata.pack(f"{url}in/a/", f"{url}files/", by="file", quiet=True)
+    assert any("KEY~2" in note for note in report.notes)
+    assert sorted(members(there("files/")["shard-000000.tar"])) == ["1.cls", "1~2.jpg"]
+
+
+@pytest.mark.parametrize("big", [700_000, 5 * MIB])
+def test_objects_that_lie_across_the_edges_of_parts_are_whole(
+    put: Put, there: Any, inline: None, monkeypatch: pytest.MonkeyPatch, big: int
+) -> None:
+    """Those of up to a megabyte are fetched twice, larger ones in order; shards are cut through both."""
+    monkeypatch.setattr("nbdata.engine.pack.perform.WINDOW", 5 * MIB)
+    monkeypatch.setattr("nbdata.engine.pack.content.WINDOW", 2 * MIB)
+    source = random.Random(4)
+    files = {f"in/{n:02}.bin": source.randbytes(big + n) for n in range(14 * MIB // big + 3)}
+    url = put(files)
+    nbdata.pack(f"{url}in/", f"{url}a/", shard_size=100 * MIB, quiet=True)
+    nbdata.pack(f"{url}a/*.tar", f"{url}b/", shard_size=12 * MIB, quiet=True)
+    for folder in "ab":
+        found = {}
+        for name, data in sorted(there(f"{folder}/").items()):
+            if name.endswith(".tar"):
+                found |= {f"in/{member}": body for member, body in members(data).items()}
+        assert found == files
+
+
+def test_what_the_network_spoils_on_either_side_is_mended_or_told(
+    proxy: FaultProxy, put: Put, there: Any
+) -> None:
+    url = put(content(80, most=40_000))
+    nbdata.pack(f"{url}in/", f"{url}good/", shard_size=MIB, concurrency=8, quiet=True)
+    good = there("good/")
+    kinds = itertools.cycle(["flip", "cut", "drop"])
+
+    def plan(request: Any, before: int) -> Fault | None:
+        if before or not (request.download or request.action == "put"):
+            return None
+        kind = next(kinds)
+        return Fault(kind, BODY, 0.5) if kind != "drop" else Fault("drop", "before")
+
+    tally = proxy.begin(plan)
+    nbdata.pack(f"{url}in/", f"{url}bad/", shard_size=MIB, concurrency=8, quiet=True)
+    assert len(tally.faults) > 80
+    assert there("bad/") == good
+    tally = proxy.begin(plan)
+    nbdata.pack(f"{url}good/*.tar", f"{url}again/", shard_size=MIB, concurrency=8, quiet=True)
+    assert tally.faults
+    assert there("again/") == good
+
+
+def test_a_large_object_that_arrives_wrong_makes_no_shard(
+    proxy: FaultProxy, put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbdata.engine.pack.content.WINDOW", MIB)
+    url = put({"in/a.bin": random.Random(1).randbytes(3 * MIB)})
+    proxy.begin(lambda request, before: Fault("flip", BODY, 0.5) if request.download and not before else None)
+    with pytest.raises(TransferFailed, match="md5"):
+        nbdata.pack(f"{url}in/", f"{url}out/", quiet=True)
+    assert there("out/") == {}
+    proxy.begin()
+    assert nbdata.pack(f"{url}in/", f"{url}out/", quiet=True).ok
+
+
+def test_what_cannot_be_packed_is_told_before_anything_is_written(put: Put, there: Any, inline: None) -> None:
+    url = put(
+        {"in/a.jpg": b"1", "in/b.jpg": b"2", "in/c.jpg": b"3", "meta/__x__/a.jpg": b"4", "noext/file": b"5"}
+    )
+
+    def refused(*args: Any, match: str, kind: type[Exception] = BadOption, **options: Any) -> None:
+        with pytest.raises(kind, match=match):
+            nbdata.pack(*args, quiet=True, **options)
+
+    refused(f"{url}in/", f"{url}out/x.tar", match="no place for the number")
+    refused(f"{url}in/", f"{url}out/x-%06d.tar.gz", match="shards end in .tar")
+    refused(f"{url}in/", f"{url}out/", shard_size=2000, shard_count=2, match="exclude each other")
+    refused(f"{url}in/", f"{url}out/", shuffle=True, sort=True, match="exclude each other")
+    refused(f"{url}in/", f"{url}out/x-{{0..1}}.tar", shard_count=3, match="numbers for 2 shards")
+    refused(f"{url}meta/", f"{url}out/", match="in no sample")
+    refused(f"{url}noext/", f"{url}out/", match="belongs to a sample", kind=NotFound)
+    refused([f"{url}in/", f"{url}meta/"], f"{url}out/", match="several sources")
+    assert there("out/") == {}
+    nbdata.pack(f"{url}in/", f"{url}out/x-%d.tar", shard_count=3, quiet=True)
+    refused(f"{url}in/", f"{url}out/x-%d.tar", shard_count=2, match="higher numbers")
+    refused(f"{url}out/x-*.tar", f"{url}out/x-%d.tar", match="would replace")
+    refused(f"{url}out/x-*.tar", f"{url}b/", include=["*.jpg"], match="for files")
+    # Shards in their own source are no samples of the next run.
+    nbdata.pack(f"{url}", f"{url}x-%d.tar", exclude=["meta/**", "out/**"], quiet=True)
+    assert nbdata.pack(f"{url}", f"{url}x-%d.tar", exclude=["meta/**", "out/**"], quiet=True).counts == {
+        "unchanged": 1
+    }
