@@ -48,8 +48,14 @@ class ForwardReader:
         end = self._at + size
         return self._block[self._at : end] if end <= len(self._block) else None
 
+    def rest(self) -> memoryview:
+        """All that follows in the same piece of memory, without winding; valid until the reader is wound further."""
+        if self._at == len(self._block):
+            self._more()
+        return self._block[self._at :]
+
     def wind(self, size: int) -> None:
-        """Pass over bytes that `peek` has given."""
+        """Pass over bytes that `peek` or `rest` has given."""
         self._at += size
 
     def read(self, size: int) -> bytes:

@@ -9,7 +9,7 @@ which only a folder or a key is left, are in no sample. Source: the WebDataset l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 from nbdata.archives.forward_reader import ForwardReader
@@ -41,8 +41,18 @@ def split_member(name: str) -> tuple[str, str] | None:
     >>> split_member("README") is None
     True
     """
-    found = _NAME.match(name)
-    return (found[1], found[2].lower()) if found else None
+    found = _split(name)
+    return (found[0], found[1].lower()) if found else None
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """The same with the field as it is written."""
+    base = name[name.rfind("/") + 1 :]
+    stem, dot, extension = base.partition(".")
+    if stem and dot and "\n" not in name:
+        return name[: len(name) - len(extension) - 1], extension
+    found = _NAME.match(name)  # an odd one
+    return (found[1], found[2]) if found else None
 
 
 def is_meta(name: str) -> bool:
@@ -86,19 +96,17 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
     BadArchive
         If the shard is damaged, ends too early, or goes on after its end.
     """
-    headers = Headers(reader, {})
     current, seen = "", set[int]()
     fields: dict[str, bytes] = {}
     places: list[int] = []
-    match, lower = _NAME.match, str.lower
-    while (header := headers.following()) is not None:
-        name, size = header.name, header.size
-        found = match(name)
-        if header.kind != "file" or found is None or (name[0] == "_" and _META.match(name)):
-            if why := _why_not(header, found is not None):
+    split, lower, is_one_of_ours = _split, str.lower, _META.match
+    for name, view, place, header in _members(reader):
+        found = split(name)
+        if found is None or (name[0] == "_" and is_one_of_ours(name)) or (header and header.kind != "file"):
+            if why := _why_not(name, "file" if header is None else header.kind, found is not None):
                 left_out(name, why)
             continue
-        key, extension = found.groups()
+        key, extension = found
         if key != current or not fields:
             if fields:
                 yield current, fields, places
@@ -110,10 +118,12 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
         extension = lower(extension)
         if extension in fields or extension in _RESERVED:
             left_out(name, "the sample has this field already")
-            continue
-        if header.data is None:
+        elif header is None:
+            places.append(place)
+            fields[extension] = bytes(view)
+        elif header.data is None:
             places.append(reader.tell())
-            fields[extension] = bytes(reader.content(size))
+            fields[extension] = bytes(reader.content(header.size))
         else:
             places.append(-1)
             fields[extension] = _expanded(reader, header)
@@ -122,12 +132,25 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
     reader.drain()
 
 
-def _why_not(header: Header, named: bool) -> str:
+def _members(reader: ForwardReader) -> Iterator[tuple[str, memoryview, int, Header | None]]:
+    """All members: the name, and of plain files in memory the content and where it lies; of others the header."""
+    headers, nothing = Headers(reader, {}), memoryview(b"")
+    while True:
+        memory, begins, found = headers.plain_files()
+        for name, at, size in found:
+            yield name, memory[at : at + size], begins + at, None
+        header = headers.following()
+        if header is None:
+            return
+        yield header.name, nothing, -1, header
+
+
+def _why_not(name: str, kind: str, named: bool) -> str:
     """Why a member is in no sample; empty where nobody would expect it in one."""
-    if header.kind in ("folder", "label") or is_meta(header.name):
+    if kind in ("folder", "label") or is_meta(name):
         return ""
-    if header.kind != "file":
-        return f"a {header.kind}"
+    if kind != "file":
+        return f"a {kind}"
     return "" if named else "no extension"
 
 

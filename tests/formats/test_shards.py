@@ -20,6 +20,8 @@ from nbdata.formats.shards import LeftOut, samples_in, split_member
 
 # Name, kind and content of a member.
 Member = tuple[str, bytes, bytes]
+# What it adds to the fields.
+OF_THE_LIBRARY = ("__key__", "__url__", "__local_path__")
 FILE, LINK, HARD, FOLDER = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
 
 
@@ -120,7 +122,7 @@ def found_by_webdataset(path: Path) -> list[tuple[str, dict[str, bytes]]]:
         )
         samples = list(found)
     return [
-        (one["__key__"], {name: value for name, value in one.items() if not name.startswith("__")})
+        (one["__key__"], {name: value for name, value in one.items() if name not in OF_THE_LIBRARY})
         for one in samples
     ]
 
