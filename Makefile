@@ -6,6 +6,7 @@
 #   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make mutants  take away one guard after the other, and see that its test notices (minutes)
 #   make faults  pull, push and extract behind a proxy that spoils them, kill -9 of agents and kernels, disks that are too small (most of an hour)
+#   make fuzz    spoilt shards of many kinds against their parser (minutes)
 #   make failing-jobs  200 failing jobs of each verb in one agent, which must stay small (minutes)
 #   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
@@ -25,7 +26,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults failing-jobs machine-loss bench bench-stream bench-loaders test-tensorflow clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -110,6 +111,9 @@ mutants: $(VENV)/.nbdata
 
 faults: $(VENV)/.nbdata
 	$(BIN)/python tests/faults/run.py $(ARGS)
+
+fuzz: $(VENV)/.nbdata
+	NBDATA_FUZZ=20000 NBDATA_TESTED=wheel $(BIN)/pytest tests/fuzz $(ARGS)
 
 failing-jobs: $(VENV)/.nbdata
 	NBDATA_FAILING_JOBS=200 NBDATA_TESTED=wheel $(BIN)/pytest -s tests/agent/test_failing_jobs.py $(ARGS)

@@ -7,6 +7,7 @@ Adler-32, whose low half is the sum of all bytes and one more: they are at most 
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from zlib import adler32
@@ -19,11 +20,13 @@ __all__ = ["PlainFile", "plain_files"]
 PlainFile = tuple[str, int, int]
 
 _BLOCK = 512
-# Name, size with the byte behind it, checksum, magic, the first byte of the name's prefix.
-_FIELDS = struct.Struct("100s 24x 11sc 12x 6s 103x 6s 82x c")
+# Name, mode, size and time, checksum, magic, the first byte of the name's prefix.
+_FIELDS = struct.Struct("100s 8s 16x 24s 6s 103x 6s 82x c")
+_DIGITS = b"01234567"
+# What is behind mode, size and time.
+_ENDS = frozenset(bytes(ends) for ends in itertools.product(b" \0", repeat=3))
 _KIND = 156
 _PLAIN, _PAX, _LONG_NAME = b"0xL"
-_NUMBER_ENDS = b" \0"
 _LINE_END = ord("\n")
 _POSIX, _GNU = b"ustar\0", b"ustar "
 # Headers of pax headers, which programs write over and over, that are not looked at again.
@@ -54,15 +57,15 @@ def plain_files(block: memoryview, at: int = 0) -> tuple[list[PlainFile], int]:
         kind = block[at + _KIND]
         size = known.get(bytes(block[at:content]), -1) if kind == _PAX else -1
         if size < 0:
-            name, digits, behind, checksum, magic, prefixed = _FIELDS.unpack_from(block, at)
+            name, mode, numbers, checksum, magic, prefixed = _FIELDS.unpack_from(block, at)
             posix = magic == _POSIX
-            if not (posix or magic == _GNU) or behind not in _NUMBER_ENDS:
+            if not (posix or magic == _GNU):
                 break
-            if not (digits.isdigit() and checksum.isdigit()):  # `int` would take signs, underscores and more
+            if (mode + numbers + checksum).translate(None, _DIGITS) not in _ENDS:
                 break
             total = (adler32(block[at:content]) & 0xFFFF) - (adler32(block[at + 148 : at + 156]) & 0xFFFF)
             try:
-                size = int(digits, 8)
+                size = int(numbers[:11], 8)
                 if (total - int(checksum, 8) + _BLANKS) % _MODULUS:
                     break
             except ValueError:
