@@ -49,6 +49,7 @@ from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
 from nbdata.verbs.quota import Quota, quota
 from nbdata.verbs.samples import SampleSource, samples
+from nbdata.verbs.shards import Shards, shards
 from nbdata.verbs.transfers import Transfers, transfers
 from nbdata.verbs.untar_volumes import UntarVolumes, untar_volumes
 from nbdata.version import __version__
@@ -79,6 +80,7 @@ __all__ = [
     "Quota",
     "Report",
     "SampleSource",
+    "Shards",
     "Snapshot",
     "SourceChanged",
     "StoreUnavailable",
@@ -98,6 +100,7 @@ __all__ = [
     "push",
     "quota",
     "samples",
+    "shards",
     "transfers",
     "untar_volumes",
 ]

@@ -135,7 +135,7 @@ class Snapshot(_Record):
     @property
     def said_again(self) -> str:
         """What its line does once it was stopped before its end."""
-        return f"the same line {'starts again' if self.verb in ('md5check', 'cache_stream') else 'continues'}"
+        return f"the same line {'starts again' if self.verb in ('md5check', 'cache_stream', 'shards') else 'continues'}"
 
     @property
     def stopped_means(self) -> str:

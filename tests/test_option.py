@@ -26,6 +26,7 @@ PLACES = {
     "quota": ("/w",),
     "transfers": ("3f2a",),
     "samples": ("s3://bucket/d/",),
+    "shards": ("ls", "s3://bucket/x-*.tar"),
     "pack": ("s3://bucket/d/", "s3://bucket/x-%06d.tar"),
     "cleanup": ("/w/d",),
 }

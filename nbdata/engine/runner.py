@@ -49,6 +49,7 @@ _VERBS = {
     "push": "push.perform",
     "copy": "copy.perform",
     "pack": "pack.perform",
+    "shards": "shards.perform",
     "md5check": "check.md5check",
     "untar_volumes": "unpack.untar_volumes",
     "cache_stream": "stream.cache_stream",

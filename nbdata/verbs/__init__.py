@@ -18,6 +18,7 @@ from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 from nbdata.verbs.quota import Quota
 from nbdata.verbs.samples import SampleSource
+from nbdata.verbs.shards import Shards
 from nbdata.verbs.transfers import Transfers
 from nbdata.verbs.untar_volumes import UntarVolumes
 
@@ -35,6 +36,7 @@ VERBS: dict[str, type[Operation]] = {
         CacheStream,
         SampleSource,
         Pack,
+        Shards,
         Quota,
         Transfers,
         Cleanup,

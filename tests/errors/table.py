@@ -195,6 +195,8 @@ CHECKS = [
     Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
     Mistake("more than was allowed", "untar_volumes vols data4 --max-expansion 100", "BadArchive"),
     Mistake("shards without a place for their number", "pack {b}/d/ {b}/p/train.tar", "BadOption"),
+    Mistake("an action that there is not", "shards check {b}/x.tar", "BadOption"),
+    Mistake("shards that are none", "shards ls {b}/d/", "BadOption"),
     Mistake("compressed shards", "pack {b}/d/ {b}/p/x-%06d.tar.gz", "BadOption"),
     Mistake(
         "fewer numbers than shards", "pack {b}/d/ {b}/p/x-{{0..1}}.tar --by file --shard-count 3", "BadOption"

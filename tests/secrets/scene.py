@@ -66,6 +66,7 @@ LINES = [
     Line("pack {bucket}/d/ {bucket}/k/ --by file", True),
     Line(f"pack {{bucket}}/d/ {{bucket}}/k/ --by file {BAD}", False),
     Line("pack {signed_refused} {bucket}/k/ --by file", False),
+    Line("shards verify {bucket}/none-*.tar", False),
     Line("quota {password}", False),
     Line("quota .", True),
     Line("cleanup {signed}", True),

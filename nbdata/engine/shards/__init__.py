@@ -1,0 +1,1 @@
+"""shards: what is in them, and whether they are whole."""

@@ -1,0 +1,80 @@
+"""shards: what it says of shards that are whole, odd, damaged, compressed, or not there."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.errors import BadOption, NotFound, TransferFailed
+from tests.faults.proxy import BODY, Fault, FaultProxy
+from tests.faults.test_lines import proxy
+from tests.formats.test_shards import FILE, LINK, shard
+
+__all__ = ["proxy"]
+
+Put = Callable[[dict[str, bytes]], str]
+
+
+def one(number: int) -> bytes:
+    """A shard of ten samples."""
+    return shard([(f"{number}/{at}.{name}", FILE, b"x" * at) for at in range(10) for name in ("jpg", "cls")])
+
+
+def test_counts_fields_and_what_is_in_no_sample(put: Put, inline: None) -> None:
+    odd = shard(
+        [("a.jpg", FILE, b"1"), ("README", FILE, b""), ("a.JPG", FILE, b"2"), ("b.jpg", LINK, b"a.jpg")]
+    )
+    url = put({"x-0.tar": one(0), "x-1.tar.gz": gzip.compress(one(1)), "x-2.tar": odd})
+    report = nbdata.shards("ls", [f"{url}x-0.tar", f"{url}x-1.tar.gz", f"{url}x-2.tar"], quiet=True)
+    assert report.counts == {"ok": 3}
+    assert report.details["samples"] == 21
+    assert report.details["fields"] == {"cls": [20, 90], "jpg": [21, 91]}
+    assert report.details["left_out"] == 3
+    assert "21 samples in 3 shards" in report.notes
+    assert any("README (no extension)" in note for note in report.notes)
+    rows = {row.path.rpartition("/")[2]: row.detail for row in report.rows}
+    assert rows["x-1.tar.gz"]["samples"] == 10
+    assert len(rows["x-2.tar"]["left out"]) == 3
+
+
+def test_each_damaged_shard_is_named_and_the_others_are_looked_at(proxy: FaultProxy, put: Put) -> None:
+    url = put(
+        {"x-0.tar": one(0)[:5000], "x-1.tar": one(1), "x-2.tar": one(2), "x-3.tar": b"no tar at all" * 99}
+    )
+    proxy.begin(
+        lambda request, before: (
+            Fault("flip", BODY, 0.5) if request.download and request.key == "x-1.tar" else None
+        )
+    )
+    with pytest.raises(TransferFailed) as raised:
+        nbdata.shards("verify", f"{url}x-*.tar", quiet=True)
+    report = raised.value.report
+    assert report.counts == {"ok": 1, "failed": 3}
+    assert {path.rpartition("/")[2] for path, _ in report.failures} == {"x-0.tar", "x-1.tar", "x-3.tar"}
+    assert any("ends too early" in reason for _, reason in report.failures)
+
+
+def test_an_index_makes_samples_by_number_at_once(put: Put, inline: None) -> None:
+    url = put({"x-0.tar": one(0), "x-1.tar": one(1)})
+    assert nbdata.shards("index", f"{url}x-{{0..1}}.tar", quiet=True).details["samples"] == 20
+    samples = nbdata.samples(f"{url}x-{{0..1}}.tar")
+    assert repr(samples.text()).count("20 samples")
+    assert samples[11]["__key__"] == "1/1"
+    samples.close()
+
+
+def test_what_is_no_shard_is_told(put: Put, inline: None, tmp_path: Path) -> None:
+    url = put({"a.jpg": b"1"})
+    with pytest.raises(BadOption, match="names no shards"):
+        nbdata.shards("ls", url, quiet=True)
+    with pytest.raises(BadOption, match="ls, verify, index"):
+        nbdata.shards("check", f"{url}x.tar", quiet=True)
+    with pytest.raises(NotFound):
+        nbdata.shards("ls", f"{url}none.tar", quiet=True)
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(one(1)))
+    with pytest.raises(BadOption, match="compressed"):
+        nbdata.shards("index", str(tmp_path / "x.tar.gz"), quiet=True)
