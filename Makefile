@@ -12,6 +12,7 @@
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 #   make bench-loaders  nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
+#   make bench-shards   tar shards: reading them beside webdataset, packing them beside s5cmd and tar (some ten minutes)
 #   make test-tensorflow  the loaders for TensorFlow and grain, which are large to install (minutes)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -26,7 +27,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders test-tensorflow clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-shards test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -130,6 +131,9 @@ bench-stream: $(VENV)/.nbdata $(VENV)/.bench
 $(VENV)/.bench-loaders: pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[bench-loaders]'
 	touch $@
+
+bench-shards: $(VENV)/.nbdata $(VENV)/.bench-loaders
+	$(BIN)/python benchmarks/shards.py $(ARGS)
 
 bench-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/loaders.py $(ARGS)
