@@ -28,8 +28,8 @@ __all__ = ["Bodies", "Body"]
 _CHUNK, _AHEAD = 4 << 20, 16
 # Of the number of a range so many bits are its place in its shard.
 _PLACE = 24
-# Bytes that are read at a time in one stream: copied again while they lie in the processor's cache.
-_BLOCK = 256 << 10
+# Bytes that are read at a time in one stream: what lies across two such blocks is copied once more.
+_BLOCK = 4 << 20
 
 
 class Body(io.RawIOBase):
