@@ -125,6 +125,8 @@ def main() -> None:
     options = parser.parse_args()
     if "webdataset" in options.way:
         import webdataset  # noqa: F401
+    else:
+        import nbdata.client.reading.making
     if "workers" in options.way:
         import torch.utils.data  # noqa: F401
     if "by" in options.way:
