@@ -51,7 +51,7 @@ def member_header(name: str, size: int) -> bytes:
     """
     if _fits(name, size):
         return _ustar(name.encode("ascii"), size, _FILE)
-    records = _record("path", name.encode("utf-8", "surrogatepass"))
+    records = _record("path", name.encode("utf-8", "surrogateescape"))
     if size >= _SIZE:
         records += _record("size", b"%d" % size)
     short = name.encode("ascii", "replace")[:_NAME]

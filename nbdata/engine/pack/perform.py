@@ -17,7 +17,7 @@ from nbdata.engine.pack.source import PackSource, open_source
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
@@ -54,6 +54,13 @@ def plan(run: Run) -> Plan:
     assert isinstance(op, Pack)
     at_source, at_target = both_ends(run)
     source = open_source(at_source)
+    if not len(source):
+        raise NotFound("there are no samples in these shards", path=op.places()[0])
+    if op.shard_count is not None and op.shard_count > len(source):
+        raise BadOption(
+            f"--shard-count {op.shard_count}: there are only {len(source):,} samples",
+            remedy="Make fewer shards",
+        )
     order = order_of(op, source)
     run.kept = _Kept(source, order)
     names = op.names
@@ -130,20 +137,14 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
 def _refuse_own_source(run: Run, op: Pack, source: PackSource) -> None:
     """BadOption if a shard that is written may be one that is read."""
     folder = run.open(op.names.folder)
-    for number in {0, len(source) - 1}:
-        for field in source.fields(number):
-            key = field.piece.info.key
-            if (
-                field.crc is not None
-                and key.startswith(folder.key)
-                and op.names.is_one(key[len(folder.key) :])
-                and folder.store.same_objects(field.store)
-            ):
-                raise BadOption(
-                    "the new shards would replace those that they are made of",
-                    path=op.target,
-                    remedy="Give the new ones another name or folder",
-                )
+    for store, key in source.shards:
+        inside = key.startswith(folder.key) and op.names.is_one(key[len(folder.key) :])
+        if inside and folder.store.same_objects(store):
+            raise BadOption(
+                "the new shards would replace those that they are made of",
+                path=op.target,
+                remedy="Give the new ones another name or folder",
+            )
 
 
 def perform(run: Run, planned: Plan) -> Report:

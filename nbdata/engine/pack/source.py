@@ -61,6 +61,8 @@ class PackSource(Protocol):
 
     #: All that samples may be in.
     stores: set[Store]
+    #: The shards that are read, each with its store; none of loose objects.
+    shards: list[tuple[Store, str]]
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
@@ -79,6 +81,7 @@ class _Loose:
     def __init__(self, index: SampleIndex, prefix: str, store: Store) -> None:
         self._index, self._prefix, self._store = index, prefix, store
         self.stores = {store}
+        self.shards: list[tuple[Store, str]] = []
 
     def __len__(self) -> int:
         return len(self._index)
@@ -104,6 +107,7 @@ class _Shards:
     def __init__(self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store]) -> None:
         self._index, self._stores, self.stores = index, stores, set(stores)
         self._infos = [shard.info for shard in shards]
+        self.shards = [(store, shard.key) for store, shard in zip(stores, shards, strict=True)]
         self._urls = [shard.url for shard in shards]
 
     def __len__(self) -> int:

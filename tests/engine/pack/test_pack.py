@@ -235,6 +235,11 @@ def test_what_cannot_be_packed_is_told_before_anything_is_written(put: Put, ther
     nbdata.pack(f"{url}in/", f"{url}out/x-%d.tar", shard_count=3, quiet=True)
     refused(f"{url}in/", f"{url}out/x-%d.tar", shard_count=2, match="higher numbers")
     refused(f"{url}out/x-*.tar", f"{url}out/x-%d.tar", match="would replace")
+    put({"other.tar": there("out/")["x-0.tar"], "empty.tar": bytes(1024)})
+    several = [f"{url}other.tar", f"{url}out/x-1.tar", f"{url}empty.tar"]
+    refused(several, f"{url}out/x-%d.tar", match="would replace")
+    refused(f"{url}empty.tar", f"{url}out2/", match="no samples", kind=NotFound)
+    refused(f"{url}in/", f"{url}out2/", shard_count=4, match="only 3 samples")
     refused(f"{url}out/x-*.tar", f"{url}b/", include=["*.jpg"], match="for files")
     # Shards in their own source are no samples of the next run.
     nbdata.pack(f"{url}", f"{url}x-%d.tar", exclude=["meta/**", "out/**"], quiet=True)
