@@ -156,7 +156,7 @@ class Pack(Verifying, Storing):
     )
     shard_count: int | None = option(
         None,
-        "Make so many shards, with the same number of samples each but for one.",
+        "Make so many shards; their numbers of samples differ by one at most.",
         kind="count",
         metavar="N",
     )
