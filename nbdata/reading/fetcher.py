@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError
+from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, without_calls
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece, SecondTry
 from nbdata.reading.timeline import Timeline
@@ -171,7 +171,10 @@ class Fetcher:
             self._count(wanted.values(), len(numbers), began)
         for sample in wanted.values():
             if sample.error is not None:
-                raise sample.error
+                error = sample.error
+                # The traceback of an error holds what this call does, as long as somebody keeps the error.
+                wanted.clear()
+                raise error
         return [wanted[number].fields for number in numbers]
 
     def _demand(self, number: int, batch: _Batch) -> _Sample:
@@ -394,6 +397,8 @@ class Fetcher:
     def _done(self, item: _Object, data: Content, *, proven: bool) -> None:
         sample = item.sample
         with self._changed:
+            if sample.error is not None:
+                return
             sample.fields[item.number] = data
             if not proven and self._verify != "none":
                 self.counts.unverified += 1
@@ -413,7 +418,10 @@ class Fetcher:
         """Only the sample of the failed object is without it. The next who asks for it tries again."""
         if sample.begun and not sample.left:
             return
-        sample.begun, sample.left, sample.error = True, 0, error
+        # Neither its bytes are kept, nor the calls in which the error came about, which hold them.
+        sample.begun, sample.left, sample.fields = True, 0, []
+        without_calls(error)
+        sample.error = error
         if sample.ahead:  # nobody has asked for it yet
             self._forget(sample)
         self._tell(sample)
