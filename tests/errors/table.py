@@ -199,7 +199,7 @@ CHECKS = [
     Mistake("shards that are none", "shards ls {b}/d/", "BadOption"),
     Mistake("compressed shards", "pack {b}/d/ {b}/p/x-%06d.tar.gz", "BadOption"),
     Mistake(
-        "fewer numbers than shards", "pack {b}/d/ {b}/p/x-{{0..1}}.tar --by file --shard-count 3", "BadOption"
+        "fewer numbers than shards", "pack {b}/ {b}/p/x-{{0..1}}.tar --by file --shard-count 3", "BadOption"
     ),
     Mistake(
         "a cache without room for an item",
