@@ -169,7 +169,11 @@ class Pack(Verifying, Storing):
         choices=("changed", "always", "never"),
     )
     part_size: int | None = option(
-        None, "Size of the parts of a multipart upload.", kind="size", metavar="SIZE", identity=False
+        None,
+        "Size of the parts of a multipart upload (default: 8 MiB). Each worker holds one of a shard with objects over 1 MiB.",
+        kind="size",
+        metavar="SIZE",
+        identity=False,
     )
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from isal.isal_zlib import crc32
 
 from nbdata.engine.pack.layout import Layout
 from nbdata.engine.pack.source import Field
-from nbdata.errors import ChecksumMismatch
+from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.reading.fetcher import Fetcher
 from nbdata.reading.pieces import Content, Piece
 from nbdata.stores.base import Store
@@ -60,6 +60,9 @@ class Fetching:
         self._wanted[number] = pieces
         try:
             return self._fetchers[store].fetch([number])[0]
+        except NbdataError as error:
+            error.details["retry"] = False  # it has been tried as often as is worth it
+            raise
         finally:
             del self._wanted[number]
 
@@ -131,6 +134,8 @@ class ShardContent:
     in_order : bool
         Whether it must be read from its beginning to its end, by one worker: it holds objects that are larger than what
         is fetched twice, and only all of their bytes prove them.
+    step : int
+        Bytes of a window. Of what must be read in order the last one is kept, to be sent again.
     unverified : int
         Of these objects, how many had no checksum in the store to compare with.
     """
@@ -138,6 +143,7 @@ class ShardContent:
     def __init__(self, layout: Layout, fetching: Fetching, control: Control, verify: str) -> None:
         self._layout, self._fetching, self._control, self._verify = layout, fetching, control, verify
         self.in_order = layout.largest > _TWICE
+        self.step = WINDOW
         self.unverified = 0
         self._check: Check | None = None
         self._window: tuple[int, list[memoryview]] = (-1, [])
@@ -253,7 +259,7 @@ class Outgoing:
         self._fetch()  # before a request is begun, which should not wait for it
 
     def _fetch(self) -> None:
-        behind = min(self._at + WINDOW, self._end)
+        behind = min(self._at + self._content.step, self._end)
         self._chunks = self._content.window(self._at, behind)[::-1]
         self._at = behind
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from nbdata.errors import NbdataError
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.integrity.etags import parse_etag
 from nbdata.report import Row
 from nbdata.stores.base import Store
 from nbdata.transfer.control import Control
+from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import Hasher, send_whole
 from nbdata.verification.sent_checker import SentHasher
 
 __all__ = ["Manifest", "digests"]
 
 _HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
+# Bytes of the largest one.
+_MOST = 64 << 20
 # What it says of the bytes of a shard: wids knows the first.
 _MD5, _ETAG = "md5sum", "etag"
 
@@ -35,6 +38,28 @@ class Manifest:
 
     def __init__(self, control: Control, store: Store, key: str) -> None:
         self._control, self._store, self._key = control, store, key
+
+    def refuse_others(self, is_shard: Callable[[str], bool]) -> None:
+        """BadOption if something else stands there than an index of these shards: it would be lost."""
+        try:
+            found = retrying(self._control, lambda: self._store.read_bytes(self._key, limit=_MOST))
+        except NotFound:
+            return
+        except BadOption:  # larger than any index
+            found = b""
+        try:
+            said = json.loads(found)
+            ours = said["__kind__"] == _HEAD["__kind__"] and all(
+                is_shard(one["url"]) for one in said["shardlist"]
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            ours = False
+        if not ours:
+            raise BadOption(
+                "something else stands where the index of the shards is to be",
+                path=self._key,
+                remedy="Move it away, or give the shards another name",
+            )
 
     def write(self, name: str, rows: Iterable[tuple[Row, dict[str, str] | None]], verify: str) -> None:
         """Write it, unless it says all that already.

@@ -66,6 +66,8 @@ def plan(run: Run) -> Plan:
     names = op.names
     there = _standing(at_target, op)
     _refuse_own_source(at_target, op, source)
+    folder = at_target.open(names.folder)
+    Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.names.folder)[2] if op.local_target() else 0
@@ -178,7 +180,11 @@ class _Packing:
         try:
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
-            if not self._results.failures:
+            if self._results.counts.get(Outcome.SKIPPED):
+                self._results.notes.append(
+                    "no index was written, since nobody knows what is in the skipped shards"
+                )
+            elif not self._results.failures:
                 self._write_manifest()
         finally:
             self._fetching.close()
@@ -237,10 +243,13 @@ class _Packing:
             del self._uploads.unfinished[key]
             self._results.fail(name, error)
 
+        part_size = upload_part_size(cut.size, self._op.part_size or WINDOW, store)
+        if content.in_order:
+            content.step = part_size  # a part that is sent again is not fetched again
         sending = PartedSend(
             control,
             cut.size,
-            upload_part_size(cut.size, self._op.part_size or WINDOW, store),
+            part_size,
             hashed_parts(control, content.outgoing, partial(self._hasher, key)),
             begin=lambda: self._uploads.begin(store, key, cut.size),
             abandon=partial(self._uploads.abandon, key),

@@ -87,7 +87,6 @@ def test_objects_become_shards_that_the_library_reads(
     assert [(one["url"], one["filesize"]) for one in manifest["shardlist"]] == [
         (name, len(data)) for name, data in sorted(found.items())
     ]
-    assert nbdata.md5check is not None
     for name, data in found.items():
         (tmp_path / name).write_bytes(data)
     source = nbdata.samples(f"{url}in/")
@@ -246,3 +245,41 @@ def test_what_cannot_be_packed_is_told_before_anything_is_written(put: Put, ther
     assert nbdata.pack(f"{url}", f"{url}x-%d.tar", exclude=["meta/**", "out/**"], quiet=True).counts == {
         "unchanged": 1
     }
+
+
+def test_a_file_that_has_the_name_of_the_index_is_not_lost(put: Put, there: Any, inline: None) -> None:
+    """Annotations lie beside shards under such names."""
+    url = put({"in/a.jpg": b"1", "out/train.json": b'{"images": []}'})
+    with pytest.raises(BadOption, match="stands where the index"):
+        nbdata.pack(f"{url}in/", f"{url}out/train-%d.tar", quiet=True)
+    assert there("out/") == {"train.json": b'{"images": []}'}
+    assert nbdata.pack(f"{url}in/", f"{url}out/other-%d.tar", quiet=True).ok
+    assert nbdata.pack(f"{url}in/", f"{url}out/other-%d.tar", overwrite="always", quiet=True).ok
+
+
+def test_no_index_tells_of_shards_that_were_skipped(put: Put, there: Any, inline: None) -> None:
+    url = put({"in/a.jpg": b"1", "out/x-0.tar": b"something else"})
+    report = nbdata.pack(f"{url}in/", f"{url}out/x-%d.tar", overwrite="never", quiet=True)
+    assert report.counts == {"skipped": 1}
+    assert there("out/") == {"x-0.tar": b"something else"}
+    assert any("no index was written" in note for note in report.notes)
+
+
+def test_a_part_of_a_large_object_that_is_sent_again_is_the_same(
+    proxy: FaultProxy, put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parts are larger than the windows in which others are fetched."""
+    monkeypatch.setattr("nbdata.engine.pack.content.WINDOW", MIB)
+    monkeypatch.setattr("nbdata.engine.pack.perform.WINDOW", MIB)
+    big = random.Random(1).randbytes(13 * MIB)
+    url = put({"in/a.bin": big})
+    nbdata.pack(f"{url}in/", f"{url}shards/", part_size="5MiB", concurrency=8, quiet=True)
+    tally = proxy.begin(
+        lambda request, before: None if before or request.action != "part" else Fault("flip", BODY, 0.9)
+    )
+    for source in ("in/", "shards/*.tar"):
+        nbdata.pack(
+            f"{url}{source}", f"{url}out/{source[:2]}-%d.tar", part_size="5MiB", concurrency=8, quiet=True
+        )
+        assert members(there("out/")[f"{source[:2]}-0.tar"]) == {"a.bin": big}
+    assert len(tally.faults) == 6
