@@ -170,8 +170,8 @@ class Pack(Verifying, Storing):
     )
     part_size: int | None = option(
         None,
-        "Size of the parts of a multipart upload (default: 8 MiB). Each worker holds one of a shard with objects over 1 "
-        "MiB.",
+        "Size of the parts of a multipart upload (default: 8 MiB). Each worker holds one of a shard with objects "
+        "over 1 MiB.",
         kind="size",
         metavar="SIZE",
         identity=False,
