@@ -49,6 +49,7 @@ from nbdata.verbs.pull import Pull, pull
 from nbdata.verbs.push import Push, push
 from nbdata.verbs.quota import Quota, quota
 from nbdata.verbs.samples import SampleSource, samples
+from nbdata.verbs.shard_target import write_shards
 from nbdata.verbs.shards import Shards, shards
 from nbdata.verbs.transfers import Transfers, transfers
 from nbdata.verbs.untar_volumes import UntarVolumes, untar_volumes
@@ -103,6 +104,7 @@ __all__ = [
     "shards",
     "transfers",
     "untar_volumes",
+    "write_shards",
 ]
 
 
@@ -134,8 +136,15 @@ def _samples(operation: Operation, quiet: bool) -> Any:
     return make_samples(operation, quiet)
 
 
+def _shard_writer(operation: Operation, encoders: dict[str, Any]) -> Any:
+    from nbdata.client.shard_writer import ShardWriter
+
+    return ShardWriter(operation, encoders)  # type: ignore[arg-type]
+
+
 slots.stream = _stream
 slots.samples = _samples
+slots.shard_writer = _shard_writer
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

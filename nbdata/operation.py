@@ -41,14 +41,15 @@ class Host(Protocol):
 
 
 class _Slots:
-    """Which Host and Display are used, and what makes an iterable of a stream and a sequence of samples; each is
-    called when first needed.
+    """Which Host and Display are used, and what makes an iterable of a stream, a sequence of samples, and a writer of
+    shards; each is called when first needed.
     """
 
     host: Callable[[], Host]
     display: Callable[[], Display]
     stream: Callable[[Operation, bool], Any]
     samples: Callable[[Operation, bool], Any]
+    shard_writer: Callable[[Operation, dict[str, Any]], Any]
 
 
 slots = _Slots()

@@ -13,7 +13,7 @@ from typing import Any
 
 from nbdata.errors import BadOption, NbdataError
 
-__all__ = ["IMAGES", "decode", "is_image", "kind_of"]
+__all__ = ["IMAGES", "PACKAGES", "decode", "is_image", "kind_of"]
 
 #: How images may be given out.
 IMAGES = ("pil", "numpy", "torch")
@@ -109,7 +109,7 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
         except ImportError as error:
             raise NbdataError(
                 f"{_where(sample, field)} needs the package {error.name}, which is not installed",
-                remedy=f"pip install {_PACKAGES.get(str(error.name), error.name)}",
+                remedy=f"pip install {PACKAGES.get(str(error.name), error.name)}",
             ) from error
         except NbdataError:
             raise
@@ -124,7 +124,8 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     return out
 
 
-_PACKAGES = {"PIL": "pillow"}
+#: By module, how its package is called.
+PACKAGES = {"PIL": "pillow"}
 
 
 def _where(sample: dict[str, Any], field: str) -> str:

@@ -193,7 +193,7 @@ class Store(abc.ABC):
         """Delete objects; one that is not there is no error."""
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
-        """Begin a multipart upload."""
+        """Begin a multipart upload of so many bytes; -1 if that is not known yet."""
         raise BadOption(f"{self.name} has no multipart uploads")
 
     def reopen(self, key: str, size: int, upload_id: str) -> Upload:

@@ -13,6 +13,7 @@ from nbdata.paths import is_url
 
 __all__ = [
     "FACE_OPTIONS",
+    "Connecting",
     "Mirroring",
     "Selecting",
     "Storing",

@@ -14,12 +14,13 @@ from nbdata.paths import has_glob, is_url
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["Pack", "ShardNames", "pack"]
+__all__ = ["DEFAULT_SIZE", "Pack", "ShardNames", "pack"]
 
 # %06d, or {000000..000099}, in the last component of a target.
 _NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
 _DEFAULT_NAME = "shard-%06d.tar"
-_DEFAULT_SIZE = 256 << 20
+#: Bytes of a shard at most.
+DEFAULT_SIZE = 256 << 20
 _MANIFEST = "index.json"
 
 
@@ -148,6 +149,18 @@ class Pack(Verifying, Storing):
         kind="texts",
         metavar="GLOB",
     )
+    select: str | None = option(
+        None,
+        "Pack only samples of which EXPR is true, such as \"jpg and size(jpg) < 1MB and not key = 'test/*'\": a field "
+        "that there is, size or size(FIELD) compared with SIZE, key compared with GLOB; and, or, not, brackets.",
+        metavar="EXPR",
+    )
+    rename: tuple[str, ...] = option(
+        (),
+        "Call a field otherwise, as jpeg=jpg; may be given again. --select takes the names of SOURCE.",
+        kind="texts",
+        metavar="OLD=NEW",
+    )
     shard_size: int | None = option(
         None,
         "Bytes of a shard at most (default: 256 MiB); one that holds a single larger sample has more.",
@@ -188,6 +201,12 @@ class Pack(Verifying, Storing):
             )
         if self.shard_size is not None and self.shard_size < 1 << 10:
             raise BadOption(f"--shard-size: {self.shard_size} bytes is too little", expected="at least 1 KiB")
+        for pair in self.rename:
+            old, _, new = pair.partition("=")
+            if not old or not new or [one.partition("=")[0] for one in self.rename].count(old) > 1:
+                raise BadOption(
+                    f"--rename: {pair!r}", expected="OLD=NEW, such as jpeg=jpg, once for each field"
+                )
         if self.shard_count is not None and self.shard_count < 1:
             raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
 
@@ -199,7 +218,12 @@ class Pack(Verifying, Storing):
     @property
     def most_bytes(self) -> int:
         """Bytes of a shard at most."""
-        return self.shard_size or _DEFAULT_SIZE
+        return self.shard_size or DEFAULT_SIZE
+
+    @property
+    def names_of_fields(self) -> dict[str, str]:
+        """The new name of each field that is renamed."""
+        return {old: new for old, _, new in (pair.partition("=") for pair in self.rename)}
 
     def samples(self) -> SampleSource:
         """What is packed; shards that lie in their own source from an earlier run are not."""

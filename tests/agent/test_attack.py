@@ -247,7 +247,8 @@ def test_more_jobs_than_can_wait_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_jobs_that_are_paused_and_questions_take_no_turn(agent: Rig, tmp_path: Path) -> None:
-    held = [HOST.submit(Probe(items=1000, delay=100, tag=f"paused {n}"), background=True) for n in range(8)]
+    never = 10**6  # items, so that none of them makes room by ending
+    held = [HOST.submit(Probe(items=never, delay=100, tag=f"paused {n}"), background=True) for n in range(8)]
     waits = HOST.submit(Probe(items=1, tag="waits"), background=True)
     assert waits.snapshot().state == "QUEUED"
     nbdata.quota(tmp_path, quiet=True)  # answered, though all turns are taken

@@ -52,7 +52,7 @@ def test_make_demo_shows_what_it_installs() -> None:
 
 
 def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() -> None:
-    """But for torch, without which the notebooks say so and go on."""
+    """But for torch and webdataset, without which the notebooks say so and go on."""
     code = "\n".join(
         "".join(cell["source"])
         for notebook in (ROOT / "notebooks").glob("*.ipynb")
@@ -62,7 +62,7 @@ def test_what_the_notebooks_import_is_installed_with_the_demo_and_on_binder() ->
     imported = {
         name.partition(".")[0] for name in re.findall(r"^\s*(?:import|from) ([\w.]+)", code, re.MULTILINE)
     }
-    foreign = imported - set(sys.stdlib_module_names) - {"nbdata", "torch", "IPython"}
+    foreign = imported - set(sys.stdlib_module_names) - {"nbdata", "torch", "webdataset", "IPython"}
     packages = {"sklearn": "scikit-learn", "PIL": "pillow"}
     declared = (ROOT / "pyproject.toml").read_text()
     extra = re.findall(r'"([\w-]+)>=', re.findall(r"^tutorials = (.*)$", declared, re.MULTILINE)[0])

@@ -201,6 +201,10 @@ CHECKS = [
     Mistake(
         "fewer numbers than shards", "pack {b}/ {b}/p/x-{{0..1}}.tar --by file --shard-count 3", "BadOption"
     ),
+    Mistake("a new name without an old one", "pack {b}/d/ {b}/p/ --rename jpg", "BadOption"),
+    Mistake("a condition that ends too early", "pack {b}/d/ {b}/p/ --select 'txt and size <'", "BadOption"),
+    Mistake("a condition in Python", "pack {b}/d/ {b}/p/ --select 'len(txt) < 100'", "BadOption"),
+    Mistake("a condition that no sample fulfils", "pack {b}/ {b}/p/ --by file --select none", "NotFound"),
     Mistake(
         "a cache without room for an item",
         "cache_stream {b}/d/ --by file --max-size 1",

@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument(
         "--kernel-kills", nargs="+", type=int, default=[15], help="of a kernel, for each tree"
     )
-    parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer")
+    parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer, for each packing")
     parser.add_argument("--disks", type=int, default=96, help="with too little room")
     parser.add_argument("--only", type=int, help=f"this run alone; extractions begin at {EXTRACTIONS}")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more after so many")

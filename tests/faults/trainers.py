@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +16,29 @@ from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
 from tests.waiting import PATIENCE
 
-__all__ = ["FILES", "Trained", "train_all", "trained"]
+__all__ = ["FILES", "PROGRAMS", "SHARDS", "Trained", "train_all", "trained"]
 
 #: What the trainers go through: forty samples of two files.
 FILES = {f"{n:03}.{name}": f"{name} {n}".encode() * (n + 1) for n in range(40) for name in ("jpg", "cls")}
+#: By packing, the trainer of it.
+PROGRAMS = {"objects": "tests.loaders.train", "shards": "tests.loaders.train_shards"}
 _ROOT = Path(__file__).parents[2]
+
+
+def _shard(numbers: range) -> bytes:
+    """Some of the samples as a shard."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for number in numbers:
+            for name in ("jpg", "cls"):
+                member = tarfile.TarInfo(f"{number:03}.{name}")
+                member.size = len(FILES[member.name])
+                archive.addfile(member, io.BytesIO(FILES[member.name]))
+    return packed.getvalue()
+
+
+#: The same samples in shards.
+SHARDS = {f"x-{number}.tar": _shard(range(number * 8, number * 8 + 8)) for number in range(5)}
 
 
 @dataclass
@@ -27,6 +47,8 @@ class Trained:
 
     Attributes
     ----------
+    packing : str
+        A key of `PROGRAMS`.
     seed : int
     kills : int
         Trainers that were killed in it.
@@ -34,6 +56,7 @@ class Trained:
         Of the samples in the order in which they were given out.
     """
 
+    packing: str
     seed: int
     kills: int
     seen: list[tuple[str, str]]
@@ -48,15 +71,18 @@ class Trained:
     def line(self) -> str:
         """In one line."""
         became = "each sample once" if self.good else f"BAD: {self.seen}"
-        return f"trainer, seed {self.seed}: {self.kills} kills, {became}"
+        return f"trainer of {self.packing}, seed {self.seed}: {self.kills} kills, {became}"
 
 
-def trained(url: str, saved: Path, *, seed: int, kills: int) -> Trained:
-    """One epoch, in which so many trainers are killed; each has other workers and batches than the one before."""
+def trained(url: str, saved: Path, *, packing: str = "objects", seed: int, kills: int) -> Trained:
+    """One epoch, in which so many trainers are killed.
+
+    Each has other workers and batches, or other parts and bytes ahead, than the one before.
+    """
     chosen, killed = random.Random(seed), 0
     for number in range(kills + 1):
         words = [url, str(saved), str(chosen.randrange(3)), str(chosen.randrange(1, 6))]
-        command = [sys.executable, "-m", "tests.loaders.train", *words]
+        command = [sys.executable, "-m", PROGRAMS[packing], *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT) as trainer:
             assert trainer.stdout is not None
             if number < kills:
@@ -64,18 +90,26 @@ def trained(url: str, saved: Path, *, seed: int, kills: int) -> Trained:
                     trainer.stdout.readline()
                 trainer.kill()
             killed += trainer.wait(PATIENCE) == -9
-    return Trained(seed, killed, [(key, text) for key, text in json.loads(saved.read_text())["seen"]])
+    return Trained(
+        packing, seed, killed, [(key, text) for key, text in json.loads(saved.read_text())["seen"]]
+    )
 
 
 def train_all(server: EmbeddedServer, folder: Path, *, count: int, seed: int) -> Iterator[Trained]:
-    """Epochs until `count` trainers were killed."""
+    """Epochs until `count` trainers of each packing were killed."""
     server.create_bucket("trainers")
     client = client_of(server)
     for name, data in FILES.items():
-        client.put_object(Bucket="trainers", Key=name, Body=data)
+        client.put_object(Bucket="trainers", Key=f"objects/{name}", Body=data)
+    for name, data in SHARDS.items():
+        client.put_object(Bucket="trainers", Key=f"shards/{name}", Body=data)
     client.close()
     folder.mkdir()
-    while count > 0:
-        made = trained("s3://trainers/", folder / f"{seed}.json", seed=seed, kills=min(count, 3))
-        count, seed = count - max(1, made.kills), seed + 1
-        yield made
+    places = {"objects": "s3://trainers/objects/", "shards": "s3://trainers/shards/x-{0..4}.tar"}
+    for packing, url in places.items():
+        left, one = count, seed
+        while left > 0:
+            saved = folder / f"{packing}-{one}.json"
+            made = trained(url, saved, packing=packing, seed=one, kills=min(left, 3))
+            left, one = left - max(1, made.kills), one + 1
+            yield made

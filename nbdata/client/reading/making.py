@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from nbdata.client.reading.opened import Opened
+from nbdata.client.opened import Opened
 from nbdata.client.reading.samples import Concatenated, Samples
 from nbdata.client.reading.saved_index import fetch
 from nbdata.client.reading.shards.samples import ShardSamples

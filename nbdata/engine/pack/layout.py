@@ -73,39 +73,42 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
 
 def _cut(source: PackSource, order: Order, first: int, end: int, most: int | None) -> Cut:
     digest, size, renamed = hashlib.blake2b(digest_size=16), len(END), 0
-    position, keys = first, _Keys(source, order, first)
+    position, runs, before = first, _Runs(), ""
     while position < end:
-        key = keys.at(position)
+        own = source.key(order[position])
+        key = _named(own, runs.number(own))
         said, more = [], 0
         for name, field in _members(source, order[position], key):
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
             said.append(f"{name}\0{field.piece.size}\0{field.version}\0")
         if most is not None and size + more > most and position > first:
             break
-        _refuse_unreadable(source, order, position, key, keys)
+        _refuse_unreadable(source, order, position, key, before)
         digest.update("".join(said).encode("utf-8", "surrogatepass"))
-        renamed += key != source.key(order[position])
+        renamed += key != own
+        before = key
         size += more
         position += 1
     return Cut(first, position - first, size, digest.hexdigest(), renamed)
 
 
-class _Keys:
-    """The keys in one shard: neighbours of one key would be one sample, so the second is called ``KEY~2``."""
+class _Runs:
+    """Counts samples that have the key of the one before, in one shard: they would be one sample with it."""
 
-    def __init__(self, source: PackSource, order: Order, first: int) -> None:
-        self._source, self._order, self._first = source, order, first
+    def __init__(self) -> None:
+        self._key: str | None = None
+        self._count = 0
 
-    def at(self, position: int) -> str:
-        """The key of the sample at a position."""
-        key = self._own(position)
-        before = position
-        while before > self._first and self._own(before - 1) == key:
-            before -= 1
-        return key if before == position else f"{key}~{position - before + 1}"
+    def number(self, key: str) -> int:
+        """Which one of its key the next sample is, from 1."""
+        self._count = self._count + 1 if key == self._key else 1
+        self._key = key
+        return self._count
 
-    def _own(self, position: int) -> str:
-        return self._source.key(self._order[position])
+
+def _named(key: str, number: int) -> str:
+    """What a sample is called: the second one of a key ``KEY~2``."""
+    return key if number == 1 else f"{key}~{number}"
 
 
 def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, Field]]:
@@ -114,7 +117,7 @@ def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, F
         yield f"{key}.{field.name}", field
 
 
-def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, keys: _Keys) -> None:
+def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str, before: str) -> None:
     """BadOption if who reads the shard would find another sample than this one."""
     for name, field in _members(source, order[position], key):
         if field.piece.size < 0:
@@ -129,33 +132,40 @@ def _refuse_unreadable(source: PackSource, order: Order, position: int, key: str
                 path=field.piece.info.key,
                 remedy="Leave it out with --exclude, or give it another name",
             )
-    if "~" in key and position and keys.at(position - 1) == key:
+    if key == before:
         raise BadOption(f"two neighbours would have the key {key!r}", remedy="Give one of them another name")
 
 
 class Layout:
     """Where each byte of one shard comes from; for many threads.
 
-    In memory are 8 bytes a sample.
+    In memory are 8 bytes a sample, and 4 where a key comes again.
     """
 
     def __init__(self, source: PackSource, order: Order, cut: Cut) -> None:
         self._source, self._order, self._first = source, order, cut.first
-        self._keys = _Keys(source, order, cut.first)
+        # Of each sample which one of its key it is; empty if each is the first.
+        self._numbers = array("I")
         self.size = cut.size
         self.largest = 0
         self._begins = array("Q")
-        at = 0
-        for position in range(cut.first, cut.first + cut.samples):
+        at, runs = 0, _Runs()
+        if cut.renamed:
+            keys = (source.key(order[cut.first + number]) for number in range(cut.samples))
+            self._numbers.extend(runs.number(key) for key in keys)
+        for number in range(cut.samples):
             self._begins.append(at)
-            for name, field in self._members(position):
+            for name, field in self._members(number):
                 size = field.piece.size
                 self.largest = max(self.largest, size)
                 at += header_size(name, size) + size + padding(size)
         assert at + len(END) == cut.size
 
-    def _members(self, position: int) -> Iterator[tuple[str, Field]]:
-        return _members(self._source, self._order[position], self._keys.at(position))
+    def _members(self, number: int) -> Iterator[tuple[str, Field]]:
+        """The members that a sample of this shard becomes."""
+        sample = self._order[self._first + number]
+        key = _named(self._source.key(sample), self._numbers[number] if self._numbers else 1)
+        return _members(self._source, sample, key)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
         """What lies between two offsets, in order: bytes or fields, each with the offset where it begins.
@@ -165,7 +175,7 @@ class Layout:
         number = max(0, bisect.bisect_right(self._begins, start) - 1)
         while number < len(self._begins) and self._begins[number] < end:
             at = self._begins[number]
-            for name, field in self._members(self._first + number):
+            for name, field in self._members(number):
                 size = field.piece.size
                 header = member_header(name, size)
                 if at + len(header) > start:

@@ -12,7 +12,6 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.pack.content import WINDOW, Fetching, ShardContent
 from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
-from nbdata.engine.pack.manifest import Manifest, digests
 from nbdata.engine.pack.source import PackSource, open_source
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
@@ -27,6 +26,7 @@ from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_pa
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+from nbdata.writing.manifest import Manifest, ShardRow, digests
 
 __all__ = ["perform", "plan"]
 
@@ -108,6 +108,8 @@ def plan(run: Run) -> Plan:
     count, first = source.left_out
     if count:
         out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+    if source.not_selected:
+        out.notes.append(f"{source.not_selected:,} samples are not selected")
     if renamed:
         out.notes.append(
             f"{renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
@@ -278,5 +280,10 @@ class _Packing:
     def _write_manifest(self) -> None:
         """Say beside the shards what they are, unless that is said already."""
         manifest = Manifest(self._control, self._target.store, self._target.key + self._op.names.manifest)
-        rows = ((row, self._digests.get(row.path)) for row in self._plan.rows)
+        rows = (
+            ShardRow(
+                row.path, row.size, row.detail["samples"], self._digests.get(row.path), row.detail["etag"]
+            )
+            for row in self._plan.rows
+        )
         manifest.write(self._op.names.before.rstrip("-_."), rows, self._op.verify)

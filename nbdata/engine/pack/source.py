@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from nbdata.engine.job.run import Run
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NotFound
+from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
@@ -59,6 +61,8 @@ class PackSource(Protocol):
     def __len__(self) -> int:
         """How many there are."""
 
+    #: Samples that ``--select`` does not want.
+    not_selected: int
     #: All that samples may be in.
     stores: set[Store]
     #: The shards that are read, each with its store; none of loose objects.
@@ -75,13 +79,13 @@ class PackSource(Protocol):
         """Its fields, in the order in which they are packed."""
 
 
-class _Loose:
-    """The samples of loose objects."""
+class _Indexed:
+    """Samples of which there is an index."""
 
-    def __init__(self, index: SampleIndex, prefix: str, store: Store) -> None:
-        self._index, self._prefix, self._store = index, prefix, store
-        self.stores = {store}
-        self.shards: list[tuple[Store, str]] = []
+    not_selected = 0
+
+    def __init__(self, index: SampleIndex) -> None:
+        self._index = index
 
     def __len__(self) -> int:
         return len(self._index)
@@ -92,6 +96,16 @@ class _Loose:
 
     def key(self, number: int) -> str:
         return self._index.key(number)
+
+
+class _Loose(_Indexed):
+    """The samples of loose objects."""
+
+    def __init__(self, index: SampleIndex, prefix: str, store: Store) -> None:
+        super().__init__(index)
+        self._prefix, self._store = prefix, store
+        self.stores = {store}
+        self.shards: list[tuple[Store, str]] = []
 
     def fields(self, number: int) -> list[Field]:
         prefix, store = self._prefix, self._store
@@ -101,24 +115,15 @@ class _Loose:
         ]
 
 
-class _Shards:
+class _Shards(_Indexed):
     """The samples of shards."""
 
     def __init__(self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store]) -> None:
-        self._index, self._stores, self.stores = index, stores, set(stores)
+        super().__init__(index)
+        self._stores, self.stores = stores, set(stores)
         self._infos = [shard.info for shard in shards]
         self.shards = [(store, shard.key) for store, shard in zip(stores, shards, strict=True)]
         self._urls = [shard.url for shard in shards]
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    @property
-    def left_out(self) -> tuple[int, list[str]]:
-        return self._index.about["left_out"], self._index.about["left_out_names"]
-
-    def key(self, number: int) -> str:
-        return self._index.key(number)
 
     def fields(self, number: int) -> list[Field]:
         found = []
@@ -134,8 +139,93 @@ class _Shards:
         return found
 
 
+class _Renamed:
+    """A source whose fields are called otherwise."""
+
+    def __init__(self, source: PackSource, names: dict[str, str]) -> None:
+        self._source, self._names = source, names
+        self.stores, self.shards, self.not_selected = source.stores, source.shards, source.not_selected
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @property
+    def left_out(self) -> tuple[int, list[str]]:
+        return self._source.left_out
+
+    def key(self, number: int) -> str:
+        return self._source.key(number)
+
+    def fields(self, number: int) -> list[Field]:
+        found = self._source.fields(number)
+        renamed = [field._replace(name=self._names.get(field.name, field.name)) for field in found]
+        if len({field.name for field in renamed}) < len(renamed):
+            raise BadOption(
+                f"--rename gives two fields of {self.key(number)!r} one name",
+                path=found[0].piece.info.key,
+                remedy="Choose another one",
+            )
+        return renamed
+
+
+class _Selected:
+    """Some samples of a source; in memory are 8 bytes of each."""
+
+    def __init__(self, source: PackSource, numbers: array[int]) -> None:
+        self._source, self._numbers = source, numbers
+        self.stores, self.shards = source.stores, source.shards
+        self.not_selected = len(source) - len(numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def left_out(self) -> tuple[int, list[str]]:
+        return self._source.left_out
+
+    def key(self, number: int) -> str:
+        return self._source.key(self._numbers[number])
+
+    def fields(self, number: int) -> list[Field]:
+        return self._source.fields(self._numbers[number])
+
+
 def open_source(run: Run) -> PackSource:
-    """Find out what is packed; builds the index of the samples where there is none of this version.
+    """Find out what is packed, select from it, and rename its fields.
+
+    Raises
+    ------
+    BadOption
+        As by `_whole_source`, or if ``--select`` cannot be read.
+    NotFound
+        If there are no samples, or none is selected.
+    """
+    operation = run.operation
+    assert isinstance(operation, Pack)
+    condition = parse(operation.select) if operation.select is not None else None
+    source = _whole_source(run)
+    if condition is not None:
+        source = _selected(run, source, condition)
+    return _Renamed(source, operation.names_of_fields) if operation.rename else source
+
+
+def _selected(run: Run, source: PackSource, condition: Condition) -> PackSource:
+    numbers = array("Q")
+    for number in range(len(source)):
+        run.control.checkpoint()
+        if condition(source.key(number), {one.name: one.piece.size for one in source.fields(number)}):
+            numbers.append(number)
+    if not numbers:
+        raise NotFound(
+            f"none of {len(source):,} samples is selected",
+            path=run.operation.places()[0],
+            remedy="Loosen --select; nbdata samples shows which fields there are",
+        )
+    return _Selected(source, numbers)
+
+
+def _whole_source(run: Run) -> PackSource:
+    """Find out what there is; builds the index of the samples where there is none of this version.
 
     Parameters
     ----------

@@ -26,6 +26,7 @@ __all__ = ["proxy"]
 
 Put = Callable[[dict[str, bytes]], str]
 MIB = 1 << 20
+_FLIP = Fault("flip", BODY, 0.5)
 
 
 def content(samples: int, seed: int = 1, most: int = 6000) -> dict[str, bytes]:
@@ -198,6 +199,13 @@ def test_what_the_network_spoils_on_either_side_is_mended_or_told(
     nbdata.pack(f"{url}good/*.tar", f"{url}again/", shard_size=MIB, concurrency=8, quiet=True)
     assert tally.faults
     assert there("again/") == good
+    # What is fetched by ranges, each wrong at first.
+    proxy.begin()
+    nbdata.shards("index", f"{url}again/*.tar", quiet=True)
+    tally = proxy.begin(lambda request, before: _FLIP if request.download and not before else None)
+    nbdata.pack(f"{url}again/*.tar", f"{url}last/", shard_size=MIB, concurrency=8, quiet=True)
+    assert any(fault.kind == "flip" for _, fault in tally.faults)
+    assert there("last/") == good
 
 
 def test_a_large_object_that_arrives_wrong_makes_no_shard(
@@ -283,3 +291,37 @@ def test_a_part_of_a_large_object_that_is_sent_again_is_the_same(
         )
         assert members(there("out/")[f"{source[:2]}-0.tar"]) == {"a.bin": big}
     assert len(tally.faults) == 6
+
+
+def test_only_what_is_selected_is_packed(put: Put, there: Any, tmp_path: Path, inline: None) -> None:
+    url = put(content(40))
+    for source in (f"{url}in/", f"{tmp_path}/all/shard-000000.tar"):
+        nbdata.pack(f"{url}in/", f"{tmp_path}/all/", quiet=True)
+        select = "size(jpg) > 2kB and not key = '1/*'"
+        report = nbdata.pack(source, f"{tmp_path}/some-%d.tar", select=select, overwrite="always", quiet=True)
+        wanted = [
+            one for one in plain(nbdata.samples(f"{url}in/").stream())
+            if len(one["jpg"]) > 2000 and not one["__key__"].startswith("1/")
+        ]  # fmt: skip
+        assert 0 < len(wanted) < 40
+        assert plain(nbdata.samples(f"{tmp_path}/some-0.tar").stream()) == wanted
+        assert report.details["samples"] == len(wanted)
+        assert f"{40 - len(wanted)} samples are not selected" in report.notes
+
+
+def test_fields_are_renamed(put: Put, there: Any, tmp_path: Path, inline: None) -> None:
+    url = put(
+        {f"in/{n}.{name}": f"{n} {name}".encode() for n in range(5) for name in ("jpeg", "cls", "seg.png")}
+    )
+    renamed = ("jpeg=jpg", "seg.png=mask.png")
+    nbdata.pack(f"{url}in/", f"{tmp_path}/x-%d.tar", rename=renamed, select="jpeg", quiet=True)
+    (first, *_) = found = plain(nbdata.samples(f"{tmp_path}/x-0.tar").stream())
+    assert first == {"__key__": "0", "jpg": b"0 jpeg", "cls": b"0 cls", "mask.png": b"0 seg.png"}
+    assert len(found) == 5
+    with pytest.raises(BadOption, match="one name"):
+        nbdata.pack(f"{url}in/", f"{tmp_path}/y-%d.tar", rename=("jpeg=cls",), quiet=True)
+    for wrong in ("jpg", "=jpg", "jpg=", ("a=b", "a=c")):
+        with pytest.raises(BadOption, match="OLD=NEW"):
+            nbdata.Pack("in", "out/", rename=wrong)
+    with pytest.raises(BadOption, match="in another one"):
+        nbdata.pack(f"{url}in/", f"{tmp_path}/y-%d.tar", rename=("jpeg=JPG",), quiet=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from nbdata.client.reading.opened import Opened
+from nbdata.client.opened import Opened
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass
 from nbdata.client.reading.recipe import refuse_secrets

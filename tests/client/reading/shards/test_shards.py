@@ -26,6 +26,8 @@ from tests.client.reading.test_samples import FAULTS
 from tests.conftest import client_of
 from tests.faults.proxy import Exchange, Fault, FaultProxy
 from tests.faults.test_lines import proxy
+from tests.faults.trainers import SHARDS as TRAINED
+from tests.faults.trainers import trained
 from tests.formats.test_shards import FILE, shard
 
 __all__ = ["proxy"]
@@ -398,6 +400,20 @@ def test_what_is_in_no_sample_stands_in_the_report(s3: EmbeddedServer, bucket: s
     assert "README (no extension)" in str(samples.report)
     assert len(samples) == 1
     assert samples.to_dict()["left_out"] == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
+    seed: int, s3: EmbeddedServer, bucket: str, tmp_path: Path
+) -> None:
+    client = client_of(s3)
+    for name, data in TRAINED.items():
+        client.put_object(Bucket=bucket, Key=name, Body=data)
+    client.close()
+    url = f"s3://{bucket}/x-{{0..4}}.tar"
+    made = trained(url, tmp_path / "state.json", packing="shards", seed=seed, kills=2)
+    assert made.kills
+    assert made.good, made.line
 
 
 def test_a_sparse_member_can_be_streamed_only(

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.integrity.etags import parse_etag
-from nbdata.report import Row
 from nbdata.stores.base import Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.send import Hasher, send_whole
+from nbdata.transfer.send import send_whole
 from nbdata.verification.sent_checker import SentHasher
+from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["Manifest", "digests"]
+__all__ = ["Manifest", "ShardRow", "digests"]
 
 _HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
 # Bytes of the largest one.
@@ -31,6 +31,26 @@ def digests(etag: str, md5: str = "") -> dict[str, str]:
     if md5 or found.md5:
         return {_MD5: md5 or found.md5 or ""}
     return {_ETAG: found.value} if found.kind == "multipart" else {}
+
+
+class ShardRow(NamedTuple):
+    """What the manifest says of a shard.
+
+    Attributes
+    ----------
+    name : str
+    size, samples : int
+    made : dict or None
+        Its `digests`, if it was written now; None if it was there.
+    etag : str
+        Of one that was there.
+    """
+
+    name: str
+    size: int
+    samples: int
+    made: dict[str, str] | None
+    etag: str = ""
 
 
 class Manifest:
@@ -61,22 +81,17 @@ class Manifest:
                 remedy="Move it away, or give the shards another name",
             )
 
-    def write(self, name: str, rows: Iterable[tuple[Row, dict[str, str] | None]], verify: str) -> None:
-        """Write it, unless it says all that already.
-
-        Parameters
-        ----------
-        rows : iterable of (Row, dict or None)
-            The shards of the plan, and what is known of the bytes of those that were made now.
-        """
+    def write(self, name: str, rows: Iterable[ShardRow], verify: str) -> None:
+        """Write it, unless it says all that already."""
         before = self._read()
         known = {one["url"]: one for one in before.get("shardlist", [])}
         shards = []
-        for row, made in rows:
-            one = {"url": row.path, "nsamples": row.detail["samples"], "filesize": row.size}
+        for row in rows:
+            one = {"url": row.name, "nsamples": row.samples, "filesize": row.size}
+            made = row.made
             if made is None:
-                made = digests(row.detail["etag"])
-                there = known.get(row.path, {})
+                made = digests(row.etag)
+                there = known.get(row.name, {})
                 if not made and all(there.get(word) == one[word] for word in one):
                     made = {word: there[word] for word in (_MD5, _ETAG) if word in there}
             shards.append({**one, **made})
@@ -85,7 +100,7 @@ class Manifest:
             return
         data = json.dumps(said, indent=1).encode()
         send_whole(
-            self._control, self._store, self._key, partial(_Bytes, data), len(data),
+            self._control, self._store, self._key, partial(OutgoingBytes, [memoryview(data)]), len(data),
             partial(SentHasher, self._key, "none" if verify == "none" else "auto"),
         )  # fmt: skip
 
@@ -96,23 +111,3 @@ class Manifest:
             return found if all(isinstance(one["url"], str) for one in found["shardlist"]) else {}
         except (NbdataError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}
-
-
-class _Bytes:
-    """Bytes in memory as what is sent to a store."""
-
-    def __init__(self, data: bytes, start: int, size: int, hasher: Hasher) -> None:
-        self._left, self._hasher = memoryview(data)[start : start + size], hasher
-        self.sent = 0
-        self.headers: Mapping[str, str] = {}
-        self.md5 = ""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        self._hasher.update(buffer[:count])
-        self.sent += count
-        return count
-
-    def close(self) -> None:
-        """There is nothing to let go of."""

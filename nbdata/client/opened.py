@@ -1,4 +1,4 @@
-"""The place of some samples, opened by this process: its store, its credentials, and what stops it."""
+"""Places of a store, opened by this process for itself: with its credentials, and with what stops all that is read."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from nbdata.errors import BadOption
 from nbdata.stores.base import Location
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.free_control import FreeControl
-from nbdata.verbs.samples import SampleSource
+from nbdata.verbs.options import Connecting
 
 __all__ = ["Opened"]
 
 
 class Opened:
-    """Opens places for one set of samples (see `nbdata.transfer.sources.Opener`); belongs to one process.
+    """Opens the places of an operation (see `nbdata.transfer.sources.Opener`); belongs to one process.
 
     Attributes
     ----------
-    operation : SampleSource
+    operation : Connecting
     context : Context
         With credentials as this process finds them.
     control : FreeControl
         Stops all reading.
     """
 
-    def __init__(self, operation: SampleSource) -> None:
+    def __init__(self, operation: Connecting) -> None:
         self.operation = operation
         self.context = capture(replace(operation, storage_options=_resolved(operation.storage_options)))
         self.control = FreeControl()

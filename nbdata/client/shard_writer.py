@@ -1,0 +1,232 @@
+"""Writes samples of a program into tar shards; made by `nbdata.write_shards`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from nbdata.client.opened import Opened
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.encoding import Encoder, encode
+from nbdata.formats.shard_writing import END, member_header, padding
+from nbdata.formats.shards import is_meta, split_member
+from nbdata.redaction import redacted
+from nbdata.sizes import format_size
+from nbdata.transfer.retry import listing, retrying
+from nbdata.verbs.shard_target import ShardTarget
+from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
+from nbdata.writing.manifest import Manifest, ShardRow
+
+__all__ = ["ShardWriter"]
+
+
+class ShardWriter:
+    """Puts samples into shards, one after the other; for one thread of one process.
+
+    Made by `nbdata.write_shards`, which says how samples are written.
+
+    Attributes
+    ----------
+    samples, bytes : int
+        Written so far, headers counted.
+    """
+
+    def __init__(self, operation: ShardTarget, encoders: Mapping[str, Encoder]) -> None:
+        self._operation, self._encoders = operation, encoders
+        self._names = operation.names
+        self.samples = self.bytes = 0
+        self._rows: list[ShardRow] = []
+        self._shard: GrowingShard | None = None
+        self._key = ""  # of the sample before, in the same shard
+        self._ended = ""
+        self._pid = os.getpid()
+        self._opened = Opened(operation)
+        context, control = self._opened.context, self._opened.control
+        folder = self._opened.open(self._names.folder)
+        if folder.store.read_only:
+            raise BadOption(
+                "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+            )
+        self._target = Target(
+            control, folder, context.state_dir, context.env, operation.verify, operation.shard_size
+        )
+        self._manifest = Manifest(control, folder.store, folder.key + self._names.manifest)
+        self._manifest.refuse_others(self._names.is_one)
+        self._before = self._standing()
+        self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-shards")
+
+    def _standing(self) -> list[str]:
+        """The names of shards that are there."""
+        folder = self._target.folder
+        found = [
+            info.key[len(folder.key) :]
+            for info in listing(self._target.control, folder.store, folder.key + self._names.before)
+        ]
+        shards = [name for name in found if self._names.is_one(name)]
+        if shards and not self._operation.overwrite:
+            raise BadOption(
+                f"{len(shards):,} shards are there, such as {shards[0]}",
+                path=redacted(self._operation.target),
+                remedy="Say overwrite=True to replace them all, or give the new ones another name",
+            )
+        return shards
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Append a sample to the shard, or to a new one if it does not fit.
+
+        Parameters
+        ----------
+        sample : mapping of str to object
+            ``__key__`` and fields by extension; see `nbdata.write_shards` for their values. Other names with two
+            underscores at the front are passed over, so that samples that were read can be written.
+
+        Raises
+        ------
+        BadOption
+            If it would be read as another sample; nothing of it is written.
+        NbdataError
+            If an earlier part could not be sent, or the writer has ended.
+        """
+        self._refuse_ended()
+        key = sample.get("__key__") if isinstance(sample, Mapping) else None
+        if not isinstance(key, str) or not key:
+            raise BadOption(
+                "a sample has no key",
+                expected='a dict with a str that is not empty as "__key__"',
+            )
+        chunks, size = self._chunks(key, sample)
+        shard = self._shard
+        if shard is not None and shard.samples and self._is_full(shard, size):
+            self._finish(shard)
+            shard = None
+        if shard is not None and shard.samples and key == self._key:
+            raise BadOption(
+                f"two neighbours have the key {key!r}, and would be read as one sample",
+                remedy="Give one of them another key",
+            )
+        ended, self._ended = self._ended, "was interrupted amid a sample"
+        if shard is None:
+            shard = self._shard = self._begin()
+        for chunk in chunks:
+            shard.write(chunk)
+        shard.samples += 1
+        self._key = key
+        self.samples += 1
+        self.bytes += size
+        self._ended = ended
+
+    def _chunks(self, key: str, sample: Mapping[str, Any]) -> tuple[list[bytes | memoryview], int]:
+        """The members that a sample becomes, and their bytes."""
+        chunks: list[bytes | memoryview] = []
+        for field, value in sample.items():
+            if field.startswith("__"):
+                continue
+            name = f"{key}.{field}"
+            if is_meta(name) or split_member(name) != (key, field):
+                raise BadOption(
+                    f"the file {name!r} would be in no sample, or in another one: see WebDataset's rules for names",
+                    expected="a key without a dot in its last part, and fields in lower case such as jpg or seg.png",
+                )
+            data = encode(key, field, value, self._encoders)
+            chunks += [member_header(name, len(data)), data, bytes(padding(len(data)))]
+        if not chunks:
+            raise BadOption(f"the sample {key!r} has no fields", expected="at least one, such as jpg")
+        return chunks, sum(map(len, chunks))
+
+    def _is_full(self, shard: GrowingShard, more: int) -> bool:
+        most = self._operation.shard_samples
+        return shard.size + more + len(END) > self._operation.shard_size or (
+            most is not None and shard.samples >= most
+        )
+
+    def _begin(self) -> GrowingShard:
+        number, most = len(self._rows), self._names.most
+        if most is not None and number >= most:
+            raise BadOption(
+                f"{redacted(self._operation.target)} has numbers for {most:,} shards, and more are needed",
+                remedy="Give it more, or larger shards",
+            )
+        return GrowingShard(self._target, self._names.name(number), self._pool)
+
+    def _finish(self, shard: GrowingShard) -> None:
+        """Give a shard its name."""
+        self._ended = "has failed"
+        if self._before and not self._rows:  # from now on it would say what is not so
+            self._delete([self._names.manifest])
+        shard.write(END)
+        made = shard.finish()
+        self._shard = None
+        self._rows.append(ShardRow(shard.name, shard.size, shard.samples, made))
+        self._ended = ""
+
+    def close(self) -> None:
+        """Finish the last shard, and write the index; nothing if it was done."""
+        if self._ended == "is closed":
+            return
+        try:
+            self._refuse_ended()
+            if self._shard is not None:
+                self._finish(self._shard)
+            if self._rows:
+                left = set(self._before) - {row.name for row in self._rows}
+                self._delete(sorted(left))
+                self._manifest.write(self._names.before.rstrip("-_."), self._rows, self._operation.verify)
+        except BaseException:
+            self._give_up()
+            raise
+        self._end("is closed")
+
+    def _delete(self, names: list[str]) -> None:
+        keys = [self._target.folder.key + name for name in names]
+        if keys:
+            retrying(self._target.control, lambda: self._target.store.delete(keys))
+
+    def _give_up(self) -> None:
+        """Leave nothing of the shard that is not whole."""
+        if os.getpid() != self._pid:
+            return
+        shard, self._shard = self._shard, None
+        self._opened.control.stop()
+        if shard is not None:
+            again = Opened(self._operation)
+            shard.give_up(again.open(self._names.folder).store)
+        self._end("has failed")
+
+    def _end(self, why: str) -> None:
+        self._ended = why
+        self._pool.shutdown()
+        self._opened.control.stop()
+
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            raise NbdataError(
+                f"the writer of {redacted(self._operation.target)} {self._ended}",
+                remedy="Begin anew with nbdata.write_shards",
+            )
+        if os.getpid() != self._pid:
+            raise NbdataError(
+                "a writer of shards belongs to the process that made it",
+                remedy="Give each process its own, with its own name: x-0-%06d.tar, x-1-%06d.tar",
+            )
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif self._ended != "is closed":
+            self._give_up()
+
+    def __repr__(self) -> str:
+        count = len(self._rows) + (self._shard is not None)
+        shards = f"{count:,} {'shard' if count == 1 else 'shards'} of {redacted(self._operation.target)}"
+        return (
+            f"<{self.samples:,} samples in {shards}: "
+            f"{format_size(self.bytes)}{', ' + self._ended if self._ended else ''}>"
+        )

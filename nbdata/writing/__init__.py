@@ -1,0 +1,1 @@
+"""Samples on their way to a store: shards that grow while they are sent, and the index beside them."""

@@ -1,0 +1,208 @@
+"""A shard that is sent while it is written: its size is known only at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from nbdata.errors import NbdataError, NotFound
+from nbdata.space.ledger import Ledger
+from nbdata.space.limits import limited_folders, round_up
+from nbdata.stores.base import Location, ObjectInfo, Store, Upload
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.control import Control
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.send import SentPart, hashed_parts, send_whole, withdrawn
+from nbdata.transfer.uploads import claim, forget, leave, remember
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+from nbdata.writing.manifest import digests
+from nbdata.writing.outgoing import OutgoingBytes
+
+__all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target"]
+
+#: Bytes of a part, at least.
+PART = 8 << 20
+#: Parts of a shard that are under way at a time: so many and one more are in memory.
+SENT_AT_A_TIME = 4
+
+
+class Target(NamedTuple):
+    """Where shards go.
+
+    Attributes
+    ----------
+    control : Control
+    folder : Location
+    state_dir : str
+    env : dict
+        Of the process.
+    verify : str
+        See `nbdata.verbs.options.Verifying`.
+    most : int
+        Bytes of a shard, about.
+    """
+
+    control: Control
+    folder: Location
+    state_dir: str
+    env: dict[str, str]
+    verify: str
+    most: int
+
+    @property
+    def store(self) -> Store:
+        """The store of the folder."""
+        return self.folder.store
+
+    @property
+    def known_as(self) -> str:
+        """How its uploads are remembered."""
+        return f"{self.folder.place}\n{self.store.server}"
+
+
+class GrowingShard:
+    """One shard; for one thread.
+
+    To a store with multipart uploads it goes in parts while it grows; to another one, and to the disk, as a whole at
+    its end, and is in memory until then.
+
+    Parameters
+    ----------
+    target : Target
+    name : str
+    pool : ThreadPoolExecutor
+        Sends the parts.
+    """
+
+    def __init__(self, target: Target, name: str, pool: ThreadPoolExecutor) -> None:
+        self.name, self.size, self.samples = name, 0, 0
+        self._target, self._pool = target, pool
+        self._key = target.folder.key + name
+        store = target.store
+        self._part = max(PART, store.min_part, round_up(-(-target.most * 2 // store.max_parts), 1 << 20))
+        self._buffer, self._filled = bytearray(self._part), 0
+        self._full: list[bytearray] = []  # where there are no parts
+        self._upload: Upload | None = None
+        self._sent: list[Future[SentPart]] = []
+        self._room = threading.BoundedSemaphore(SENT_AT_A_TIME)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append some bytes; waits while too many are under way."""
+        view = memoryview(data)
+        self.size += len(view)
+        while view:
+            count = min(len(view), self._part - self._filled)
+            self._buffer[self._filled : self._filled + count] = view[:count]
+            view, self._filled = view[count:], self._filled + count
+            if self._filled == self._part:
+                self._hand_over()
+                self._buffer, self._filled = bytearray(self._part), 0
+
+    def _hand_over(self) -> None:
+        """Have what is in the buffer sent, or keep it."""
+        if not self._target.store.multipart:
+            self._full.append(self._buffer)
+            return
+        self._raise_failed()
+        upload = self._upload or self._begin()
+        send = hashed_parts(
+            self._target.control,
+            partial(OutgoingBytes, [memoryview(self._buffer)[: self._filled]]),
+            self._hasher,
+        )
+        self._room.acquire()
+        sending = self._pool.submit(send, upload, len(self._sent) + 1, 0, self._filled)
+        sending.add_done_callback(lambda _: self._room.release())
+        self._sent.append(sending)
+
+    def _raise_failed(self) -> None:
+        for sending in self._sent:
+            if sending.done() and not sending.cancelled() and (error := sending.exception()) is not None:
+                raise error
+
+    def _hasher(self) -> SentHasher:
+        return SentHasher(
+            self._key, self._target.verify if self._target.verify in ("none", "md5") else "auto"
+        )
+
+    def _begin(self) -> Upload:
+        """Begin an upload, which is remembered before its first part; what a killed process left of it is given up."""
+        target = self._target
+        while (left := claim(target.state_dir, target.known_as, self._key)) is not None:
+            self._abandon(left, target.store)
+        upload = retrying(target.control, lambda: target.store.upload(self._key, -1))
+        self._upload = upload
+        remember(target.state_dir, target.known_as, self._key, upload.id)
+        return upload
+
+    def finish(self) -> dict[str, str]:
+        """Send what is left, and give the shard its name; what its manifest says of its bytes."""
+        if self._upload is None:
+            return self._finish_whole()
+        if self._filled:
+            self._hand_over()
+        target, upload, key = self._target, self._upload, self._key
+        parts = [sending.result() for sending in self._sent]
+        info = retrying(target.control, lambda: upload.finish([part.answer for part in parts]))
+        try:
+            MultipartChecker(key, target.verify)(info, [part.digest for part in parts])
+        except NbdataError as error:
+            self._upload = None
+            error.remedy = withdrawn(target.control, target.store, key, info)
+            raise
+        self._upload = None
+        with contextlib.suppress(NbdataError):  # cleanup finds that it is gone
+            forget(target.state_dir, upload.id)
+        return digests(info.etag)
+
+    def _finish_whole(self) -> dict[str, str]:
+        data = [memoryview(one) for one in self._full] + [memoryview(self._buffer)[: self._filled]]
+        hashers: list[SentHasher] = []
+
+        def hasher() -> SentHasher:
+            hashers.append(self._hasher())
+            return hashers[-1]
+
+        def send() -> ObjectInfo:
+            return send_whole(
+                self._target.control, self._target.store, self._key, partial(OutgoingBytes, data), self.size, hasher
+            )[0]  # fmt: skip
+
+        if isinstance(self._target.store, LocalStore):
+            limited = limited_folders(self._target.state_dir, self._target.env)
+            folder = "/" + self._target.folder.key
+            with Ledger().reserve(folder, self.size, 1, limited, less="shard_size=") as reserved:
+                info = send()
+                reserved.landed(self.size, 1)
+        else:
+            info = send()
+        return digests(info.etag, hashers[-1].hexdigest())
+
+    def give_up(self, store: Store) -> None:
+        """End before it is whole: nothing stands under its name, and the store keeps no part of it.
+
+        Waits for the requests that are under way, so they should have been stopped; `store` is another object for the
+        same store, for what is still to be said to it.
+        """
+        self._full.clear()
+        for sending in self._sent:
+            sending.cancel()
+        for sending in self._sent:
+            with contextlib.suppress(BaseException):
+                sending.exception()
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            self._abandon(upload.id, store)
+
+    def _abandon(self, upload_id: str, store: Store) -> None:
+        target = self._target
+        try:
+            with contextlib.suppress(NotFound):
+                store.abort(self._key, upload_id)
+            forget(target.state_dir, upload_id)
+        except NbdataError:
+            with contextlib.suppress(NbdataError):
+                leave(target.state_dir, upload_id)  # cleanup finds it
