@@ -216,6 +216,8 @@ class PartedSend:
         Judges the finished object by its ETag and the parts' digests.
     in_order : bool
         One part after the other.
+    counted : bool
+        Whether what is sent counts as progress, and so is taken back if it comes to nothing.
     """
 
     def __init__(
@@ -232,6 +234,7 @@ class PartedSend:
         done: Callable[[ObjectInfo, bool], None],
         failed: Callable[[Exception], None],
         in_order: bool = False,
+        counted: bool = True,
         there: PartProver | None = None,
         withdraw: Callable[[ObjectInfo], str] = lambda _info: "What the store has is wrong: delete it",
     ) -> None:
@@ -240,6 +243,7 @@ class PartedSend:
         self._before, self._whole = before, whole
         self._done, self._failed = done, failed
         self._in_order, self._there, self._withdraw = in_order, there, withdraw
+        self._counted = counted
         self._count = -(-size // part_size)
         self._open = self._count
         self._parts: list[SentPart] = [SentPart("", "", False)] * self._count
@@ -301,7 +305,7 @@ class PartedSend:
             return
         self._parts[number] = self._send_part(upload, number + 1, start, size)
         with self._lock:
-            self._sent += size
+            self._sent += size if self._counted else 0
 
     def _finish(self) -> None:
         try:

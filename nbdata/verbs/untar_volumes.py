@@ -9,7 +9,7 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
-from nbdata.verbs.options import Writing, refuse_pairs
+from nbdata.verbs.options import Writing, check_part_size, refuse_pairs
 
 __all__ = ["UntarVolumes", "untar_volumes"]
 
@@ -17,7 +17,9 @@ __all__ = ["UntarVolumes", "untar_volumes"]
 @dataclass(frozen=True)
 class UntarVolumes(Writing):
     """The volumes are joined while they are read: there is never a merged file. Members are written
-    below TARGET only, under the rules of Python's ``data`` filter (PEP 706).
+    below TARGET only, under the rules of Python's ``data`` filter (PEP 706). From a store to a store nothing touches
+    the disk: each file becomes an object, compared with what the store answers. Links become objects with the content
+    of the file that they lead to, as stores know none; links to no file, and empty folders, are left out and named.
 
     A line that was interrupted goes on behind what it had unpacked; what is compressed in one piece (as gzip
     does) is read again from its start, and files that are there are compared as they stream past.
@@ -32,6 +34,7 @@ class UntarVolumes(Writing):
     examples: ClassVar[tuple[str, ...]] = (
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
+        "untar_volumes s3://bucket/compressed/ s3://bucket/video/",
         "untar_volumes volumes data --ignore-space --skip-written",
         "untar_volumes volumes --list",
     )
@@ -42,7 +45,14 @@ class UntarVolumes(Writing):
         metavar="SOURCE",
     )
     target: str | None = argument(
-        "Folder to unpack into; not needed with --list.", default=None, metavar="TARGET"
+        "Folder or URL to unpack into; not needed with --list.", default=None, metavar="TARGET"
+    )
+    target_options: dict[str, Any] | None = option(
+        None,
+        "A storage option for a TARGET in a store alone, which then takes none of --option; may be given again.",
+        kind="pairs",
+        binding=True,
+        identity=False,
     )
     members: tuple[str, ...] = option((), "Only members that match GLOB.", kind="texts", metavar="GLOB")
     strip_components: int = option(
@@ -70,6 +80,15 @@ class UntarVolumes(Writing):
         metavar="SIZE",
     )
 
+    part_size: int | None = option(
+        None,
+        "Of a TARGET in a store: size of the parts of a multipart upload (default: 8 MiB), of which 64 MiB are in "
+        "memory.",
+        kind="size",
+        metavar="SIZE",
+        identity=False,
+    )
+
     def check(self) -> None:
         super().check()
         refuse_pairs(self, "list", ("delete_volumes",))
@@ -78,19 +97,23 @@ class UntarVolumes(Writing):
             raise BadOption(
                 "untar_volumes: no TARGET", remedy="Name the folder to unpack into, or use --list"
             )
-        if self.target is not None and is_url(self.target):
+        check_part_size(self.part_size)
+        if self.skip_written and self.target is not None and is_url(self.target):
             raise BadOption(
-                f"untar_volumes: the target {self.target} is a URL",
-                expected="a local folder",
-                remedy="Unpack to a folder, then push it",
+                "--skip-written is for a TARGET on the disk, from which files are moved away",
+                remedy="Leave it out",
             )
+
+    def all_sources(self) -> str:
+        """SOURCE as one text, also of a list."""
+        return self.source if isinstance(self.source, str) else "\0".join(self.source)
 
     def places(self) -> tuple[str, str]:
         first = self.source if isinstance(self.source, str) else f"{self.source[0]} … {self.source[-1]}"
         return first, self.target or ""
 
     def local_target(self) -> str | None:
-        return None if self.list else self.target
+        return None if self.list or (self.target is not None and is_url(self.target)) else self.target
 
 
 untar_volumes = function_of(UntarVolumes)

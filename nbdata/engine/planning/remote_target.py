@@ -19,7 +19,7 @@ from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.selection import glob_filter
 from nbdata.verbs.options import Mirroring
 
-__all__ = ["delete_planned", "existing_objects", "key_at", "name_at", "plan_deletions"]
+__all__ = ["delete_planned", "existing_objects", "is_text", "key_at", "name_at", "plan_deletions"]
 
 
 def name_at(target: Location, only: str, *, mirror: bool) -> str:
@@ -46,6 +46,15 @@ def _prefix(target: Location) -> str:
 def key_at(target: Location, path: str) -> str:
     """The key of a relative path."""
     return _prefix(target) + path
+
+
+def is_text(key: str) -> bool:
+    """Whether a name is UTF-8, as keys are: names on a disk may be of other bytes."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def existing_objects(

@@ -7,7 +7,6 @@ import stat
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from nbdata.disk import disk_error
 from nbdata.engine.job.outcomes import Outcome
@@ -15,22 +14,19 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.remote_target import delete_planned
+from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.push.listed_file import differs, open_listed, still_same
 from nbdata.engine.push.plan import MOVES, PushRow, identity_of, plan
 from nbdata.errors import Cancelled, ChecksumMismatch, NbdataError, SourceChanged
 from nbdata.report import Plan, Report
 from nbdata.stores.base import ObjectInfo, Upload
-from nbdata.stores.sessions import Answer, Write
-from nbdata.transfer.batcher import BATCH, MAX_BYTES, Batcher
 from nbdata.transfer.file_source import FileSource, blocks
 from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import PART, validator
-from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import (
     BIG,
     PartedSend,
     SentPart,
-    answer_of,
     hashed_parts,
     send_whole,
     upload_part_size,
@@ -49,14 +45,6 @@ def perform(run: Run, planned: Plan) -> Report:
     return _Pushing(run, planned).run_all()
 
 
-class _Loaded(NamedTuple):
-    """A small file that was read."""
-
-    item: PushRow
-    before: os.stat_result
-    hasher: SentHasher
-
-
 class _Pushing:
     """One push while it is performed."""
 
@@ -70,7 +58,11 @@ class _Pushing:
         self._target = run.open(self._op.target)
         self._store = self._target.store
         self._workers = WorkerPool(run.control, self._op.concurrency, typical=planned.typical, sends=True)
-        self._small = Batcher[PushRow](run.control, self._workers, self._gather, self._whole)
+        self._small = SmallUploads[PushRow](
+            run.control, self._workers, self._store,
+            content=self._content, sent=self._small_sent, whole=self._whole,
+            failed=lambda item, error: self._results.fail(item.path, error),
+        )  # fmt: skip
         self._uploads = BegunUploads(run, self._op.target, keep=True)
         self._unverified = 0
         self._kept: dict[str, int] = {}  # reasons for which sources were not deleted
@@ -95,7 +87,7 @@ class _Pushing:
                 self._results.left(row)
                 continue
             item = PushRow.of(row)
-            gathered = self._is_small(item)
+            gathered = item.action != "compare" and self._small.takes(item.size)
             if gathered:
                 batch.append(item)
             if batch and (len(batch) == BATCH or not gathered):
@@ -171,24 +163,8 @@ class _Pushing:
 
     # -- many small ones ----------------------------------------------------------------------
 
-    def _is_small(self, item: PushRow) -> bool:
-        """Whether a file is one of many small ones, which are sent together."""
-        together = item.action != "compare" and self._control.rate is None
-        return together and item.size <= self._store.writes_together
-
-    def _gather(self) -> None:
-        session = self._store.writing(self._small.width, MAX_BYTES)
-        self._small.run_session(session, self._request, self._answered)
-
-    def _request(self, item: PushRow) -> Write[_Loaded] | None:
-        """What sends a small file; None if it cannot be read."""
-        try:
-            return self._loaded(item)
-        except Exception as error:
-            self._results.fail(item.path, error)
-            return None
-
-    def _loaded(self, item: PushRow) -> Write[_Loaded]:
+    def _content(self, item: PushRow) -> Content:
+        """The bytes of a small file, and how it looked."""
         fd, before = open_listed(item.file, item.size, item.mtime_ns)
         data = b""
         try:
@@ -206,53 +182,11 @@ class _Pushing:
         hasher = self._hasher(item)
         hasher.update(memoryview(data))
         self._announce(item, before)
-        return Write(_Loaded(item, before, hasher), item.key, data, hasher.hexdigest())
+        return Content(data, hasher, before)
 
-    def _answered(self, answer: Answer[Write[_Loaded]]) -> None:
-        """The store has answered for a small file."""
-        loaded, info = answer.request.of, answer.told
-        if info is None:
-            self._missed(loaded.item, answer.error)
-            return
-        if info.etag:
-            self._judged(loaded, info)
-        else:
-            self._small.submit(partial(self._asked_after, loaded))
-        self._control.checkpoint()
-
-    def _asked_after(self, loaded: _Loaded) -> None:
-        """The store did not tell of what it got; it does when it is asked."""
-        item = loaded.item
-        try:
-            info = retrying(self._control, lambda: self._store.head(item.key))
-        except Exception as error:
-            self._results.fail(item.path, error)
-            return
-        if info.size in (item.size, -1):
-            self._judged(loaded, info)
-        else:
-            item.wrong = info
-            self._small.failed(item, None)
-
-    def _judged(self, loaded: _Loaded, info: ObjectInfo) -> None:
-        item = loaded.item
-        try:
-            verified = loaded.hasher.verify("" if info.encrypted else answer_of(info))
-            self._control.advance(bytes=item.size)
-            self._sent(item, loaded.before, info, verified)
-        except ChecksumMismatch as error:
-            if error.details.get("disproved"):
-                item.wrong = info
-            self._missed(item, error)
-        except Exception as error:
-            self._results.fail(item.path, error)
-        self._workers.done += 1
-
-    def _missed(self, item: PushRow, error: NbdataError | None) -> None:
-        if isinstance(error, ChecksumMismatch):  # to be sent again at once: the store is not to blame
-            self._control.tried_again(error)
-            error = None
-        self._small.failed(item, error)
+    def _small_sent(self, item: PushRow, content: Content, info: ObjectInfo, verified: bool) -> None:
+        self._control.advance(bytes=item.size)
+        self._sent(item, content.more, info, verified)
 
     # -- in parts -----------------------------------------------------------------------------
 

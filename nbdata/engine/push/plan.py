@@ -10,7 +10,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.decide import decide_push
 from nbdata.engine.planning.left_out import LeftOut
 from nbdata.engine.planning.overlap import refuse_overlap
-from nbdata.engine.planning.remote_target import existing_objects, key_at, name_at, plan_deletions
+from nbdata.engine.planning.remote_target import existing_objects, is_text, key_at, name_at, plan_deletions
 from nbdata.paths import glob_base, has_glob
 from nbdata.report import Plan, Row
 from nbdata.space.limits import disk_of, round_up
@@ -108,7 +108,7 @@ def plan(run: Run) -> Plan:
     looked = Looked()
     for entry in Selection.of(op).apply(looked.at(found.entries)):
         key = name or key_at(target, decoded(entry.path) if op.encode_names else entry.path)
-        why = "" if _is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
+        why = "" if is_text(key) else "its name is not UTF-8, as keys are: rename it, or --exclude it"
         if why or (taken is not None and key in taken):
             why = why or f"another file has the same key, {key}"
             out.count("unrepresentable", entry.info.size)
@@ -158,14 +158,6 @@ def plan(run: Run) -> Plan:
     out.rows = rows.rows()
     out.details = {"root": root, "single": single, "left_out": told}
     return out
-
-
-def _is_text(key: str) -> bool:
-    try:
-        key.encode()
-    except UnicodeEncodeError:  # a name of other bytes
-        return False
-    return True
 
 
 def _root(op: Push, single: bool) -> str:

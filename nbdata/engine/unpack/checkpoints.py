@@ -22,20 +22,19 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from nbdata.archives.place import Place, Restart
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.unpack.archive_stream import ArchiveStream
-from nbdata.engine.unpack.extract import Extraction
 from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 
-__all__ = ["Checkpoint", "Checkpoints", "Earlier"]
+__all__ = ["Checkpoint", "Checkpoints", "Earlier", "Taking"]
 
 # Bytes of the volumes between two checkpoints.
 EVERY = 64 << 20
@@ -130,6 +129,22 @@ class Earlier:
         """Path, kind and linkname of each, in the archive's order, as `Place.earlier` wants them."""
         for _, path, kind, linkname, _ in self.members:
             yield path, kind, linkname
+
+    @classmethod
+    def in_store(
+        cls, written: Written, checkpoint: Checkpoint, is_there: Callable[[str, Record], bool]
+    ) -> Earlier:
+        """Look at each object; `is_there` says of a path and its record whether the object is the one recorded."""
+        found, tags = cls(), []
+        for path, record, replaced in _before(written, checkpoint.place.offset):
+            tags.append((path, record.tag))
+            if replaced or is_there(path, record):
+                found.members.append((offset_of(record), path, "file", "", -1 if replaced else record.size))
+            else:
+                found.lost.append(path)
+        found.whole = sum_of(tags) == checkpoint.digest
+        found.members.sort()
+        return found
 
     @classmethod
     def look(cls, written: Written, checkpoint: Checkpoint, root: str, *, thorough: bool) -> Earlier:
@@ -229,13 +244,49 @@ def _before(written: Written, end: int) -> Iterator[tuple[str, Record, bool]]:
             yield path, record, False
 
 
+class Taking(Protocol):
+    """What takes the members of an archive and puts them into a target.
+
+    Attributes
+    ----------
+    behind : int
+        Offset of the last checkpoint; 0 if there is none.
+    careful : bool
+        Whether what is before it cannot be read again.
+    """
+
+    behind: int
+    careful: bool
+
+    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
+        """Take what lies before a checkpoint as written by this run; `names` are those of each file with several."""
+
+    def room_from(self, make_room: Callable[[], bool]) -> None:
+        """Where to ask for room before the lack of it is the end."""
+
+    def take_all(self, stream: ArchiveStream, checkpoints: Checkpoints) -> int:
+        """Take all members; how far the stream was read only to find that they are there."""
+
+    def settle(self) -> None:
+        """Have all that was taken durable under final names, and recorded."""
+
+    def finish(self) -> None:
+        """All members were taken: do what comes last."""
+
+    def __enter__(self) -> Taking:
+        """Begin to write."""
+
+    def __exit__(self, *exc: object) -> None:
+        """End; what is not whole is left under no final name."""
+
+
 class Checkpoints:
     """Makes checkpoints while an archive is unpacked, and has volumes deleted that are not needed behind them.
 
     Parameters
     ----------
-    written, extraction, stream, results
-        What is recorded, written, read, and what became of it so far.
+    written, taking, stream, results
+        What is recorded, what takes the members, what is read, and what became of it so far.
     deletion : Deletion or None
         None: no volume is deleted before the end.
     overwrite : str
@@ -245,30 +296,35 @@ class Checkpoints:
     """
 
     def __init__(
-        self, written: Written, extraction: Extraction, stream: ArchiveStream, results: Results, *,
+        self, written: Written, taking: Taking, stream: ArchiveStream, results: Results, *,
         deletion: Deletion | None, overwrite: str, left_out: list[str],
     ) -> None:  # fmt: skip
-        self._written, self._extraction, self._stream = written, extraction, stream
+        self._written, self._taking, self._stream = written, taking, stream
         self._results, self._deletion = results, deletion
         self._overwrite, self._left_out = overwrite, left_out
         if deletion is not None:
-            extraction.room_from(self._make_room)
+            taking.room_from(self._make_room)
         self._last, self._at = stream.began, stream.place.offset
         self._not_before = 0.0
         # Where volumes may be deleted: behind the last member before which all is proven, and one that is not yet so.
         self._behind = stream.place.copy()
         self._next = self._behind
+        self._due = self._behind, self._last
 
-    def passed(self) -> None:
-        """A member was taken: make a checkpoint behind it, if it is time and this is a place for one."""
+    def is_due(self) -> bool:
+        """Whether it is time for one, and behind the member that was taken last is a place for it: then `make` it."""
         place, stream = self._stream.place, self._stream
         if self._deletion is not None:
             place = self._proven(place)
         if place.offset - self._at < EVERY or place.offset > stream.verified:
-            return
+            return False
         restart = stream.restart(place.offset)
-        if restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before:
-            self._make(place.copy(), restart)
+        self._due = place.copy(), restart
+        return restart.compressed - self._last.compressed >= EVERY and time.monotonic() >= self._not_before
+
+    def make(self) -> None:
+        """Make the one that is due."""
+        self._make(*self._due)
 
     def _proven(self, place: Place) -> Place:
         """The last place, as far as is known, before which all is proven: only behind that may volumes be deleted."""
@@ -295,7 +351,7 @@ class Checkpoints:
     def _make(self, place: Place, restart: Restart) -> None:
         began = time.monotonic()
         self._last, self._at = restart, place.offset
-        self._extraction.settle()
+        self._taking.settle()
         if any(self._results.counts.get(name) for name in (*BAD, Outcome.SKIPPED)):
             self._not_before = math.inf  # not all that is before this place is there
             return
@@ -305,7 +361,7 @@ class Checkpoints:
         Checkpoint(
             place, restart, self._stream.format, fingerprint, self._overwrite, list(self._left_out), digest
         ).record(written)
-        self._extraction.behind = place.offset
+        self._taking.behind = place.offset
         if self._deletion is not None and not self._left_out:
             self._deletion.up_to(restart.compressed)
         now = time.monotonic()

@@ -31,6 +31,8 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
+from nbdata.engine.unpack.archive_stream import ArchiveStream
+from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
 from nbdata.engine.unpack.writers import Writers
@@ -140,6 +142,17 @@ class Extraction:
             self._links.restore(group)
 
     # -- one member ---------------------------------------------------------------------------
+
+    def take_all(self, stream: ArchiveStream, checkpoints: Checkpoints) -> int:
+        """Deal with all members of an archive; how far it was read only to find that they are there."""
+        again_to = 0
+        for member in stream.members:
+            self._run.control.checkpoint()
+            if not self.take(member):
+                again_to = stream.place.offset
+            if checkpoints.is_due():
+                checkpoints.make()
+        return again_to
 
     def take(self, member: Member) -> bool:
         """Deal with one member, before the next is asked for; False if it is there already.
@@ -254,7 +267,7 @@ class Extraction:
         record = self._written.index.get(path) if self.behind else None
         known = record is not None and self._written.is_of_line(record)
         if known and record is not None and offset_of(record) < self.behind <= member.offset:
-            self._written.replacing(record, member)
+            self._written.replacing(record, path, member.offset)
             if self.careful:
                 self._written.index.sync()
         parent = path.rpartition("/")[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,18 +11,16 @@ from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
-from nbdata.engine.unpack.checkpoints import Checkpoints
-from nbdata.engine.unpack.extract import Extraction
-from nbdata.engine.unpack.space import plan_deletion, plan_space
+from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
+from nbdata.engine.unpack.space import plan_deletion
+from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
 from nbdata.engine.unpack.volume_deletion import Deletion, may_delete_amid
-from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set, root_of
+from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
 from nbdata.engine.unpack.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.unpack.written import Sound, Written
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
-from nbdata.paths import OWN_FOLDER
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
-from nbdata.transfer.committer import Committer
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["perform", "plan"]
@@ -40,7 +37,9 @@ def plan(run: Run) -> Plan:
     op = run.operation
     assert isinstance(op, UntarVolumes)
     out = Plan("untar_volumes", *op.places())
-    found = find_archive(run, op)
+    target = target_of(run, op)
+    run.kept = target
+    found = find_archive(source_run(run, op), op, target)
     volumes, checkpoint = found.volumes, found.checkpoint
     start = checkpoint.restart.compressed if checkpoint is not None else 0
     rows = run.row_file("plan")
@@ -53,7 +52,7 @@ def plan(run: Run) -> Plan:
     out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
     out.details["recorded"] = bool(volumes.recorded)
     if found.complete:
-        sound = found.written.look(root_of(op.target))
+        sound = target.look(found.written)
         for action, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for record in records.values():
                 out.count(action, record.size)
@@ -64,9 +63,9 @@ def plan(run: Run) -> Plan:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
         again = op.overwrite == "always" and checkpoint is None
-        sound = Sound({}, {}, whole=False) if again else found.written.look(root_of(op.target))
+        sound = Sound({}, {}, whole=False) if again else target.look(found.written)
         done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
-        plan_space(run, volumes, out, root_of(op.target), done)
+        target.plan_space(volumes, out, done)
         if sound.gone:
             size = format_size(sum(record.size for record in sound.gone.values()))
             out.notes.append(
@@ -92,88 +91,78 @@ def perform(run: Run, planned: Plan) -> Report:
     A member that would leave the target ends the whole at once (UnsafeMember), and so does damage
     (BadArchive). What came before it stays: each file under its final name is whole. The same line continues.
     """
-    op = run.operation
+    op, target = run.operation, run.kept
     assert isinstance(op, UntarVolumes)
-    recorded = recorded_set(run, op) if planned.details["recorded"] else None
+    assert isinstance(target, (FolderTarget, StoreTarget))
+    recorded = recorded_set(op, target) if planned.details["recorded"] else None
     fingerprints = recorded.fingerprints if recorded is not None else []
-    volumes = volumes_of(run, op.source, planned.rows, planned.details["title"], fingerprints)
+    volumes = volumes_of(source_run(run, op), op.source, planned.rows, planned.details["title"], fingerprints)
     results = Results(run)
     details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
     if op.list:
         return _list(run, op, volumes, results, details)
-    found = look_at(run, op, volumes, thorough=True)
-    deletion = Deletion(run, volumes, found.written, results) if op.delete_volumes else None
+    found = look_at(op, target, volumes, thorough=True)
+    deletion = None
+    if op.delete_volumes:
+        deletion = Deletion(source_run(run, op), volumes, found.written, results)
     if planned.details["complete"]:
-        sound = found.written.look(root_of(op.target))
+        sound = target.look(found.written)
         for told, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
             for path, record in records.items():
                 results.add(path, told, record.size)
         whole = not found.written.has_left_out()
-        _tidy(run, op)
+        target.tidy()
     else:
         amid = deletion if may_delete_amid(run, volumes) else None
-        whole = _extract(run, op, found, results, planned, details, amid)
+        whole = _unpack(run, target, found, results, planned, details, amid)
     if deletion is not None:
-        _delete_rest(op, found.written, deletion, results, whole=whole)
+        _delete_rest(target, found.written, deletion, results, whole=whole)
     return results.report(**details)
 
 
-def _tidy(run: Run, op: UntarVolumes) -> None:
-    """Take away what a run has left in the target whose machine was lost when all was done."""
-    root = root_of(op.target or "")
-    if os.path.isdir(os.path.join(root, OWN_FOLDER)):
-        with Committer(root, run.control, umask=run.context.umask, committed=lambda _: None):
-            pass
-
-
-def _extract(
-    run: Run, op: UntarVolumes, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
+def _unpack(
+    run: Run, target: Target, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
     deletion: Deletion | None,
 ) -> bool:  # fmt: skip
-    """Write all members; returns whether all that the archive holds is there now."""
-    written, checkpoint = found.written, found.checkpoint
+    """Put all members into the target; returns whether all that the archive holds is there now."""
+    op, written, checkpoint = run.operation, found.written, found.checkpoint
+    assert isinstance(op, UntarVolumes)
     again_to = 0
     with contextlib.closing(written.index):
         stream = _stream(run, op, found)
         left_out = stream.remarks.left_out
-        extraction = Extraction(
-            run, root_of(op.target), written, results, overwrite=op.overwrite, reserved=planned.needed,
-            volume=stream.volume,
-        )  # fmt: skip
-        extraction.careful = deletion is not None or bool(found.volumes.recorded)
-        with _doubting(run, written, extraction, stream), extraction:
+        taking = target.taking(written, results, found.volumes, stream.volume, planned.needed)
+        taking.careful = deletion is not None or bool(found.volumes.recorded)
+        with _doubting(run, written, taking, stream), taking:
             if checkpoint is not None:
                 again_to = checkpoint.place.offset
-                _go_on(run, found, extraction, results)
+                _go_on(run, found, taking, results)
                 if deletion is not None and not left_out:
                     deletion.up_to(checkpoint.restart.compressed)
             else:
                 written.start_again()
             with stream:
                 checkpoints = Checkpoints(
-                    written, extraction, stream, results,
+                    written, taking, stream, results,
                     deletion=deletion, overwrite=op.overwrite, left_out=left_out,
                 )  # fmt: skip
-                for member in stream.members:
-                    run.control.checkpoint()
-                    if not extraction.take(member):
-                        again_to = stream.place.offset
-                    checkpoints.passed()
+                again_to = max(again_to, taking.take_all(stream, checkpoints))
             run.control.checkpoint()  # a cancel may look like the end
-            extraction.finish()
+            taking.finish()
         done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
+        whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
         if done:  # and nothing of ours is left in the target, where no later run would look
-            written.complete(left_out=not stream.remarks.complete)
+            written.complete(left_out=not whole)
     details.update(compressed=stream.read, format=stream.format)
     _note_read_again(results, details, stream, again_to)
     _note_unproven(results, found.volumes, stream)
     _note_odd(results, found.volumes, stream)
     results.notes += stream.remarks.notes()
-    return done and stream.remarks.complete
+    return done and whole
 
 
 @contextlib.contextmanager
-def _doubting(run: Run, written: Written, extraction: Extraction, stream: ArchiveStream) -> Iterator[None]:
+def _doubting(run: Run, written: Written, taking: Taking, stream: ArchiveStream) -> Iterator[None]:
     """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
 
     What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
@@ -187,9 +176,9 @@ def _doubting(run: Run, written: Written, extraction: Extraction, stream: Archiv
         # The frames of Zstandard may have no checksums.
         unsure = stream.format == "zst" and isinstance(error, ChecksumMismatch)
         right = 0 if unsure else min(stream.verified, stream.proven)
-        if extraction.careful:
-            right = max(right, extraction.behind)
-        elif right < extraction.behind:
+        if taking.careful:
+            right = max(right, taking.behind)
+        elif right < taking.behind:
             written.start_again()
         written.doubt(right)
         raise
@@ -207,13 +196,13 @@ def _stream(run: Run, op: UntarVolumes, found: ArchiveSet) -> ArchiveStream:
     return stream
 
 
-def _go_on(run: Run, found: ArchiveSet, extraction: Extraction, results: Results) -> None:
+def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> None:
     """Count what lies before the checkpoint, and say what of it is lost with volumes that were deleted."""
     checkpoint, earlier = found.checkpoint, found.earlier
     assert checkpoint is not None
     assert earlier is not None
     found.written.index.put(earlier.refreshed)
-    extraction.go_on(checkpoint.place.offset, [names for names in earlier.names.values() if len(names) > 1])
+    taking.go_on(checkpoint.place.offset, [names for names in earlier.names.values() if len(names) > 1])
     there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
     for path, size in there:
         results.add(path, Outcome.UNCHANGED, size)
@@ -305,7 +294,7 @@ def _list(
 
 
 def _delete_rest(
-    op: UntarVolumes, written: Written, deletion: Deletion, results: Results, *, whole: bool
+    target: Target, written: Written, deletion: Deletion, results: Results, *, whole: bool
 ) -> None:
     """Delete what is left of the volumes, if all that they hold was written."""
     if not whole:
@@ -313,8 +302,7 @@ def _delete_rest(
             "not all volumes were deleted, because not everything in them is known to be unpacked"
         )
         return
-    found = os.stat(root_of(op.target))
-    written.index.open((found.st_dev, found.st_ino))
+    target.open_index(written.index)
     try:
         written.index.sync()
         deletion.rest()

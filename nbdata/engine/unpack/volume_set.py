@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier
+from nbdata.engine.unpack.targets import Target
 from nbdata.engine.unpack.volume_deletion import RecordedSet
 from nbdata.engine.unpack.volumes import VolumeList, find_volumes
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import MissingVolume
-from nbdata.transfer.index import Index
 from nbdata.verbs.untar_volumes import UntarVolumes
 
-__all__ = ["ArchiveSet", "find_archive", "look_at", "recorded_set", "root_of"]
+__all__ = ["ArchiveSet", "find_archive", "look_at", "recorded_set"]
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,18 @@ class ArchiveSet:
     earlier: Earlier | None = None
 
 
-def find_archive(run: Run, op: UntarVolumes) -> ArchiveSet:
-    """The volumes, and what they have written.
+def find_archive(run: Run, op: UntarVolumes, target: Target) -> ArchiveSet:
+    """The volumes, and what they have written into the target.
 
     Where an earlier run of this line deleted volumes, the record says which set that was.
     """
     if op.list:
-        return ArchiveSet(find_volumes(run, op.source), _written(run, op, []))
-    recorded = recorded_set(run, op)
+        return ArchiveSet(find_volumes(run, op.source), _written(op, target, []))
+    recorded = recorded_set(op, target)
     volumes = recorded.found(run, op.source) if recorded is not None else None
     if volumes is None:
-        return look_at(run, op, find_volumes(run, op.source))
-    found = look_at(run, op, volumes)
+        return look_at(op, target, find_volumes(run, op.source))
+    found = look_at(op, target, volumes)
     passed = found.checkpoint.restart.compressed if found.checkpoint is not None else -1
     ends = volumes.ends()
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
@@ -65,42 +64,27 @@ def find_archive(run: Run, op: UntarVolumes) -> ArchiveSet:
     return found
 
 
-def look_at(run: Run, op: UntarVolumes, volumes: VolumeList, *, thorough: bool = False) -> ArchiveSet:
+def look_at(op: UntarVolumes, target: Target, volumes: VolumeList, *, thorough: bool = False) -> ArchiveSet:
     """With what is recorded of these volumes, and is so still."""
-    root, gone = root_of(op.target), bool(volumes.recorded)
-    written = _written(run, op, volumes.fingerprints())
+    gone = bool(volumes.recorded)
+    written = _written(op, target, volumes.fingerprints())
     again = op.overwrite == "always" and not gone
-    if not again and written.is_complete() and written.look(root).whole:
+    if not again and written.is_complete() and target.look(written).whole:
         return ArchiveSet(volumes, written, complete=True)
     checkpoint = Checkpoint.of(written)
     if checkpoint is None or not (gone or checkpoint.fits(op.overwrite, op.format)):
         return ArchiveSet(volumes, written)
-    earlier = Earlier.look(written, checkpoint, root, thorough=thorough)
+    earlier = target.earlier(written, checkpoint, thorough=thorough)
     if not (gone or earlier.sound):
         return ArchiveSet(volumes, written)
     return ArchiveSet(volumes, written, checkpoint=checkpoint, earlier=earlier)
 
 
-def root_of(target: str | None) -> str:
-    return (target or "").rstrip("/") or "/"
-
-
-def _index(run: Run, op: UntarVolumes) -> Index:
-    root = root_of(op.target)
-    try:
-        found = os.stat(root)
-        identity = (found.st_dev, found.st_ino)
-    except OSError:
-        identity = None
-    source = op.source if isinstance(op.source, str) else "\0".join(op.source)
-    return Index(run.context.state_dir, source, root, identity)
-
-
-def _written(run: Run, op: UntarVolumes, fingerprints: list[str]) -> Written:
+def _written(op: UntarVolumes, target: Target, fingerprints: list[str]) -> Written:
     options: list[object] = [sorted(op.members), op.strip_components]
-    return Written(_index(run, op), fingerprints, options, skip_written=op.skip_written)
+    return Written(target.index(), fingerprints, options, skip_written=op.skip_written)
 
 
-def recorded_set(run: Run, op: UntarVolumes) -> RecordedSet | None:
+def recorded_set(op: UntarVolumes, target: Target) -> RecordedSet | None:
     """The volumes as they were before this line deleted the first of them; None if it has not."""
-    return RecordedSet.of(_written(run, op, []))
+    return RecordedSet.of(_written(op, target, []))

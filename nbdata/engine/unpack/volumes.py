@@ -107,6 +107,10 @@ class VolumeList:
         """Whether all lie on disks of this machine."""
         return all(volume.local for volume in self.volumes)
 
+    def keys_in(self, store: Store) -> set[str]:
+        """The keys of those that lie in a store."""
+        return {volume.info.key for volume in self.volumes if volume.lies_in(store)}
+
     def begins_behind(self, offset: int) -> bool:
         """Whether a volume begins there or behind; also if sizes are not known, and there are several."""
         if self.size is None:
@@ -168,6 +172,10 @@ class StoredVolume:
     def local(self) -> str | None:
         """Its path, if it lies on a disk of this machine."""
         return f"/{self.info.key}" if isinstance(self._store, LocalStore) else None
+
+    def lies_in(self, store: Store) -> bool:
+        """Whether its key means it in this store, too."""
+        return store.same_objects(self._store)
 
     def open(self, offset: int, /) -> Readable:
         if self.gone:

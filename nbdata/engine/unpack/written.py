@@ -1,9 +1,8 @@
 """What an archive has written into a target, as the index remembers it.
 
-Each file is recorded with the tag ``FINGERPRINT:OFFSET:CRC:OPTIONS``: of the volumes that were read so far,
-of the member in the archive, of its content (``?`` if that may be wrong), and of what decided where it went. So it
-holds as long as those volumes are the same, although a later one was damaged and is replaced. Links have no CRC, and a
-folder is recorded under its name and a slash, with the time that it gets at the end.
+Each file or object is recorded with a `Tag`, which holds as long as the volumes are the same that were read until then,
+although a later one was damaged and is replaced. Links on the disk have no CRC, and a folder there is recorded under
+its name and a slash, with the time that it gets at the end.
 
 When an archive was read to its end and all is there, that is recorded too, with a digest of all its records:
 if they are the same later and all files look as recorded, the archive need not be read again. Until then there
@@ -19,18 +18,66 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
 from nbdata.archives.tar import Member
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Index, Record
+from nbdata.transfer.part_records import validator
 
-__all__ = ["Sound", "Written", "crc32_of", "is_gone", "offset_of", "own_data", "own_record", "sum_of"]
+__all__ = [
+    "Sound",
+    "Tag",
+    "Written",
+    "crc32_of",
+    "is_gone",
+    "is_version",
+    "offset_of",
+    "own_data",
+    "own_record",
+    "sum_of",
+]
 
 # No member can have such a name.
 _OWN = ".nbdata/"
 # In place of a CRC.
 _DOUBTFUL = "?"
+
+
+class Tag(NamedTuple):
+    """What a record remembers of a member, as the text ``FINGERPRINT:OFFSET:CRC:LINE`` or ``…:LINE:VERSION``.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the volumes that were read when its content ended.
+    offset : int
+        Of its header in the archive.
+    crc : str
+        CRC-32 of its content in hex; ``?`` if that may be wrong.
+    line : str
+        Stands for the options that decided where it went.
+    version : str
+        Of an object, what tells it from other versions of it; else ''.
+    """
+
+    fingerprint: str
+    offset: int
+    crc: str
+    line: str
+    version: str = ""
+
+    @classmethod
+    def of(cls, record: Record) -> Tag:
+        """The tag of a record."""
+        fingerprint, offset, crc, line, *version = record.tag.split(":", 4)
+        return cls(fingerprint, int(offset), crc, line, *version)
+
+    def __str__(self) -> str:
+        text = f"{self.fingerprint}:{self.offset}:{self.crc}:{self.line}"
+        return f"{text}:{self.version}" if self.version else text
 
 
 class Written:
@@ -64,7 +111,7 @@ class Written:
 
     def tag(self, member: Member, volume: int, crc: int = 0) -> str:
         """What a record of a member remembers; its content ends in this volume or before."""
-        return f"{self.fingerprints[volume]}:{member.offset}:{crc:08x}:{self._line}"
+        return str(Tag(self.fingerprints[volume], member.offset, f"{crc:08x}", self._line))
 
     def is_ours(self, record: Record) -> bool:
         """Whether a record is of this archive, as far as its volumes are still the same."""
@@ -72,13 +119,13 @@ class Written:
 
     def is_of_line(self, record: Record) -> bool:
         """Whether a record is of this archive, and of a run with the same options."""
-        return self.is_ours(record) and record.tag.split(":")[3] == self._line
+        return self.is_ours(record) and Tag.of(record).line == self._line
 
     def adopt(self, path: str, record: Record) -> None:
         """Count what a run with other options has written to this line."""
         if not self.is_of_line(record):
-            tag = ":".join([*record.tag.split(":")[:3], self._line])
-            self.index.put({path: record._replace(tag=tag)})
+            tag = Tag.of(record)._replace(line=self._line)
+            self.index.put({path: record._replace(tag=str(tag))})
 
     def is_of(self, record: Record, member: Member) -> bool:
         """Whether a record is of this very member."""
@@ -86,20 +133,20 @@ class Written:
 
     def is_same(self, record: Record, crc: int) -> bool:
         """Whether the content that was recorded has this CRC."""
-        return record.tag.split(":")[2] == f"{crc:08x}"
+        return Tag.of(record).crc == f"{crc:08x}"
 
     def doubt(self, offset: int) -> None:
         """Have members written anew whose content ends behind an offset: it was read, but may not be the archive's."""
         doubtful: dict[str, Record | None] = {}
         for path, record in self.records():
-            fingerprint, at, crc, line = record.tag.split(":")
-            if crc != _DOUBTFUL and int(at) + record.size >= offset and not path.endswith("/"):
-                doubtful[path] = record._replace(tag=f"{fingerprint}:{at}:{_DOUBTFUL}:{line}")
+            tag = Tag.of(record)
+            if tag.crc != _DOUBTFUL and tag.offset + record.size >= offset and not path.endswith("/"):
+                doubtful[path] = record._replace(tag=str(tag._replace(crc=_DOUBTFUL)))
         self.index.put(doubtful)
 
     def is_doubtful(self, record: Record) -> bool:
         """Whether `doubt` was said of it."""
-        return record.tag.split(":")[2] == _DOUBTFUL
+        return Tag.of(record).crc == _DOUBTFUL
 
     def may_be_gone(self, record: Record) -> bool:
         """Whether a member counts as written though it is not there any more.
@@ -119,9 +166,9 @@ class Written:
             if self.is_ours(record) and not path.startswith(_OWN):
                 yield path, record
 
-    def replacing(self, record: Record, member: Member) -> None:
-        """Remember what was recorded of a path until now, before a later member is written there."""
-        self.index.put({f"{self.own('replaced')}/{member.name}": record._replace(size=member.offset)})
+    def replacing(self, record: Record, path: str, offset: int) -> None:
+        """Remember what was recorded of a path until now, before the later member at an offset is written there."""
+        self.index.put({f"{self.own('replaced')}/{path}": record._replace(size=offset)})
 
     def replaced(self) -> Iterator[tuple[str, Record]]:
         """What `replacing` was told: paths, and records whose size is the offset of the later member."""
@@ -164,7 +211,7 @@ class Written:
 
         What is needed to go on is forgotten. `left_out`: it holds something that is not handed over.
         """
-        needless = (self.own("checkpoint"), self.own("replaced"))
+        needless = (self.own("checkpoint"), self.own("replaced"), self.own("links"))
         forgotten = {name: None for name, _ in self.index.records() if name.startswith(needless)}
         self.index.put(
             {self._complete: Record(self.fingerprints[-1], *self._digest(), int(left_out), 0), **forgotten}
@@ -208,7 +255,13 @@ def is_gone(error: OSError) -> bool:
 
 def offset_of(record: Record) -> int:
     """Of the member in the archive."""
-    return int(record.tag.split(":")[1])
+    return Tag.of(record).offset
+
+
+def is_version(record: Record, there: ObjectInfo | None) -> bool:
+    """Whether an object is the one that was recorded."""
+    version = Tag.of(record).version
+    return there is not None and record.local_size >= 0 and bool(version) and version == validator(there)
 
 
 def sum_of(members: Iterable[tuple[str, str]]) -> tuple[int, int]:

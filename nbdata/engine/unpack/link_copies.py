@@ -1,0 +1,109 @@
+"""Objects with the content of another object of the same store: what links of an archive become."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from isal.isal_zlib import crc32
+
+from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.unpack.written import Tag
+from nbdata.errors import ChecksumMismatch, SourceChanged
+from nbdata.integrity.etags import combine, parse_etag
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.control import Control
+from nbdata.transfer.index import Record
+from nbdata.transfer.part_records import validator
+from nbdata.transfer.relay import Relay
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.send import Hasher, PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+
+__all__ = ["LinkCopies"]
+
+
+class LinkCopies:
+    """Reads an object back that was just unpacked, proves it, and sends it under another key.
+
+    Parameters
+    ----------
+    part : int
+        Bytes of a part, and of the largest object that is sent in one piece.
+    """
+
+    def __init__(self, control: Control, store: Store, uploads: BegunUploads, part: int) -> None:
+        self._control, self._store, self._uploads, self._part = control, store, uploads, part
+
+    def send(self, key: str, first: Record, first_key: str) -> tuple[ObjectInfo, bool]:
+        """Make the object; what the store says of it, and whether that was verified.
+
+        Raises
+        ------
+        SourceChanged
+            If the first one is not any more what was recorded.
+        """
+        info = retrying(self._control, lambda: self._store.head(first_key))
+        if validator(info) != Tag.of(first).version:
+            raise SourceChanged("was changed since it was unpacked", path=first_key)
+        self._control.expect_more(files=0, bytes=info.size)
+        if info.size <= self._part or not self._store.multipart:
+            return self._whole(key, info, Tag.of(first).crc)
+        return self._in_parts(key, info)
+
+    def _whole(self, key: str, info: ObjectInfo, crc: str) -> tuple[ObjectInfo, bool]:
+        def reader(start: int, size: int, hasher: Hasher) -> Relay:
+            relay, found = Relay(self._control, self._store, info, start, size), [0]
+
+            def update(data: memoryview) -> None:
+                found[0] = crc32(data, found[0])
+
+            def check() -> None:
+                if f"{found[0]:08x}" != crc:
+                    raise ChecksumMismatch(
+                        "other bytes arrived than were unpacked", path=info.key, expected=crc,
+                        got=f"{found[0]:08x}", details={"retry": True},
+                    )  # fmt: skip
+
+            relay.updates, relay.at_end = [update, hasher.update], check
+            return relay
+
+        return send_whole(
+            self._control, self._store, key, reader, info.size, partial(SentHasher, key, "auto")
+        )
+
+    def _in_parts(self, key: str, info: ObjectInfo) -> tuple[ObjectInfo, bool]:
+        """In the same parts as the first one, whose ETag is then proof."""
+        made: list[tuple[ObjectInfo, bool]] = []
+        errors: list[Exception] = []
+
+        def reader(start: int, size: int, hasher: Hasher) -> Relay:
+            relay = Relay(self._control, self._store, info, start, size)
+            relay.updates = [hasher.update]
+            return relay
+
+        def check(digests: list[str]) -> None:
+            found = parse_etag(info.etag)
+            if found.kind == "multipart" and combine(digests) != found.value:
+                raise ChecksumMismatch(
+                    "other bytes arrived than were unpacked", path=info.key, expected=found.value,
+                    got=combine(digests), remedy="Run the same line again",
+                )  # fmt: skip
+
+        sending = PartedSend(
+            self._control, info.size, upload_part_size(info.size, self._part, self._store),
+            hashed_parts(self._control, reader, partial(SentHasher, key, "auto")),
+            begin=lambda: self._uploads.begin(self._store, key, info.size),
+            abandon=partial(self._uploads.abandon, key), before=check,
+            whole=MultipartChecker(key, "auto"),
+            done=lambda info, verified: made.append((info, verified)), failed=errors.append,
+            withdraw=partial(withdrawn, self._control, self._store, key),
+        )  # fmt: skip
+        self._uploads.unfinished[key] = sending.give_up
+        try:
+            sending.run()
+        finally:
+            del self._uploads.unfinished[key]
+        if errors:
+            raise errors[0]
+        self._uploads.finished(key)
+        return made[0]
