@@ -58,14 +58,68 @@ def extracted(bench: Bench) -> None:
         shutil.rmtree(path)
 
 
+def moved(bench: Bench) -> None:
+    """Archives in a store unpacked into the store, beside pull, ``cat | tar``, and push by s5cmd."""
+    many = "20,000 × 20 KB from 9 gz volumes in S3, to S3"
+    if bench.only in many:
+        source, volumes = _packed(bench, 100)
+        _moved(bench, many, source, volumes, int(20_000 * bench.scale) * 20_000)
+    large = "2 GB in one file from 9 gz volumes in S3, to S3"
+    if bench.only in large:
+        source, size = bench.work / "large-source", int(2e9 * bench.scale)
+        source.mkdir()
+        with (source / "large.bin").open("wb") as file:
+            for start in range(0, size, 20_000_000):
+                file.write(random.randbytes(12_000_000) + bytes(min(8_000_000, size - start)))
+        _moved(bench, large, source, _cut(bench, source, "large-volumes"), size)
+        shutil.rmtree(source)
+
+
+def _moved(bench: Bench, row: str, source: Path, volumes: Path, size: int) -> None:
+    place, made = f"s3://bench/{volumes.name}", f"s3://bench/made-{volumes.name}"
+    timed(COMMANDS["s5cmd"]["push"](str(volumes), place))
+
+    def ours(number: int) -> list[str]:
+        return [str(BIN / "nbdata"), "untar_volumes", f"{place}/", f"{made}-nbdata{number}/", "-q"]
+
+    def theirs(number: int) -> list[str]:
+        work, s5cmd = f"{bench.work}/by-hand-{number}", str(BIN / "s5cmd")
+        said = (
+            f"mkdir -p '{work}/v' '{work}/out' && '{s5cmd}' cp '{place}/*' '{work}/v/' && "
+            f"cat '{work}'/v/* | tar xz -C '{work}/out' && '{s5cmd}' cp '{work}/out/' '{made}-s5cmd{number}/' && "
+            f"rm -r '{work}'"
+        )
+        return ["bash", "-c", said]
+
+    def after(tool: str) -> Callable[[int], None]:
+        def look(number: int) -> None:
+            out = bench.work / "looked-at"
+            timed([str(BIN / "s5cmd"), "cp", f"{made}-{tool}{number}/*", f"{out}/"])
+            assert same(source, out), f"{tool} stored other bytes"
+            shutil.rmtree(out)
+            timed([str(BIN / "s5cmd"), "rm", f"{made}-{tool}{number}/*"])
+
+        return look
+
+    sides = [Side("nbdata", ours, after("nbdata")), Side("s5cmd, cat \\| tar, s5cmd", theirs, after("s5cmd"))]
+    bench.row(row, sides, size)
+    shutil.rmtree(volumes)
+
+
 def _packed(bench: Bench, folders: int) -> tuple[Path, Path]:
     """Files of 20 KB, of which gzip saves nearly half, and the volumes of their archive."""
-    source, volumes = bench.work / f"unpacked-source-{folders}", bench.work / f"unpacked-volumes-{folders}"
-    volumes.mkdir()
+    source = bench.work / f"unpacked-source-{folders}"
     for number in range(int(20_000 * bench.scale)):
         path = source / (f"{number % folders:02d}" if folders > 1 else "") / f"{number:05d}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(random.randbytes(12_000) + bytes(8_000))
+    return source, _cut(bench, source, f"unpacked-volumes-{folders}")
+
+
+def _cut(bench: Bench, source: Path, name: str) -> Path:
+    """The volumes of an archive of a folder."""
+    volumes = bench.work / name
+    volumes.mkdir()
     whole = bench.work / "all.tar.gz"
     with tarfile.open(whole, "w:gz", compresslevel=1) as archive:
         archive.add(source, arcname=".")
@@ -74,7 +128,7 @@ def _packed(bench: Bench, folders: int) -> tuple[Path, Path]:
         for number in range(9):
             (volumes / f"all.tar.gz.{number:02d}").write_bytes(file.read(part))
     whole.unlink()
-    return source, volumes
+    return volumes
 
 
 def _extracted(bench: Bench, row: str, source: Path, volumes: str, read: str) -> None:
