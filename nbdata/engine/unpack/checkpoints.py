@@ -142,9 +142,7 @@ class Earlier:
                 found.members.append((offset_of(record), path, "file", "", -1 if replaced else record.size))
             else:
                 found.lost.append(path)
-        found.whole = sum_of(tags) == checkpoint.digest
-        found.members.sort()
-        return found
+        return found._closed(tags, checkpoint)
 
     @classmethod
     def look(cls, written: Written, checkpoint: Checkpoint, root: str, *, thorough: bool) -> Earlier:
@@ -159,9 +157,13 @@ class Earlier:
             else:
                 found._judge(root, path, record, doubtful, may_be_gone=written.may_be_gone(record))
         found._settle(written, root, doubtful, thorough=thorough)
-        found.whole = sum_of(tags) == checkpoint.digest
-        found.members.sort()
-        return found
+        return found._closed(tags, checkpoint)
+
+    def _closed(self, tags: list[tuple[str, str]], checkpoint: Checkpoint) -> Earlier:
+        """This, when all members were looked at: paths and tags of all that are recorded."""
+        self.whole = sum_of(tags) == checkpoint.digest
+        self.members.sort()
+        return self
 
     def _judge(
         self,

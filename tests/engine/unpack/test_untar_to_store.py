@@ -12,6 +12,9 @@ import pytest
 import nbdata
 from nbdata.archives.tar import Member
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.unpack import members_in_memory
+from nbdata.engine.unpack.checkpoints import Checkpoints
+from nbdata.engine.unpack.members_in_memory import MembersInMemory
 from nbdata.engine.unpack.send_members import MemberSender
 from nbdata.errors import BadArchive, BadOption, Cancelled, ChecksumMismatch, TransferFailed, UnsafeMember
 from tests.conftest import client_of
@@ -352,3 +355,77 @@ def test_objects_that_arrive_wrong_each_time_are_told_and_not_left(
     proxy.begin(lambda request, before: None)
     assert untar(f"{url}v/", f"{url}out/").ok
     assert stored(s3, bucket, "out/") == expected_of(made)
+
+
+def test_members_in_memory_are_bounded(
+    put: Put, bucket: str, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members_in_memory, "IN_MEMORY", 100_000)
+    held: list[int] = []
+    hold = MembersInMemory.hold
+
+    def counted(memory: MembersInMemory, size: int) -> None:
+        hold(memory, size)
+        held.append(memory._bytes)
+
+    monkeypatch.setattr(MembersInMemory, "hold", counted)
+    made = [(f"f{n:03}", "file", bytes([n]) * 10_000) for n in range(100)]
+    url = put(in_volumes(packed(made)[0], "a.tar"))
+    assert untar(f"{url}v/", f"{url}out/").ok
+    assert max(held) <= 100_000
+    assert stored(s3, bucket, "out/") == expected_of(made)
+
+
+def test_a_later_member_waits_for_the_earlier_one_of_its_name(
+    put: Put, bucket: str, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    begin, release = MembersInMemory.begin, MembersInMemory.release
+
+    def began(memory: MembersInMemory, name: str) -> None:
+        begin(memory, name)
+        order.append("begun")
+
+    def released(memory: MembersInMemory, size: int, name: str = "") -> None:
+        release(memory, size, name)
+        if name:
+            order.append("there")
+
+    monkeypatch.setattr(MembersInMemory, "begin", began)
+    monkeypatch.setattr(MembersInMemory, "release", released)
+    made = [("a", "file", bytes([n]) * 100) for n in range(30)]
+    url = put(in_volumes(packed(made)[0], "a.tar", 1))
+    untar(f"{url}v/", f"{url}out/")
+    assert order == ["begun", "there"] * 30
+    assert stored(s3, bucket, "out/") == {"a": bytes([29]) * 100}
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_checkpoint_waits_for_all_that_was_taken(
+    put: Put, bucket: str, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [(f"f{n:03}", "file", bytes([n]) * 30_000) for n in range(60)]
+    url = put(in_volumes(packed(made)[0], "a.tar"))
+    make, seen = Checkpoints.make, list[tuple[int, int]]()
+
+    def looked(checkpoints: Checkpoints) -> None:
+        there = len(stored(s3, bucket, "out/"))
+        make(checkpoints)
+        seen.append((there, checkpoints._taking.behind // 30_720))
+
+    monkeypatch.setattr(Checkpoints, "make", looked)
+    assert untar(f"{url}v/", f"{url}out/").ok
+    assert len(seen) > 3
+    assert all(there >= passed for there, passed in seen)
+
+
+def test_a_copy_for_a_link_that_is_read_wrong_is_read_again(
+    proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
+    made = [("a", "file", b"content" * 1000), ("b", "hardlink", "a")]
+    url = put(in_volumes(packed(made)[0], "a.tar", 1))
+    flip = Fault("flip", BODY, 0.5)
+    tally = proxy.begin(once(flip, action="get", key="out/a"))
+    assert untar(f"{url}v/", f"{url}out/").ok
+    assert tally.faults
+    assert stored(s3, bucket, "out/") == {"a": b"content" * 1000, "b": b"content" * 1000}
