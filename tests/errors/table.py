@@ -189,7 +189,7 @@ CHECKS = [
     Mistake("zeros in place of an archive", "untar_volumes zeros.tar data", "BadArchive"),
     Mistake("two archives in one folder", "untar_volumes two data", "BadOption"),
     Mistake("no folder to unpack into", "untar_volumes vols", "BadOption"),
-    Mistake("unpack to a URL", "untar_volumes vols {b}/p/", "BadOption"),
+    Mistake("room to be made in a store", "untar_volumes vols {b}/p/ --skip-written", "BadOption"),
     Mistake("a zip", "untar_volumes some.zip data", "BadOption"),
     Mistake("members that there are not", "untar_volumes vols data2 --members '*.jpg'", "NotFound"),
     Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
