@@ -1,5 +1,5 @@
 # The commands of the project. Each first makes the virtual environment that it needs.
-#   make demo    the whole job once, on an embedded S3 server
+#   make demo    the whole job once, on an embedded S3 server; SMALL=1 with a disk that may hold a tenth of the volumes
 #   make test    everything that can be checked by running it, against the installed wheel
 #   make check   ruff, mypy, the floors; and what check-lab does
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
@@ -57,7 +57,7 @@ $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
 	touch $@ $(VENV)/.nbdata-demo
 
 demo: $(VENV)/.nbdata-demo
-	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE))
+	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE)) $(if $(SMALL),--small)
 
 # node is the machine's, or if that has none, or an old one, PyPI's; then one pip after the other.
 NODE_SERVES := node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 22 || (a == 22 && b >= 12) || (a == 20 && b >= 19) ? 0 : 1)'

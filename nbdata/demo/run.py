@@ -2,32 +2,38 @@
 
 Volumes of a real archive lie in a bucket, with md5 sidecars in a folder of their own. They are pulled, checked,
 unpacked as one stream, the files pushed back, what was pushed is checked, and everything local is cleaned up.
+With ``--small`` the disk may hold a tenth of the volumes: they are checked and unpacked where they are, in the store.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nbdata.demo.dataset import Dataset, build_dataset
+from nbdata.demo.disk_watch import ChainedFiles, DiskWatch
 from nbdata.demo.server import EmbeddedServer
 from nbdata.demo.serving import BUCKET, serve
 from nbdata.errors import BadOption
 from nbdata.report import Report
+from nbdata.runtime import runtime_folder, state_folder
 from nbdata.sizes import format_duration, format_size, parse_size
 from nbdata.verbs.cleanup import cleanup
 from nbdata.verbs.md5check import md5check
 from nbdata.verbs.pull import pull
 from nbdata.verbs.push import push
+from nbdata.verbs.quota import quota
 from nbdata.verbs.untar_volumes import untar_volumes
 
-__all__ = ["main"]
+__all__ = ["main", "small_job"]
 
 _NOTEBOOK = "notebooks/01-stage-verify-extract.ipynb"
 
@@ -64,6 +70,11 @@ def main(words: Sequence[str]) -> int:
         "--serve)",
     )
     parser.add_argument(
+        "--small",
+        action="store_true",
+        help="with a disk that may hold a tenth of the volumes: from store to store; says what stood on the disk",
+    )
+    parser.add_argument(
         "--server", default="auto", choices=("auto", "seaweedfs", "moto"), help="which S3 server"
     )
     options = parser.parse_args(list(words))
@@ -84,7 +95,10 @@ def main(words: Sequence[str]) -> int:
         )
         server.create_bucket(BUCKET)
         push(str(data.folder) + "/", f"s3://{BUCKET}/", include=("compressed/**", "md5/**"), quiet=True)
-        _print_table(_job(data, folder / "work"))
+        if options.small:
+            small_job(data, folder / "work")
+        else:
+            _print_table(_job(data, folder / "work"))
     _say("\nThe same job as a notebook:\n  " + _notebook_line(Path()))
     return 0
 
@@ -115,6 +129,46 @@ def _job(data: Dataset, work: Path) -> list[_Step]:
         _timed("md5check what was pushed", lambda: md5check(str(files) + "/", against=pushed)),
         _timed("cleanup", lambda: cleanup(work, all=True)),
     ]
+
+
+def small_job(data: Dataset, work: Path) -> int:
+    """The same with a limit on the folder to work in, from store to store; the most bytes that stood on the disk."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    limit = data.bytes // 10
+    quota(work, limit=str(limit), quiet=True)
+    source, unpacked = f"s3://{BUCKET}", f"s3://{BUCKET}/unpacked/"
+    sums = _sums(data)
+    with DiskWatch(work, state_folder(), runtime_folder()) as watch:
+        steps = [
+            _timed(
+                "md5check in the store", lambda: md5check(f"{source}/compressed/", against=f"{source}/md5/")
+            ),
+            _timed("untar_volumes", lambda: untar_volumes(f"{source}/compressed/", unpacked)),
+            _timed("md5check what was unpacked", lambda: md5check(unpacked, against=str(sums))),
+        ]
+    quota(work, limit="none", quiet=True)
+    _print_table(steps)
+    _say(
+        f"\nOf {format_size(data.bytes)} of volumes and {format_size(data.member_bytes)} of files at most "
+        f"{format_size(watch.most)} stood on the disk, all of it records; {format_size(limit)} are allowed in {work}"
+    )
+    return watch.most
+
+
+def _sums(data: Dataset) -> Path:
+    """What ``md5sum`` would say of each file of the archive, made by Python's own tarfile, beside the data set."""
+    folder = data.folder / "sums"
+    folder.mkdir(exist_ok=True)
+    with (
+        ChainedFiles(data.volumes) as stream,
+        tarfile.open(fileobj=stream, mode="r|gz") as archive,
+        (folder / "MD5SUMS").open("w") as sums,
+    ):
+        for member in archive:
+            if (file := archive.extractfile(member)) is not None:
+                sums.write(f"{hashlib.md5(file.read()).hexdigest()}  {member.name}\n")
+    return folder
 
 
 def _timed(name: str, verb: Callable[[], Report]) -> _Step:

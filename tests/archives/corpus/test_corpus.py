@@ -113,6 +113,27 @@ kind that the standard does not know are taken for files. Where something is lef
 volumes. A note says, too, if more than 64 KiB of zeros lie behind the end: `tar` pads to 10,240 bytes unless it is told
 otherwise, but a failed transfer leaves zeros where members should be. If they fill whole volumes, these are kept.
 
+## Into a store
+
+TARGET may be a URL: `untar_volumes s3://bucket/volumes/ s3://bucket/files/`, also from volumes on the disk or on a
+web server. Nothing is written to the disk but records of what was done. A file becomes an object while the archive is
+read: small ones many at a time, those over 8 MiB in parts, where the store takes parts. Each is compared with what
+the store answers. At most 64 MiB of members are in memory. Times and permissions are not kept, as by `push`.
+
+| in the archive | in the store |
+|---|---|
+| a hard link | an object with the content of the file that it names |
+| a symbolic link to a file of the archive | the same, made at the end |
+| a symbolic link to a folder, or to nothing | left out and named; `--delete-volumes` then keeps the volumes |
+| a folder | nothing; empty ones are named |
+| a name that is not UTF-8 | fails, and the rest is stored: keys are UTF-8 |
+| a name that a volume of the archive has | `UnsafeMember` |
+
+The same line goes on where it was: an object that is as it was recorded, or else has the MD5 of the file, is not sent
+again. The volumes are read again from the last place that their compression allows; the report says from where. An
+object that somebody has replaced since is put right if this archive had made it, and is a conflict if another one
+had.
+
 ## What is refused
 
 | what the archive has | error | why, and what to do |
