@@ -60,8 +60,8 @@ class VolumeSource(Protocol):
     def size(self) -> int | None:
         """Bytes; None if the store does not say."""
 
-    def open(self, offset: int, /) -> Readable:
-        """Read from this offset to the end."""
+    def open(self, offset: int, end: int | None = None, /) -> Readable:
+        """Read from this offset to another one, or to the end."""
 
 
 class JoinedStream(io.RawIOBase):
@@ -76,6 +76,8 @@ class JoinedStream(io.RawIOBase):
         In the order in which they are joined. A volume is opened when the reader arrives there.
     on_progress : callable, optional
         Called with the number of bytes after each read.
+    until : int, optional
+        Offset behind the last byte that is wanted, of volumes of known sizes. None: all.
 
     Raises
     ------
@@ -84,11 +86,15 @@ class JoinedStream(io.RawIOBase):
     """
 
     def __init__(
-        self, volumes: Sequence[VolumeSource], *, on_progress: Callable[[int], None] | None = None
+        self,
+        volumes: Sequence[VolumeSource],
+        *,
+        on_progress: Callable[[int], None] | None = None,
+        until: int | None = None,
     ) -> None:
         super().__init__()
         self._volumes = list(volumes)
-        self._on_progress = on_progress
+        self._on_progress, self._until = on_progress, until
         self._reader: Readable | None = None
         self._index = 0  # of the volume being read
         self._within = 0  # offset in that volume
@@ -135,6 +141,8 @@ class JoinedStream(io.RawIOBase):
         if self.closed:
             raise ValueError("read from closed volumes")
         view = memoryview(buffer).cast("B")
+        if self._until is not None:
+            view = view[: max(0, self._until - self.tell())]
         while len(view) and self._index < len(self._volumes):
             count = self._read_volume(view)
             if count:
@@ -151,7 +159,9 @@ class JoinedStream(io.RawIOBase):
             if not view:
                 return 0
         if self._reader is None:
-            self._reader = volume.open(self._within)
+            end = None if self._until is None else self._until - self._starts[self._index]
+            within = end is not None and volume.size is not None and end < volume.size
+            self._reader = volume.open(self._within, end) if within else volume.open(self._within)
         count = self._reader.readinto(view) or 0
         if not count and volume.size is not None:
             raise BadArchive(

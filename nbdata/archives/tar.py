@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nbdata.archives.decompress import ExpansionLimit
 from nbdata.archives.forward_reader import ForwardReader
 from nbdata.archives.looks import looks_like
+from nbdata.archives.member import Member, file_mode
 from nbdata.archives.place import Place
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.safety import PathGuard, components, shortened
@@ -25,7 +25,7 @@ from nbdata.errors import BadArchive, BadOption, UnsafeMember
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["EMPTY_ARCHIVE", "Member", "MemberReader", "read_members"]
+__all__ = ["EMPTY_ARCHIVE", "MemberReader", "read_members"]
 
 #: Bytes of zeros that tar makes of no members at all: one of its records.
 EMPTY_ARCHIVE = 10_240
@@ -98,43 +98,6 @@ class MemberReader:
         while self._position >= sum(data[0]) and len(data) > 1:
             data.popleft()
         return data[0]
-
-
-@dataclass(slots=True)
-class Member:
-    """One member, checked and ready to be written.
-
-    Attributes
-    ----------
-    name : str
-        Final path, relative and POSIX, with components stripped. Bytes that are not UTF-8 are
-        surrogates, as `os.fsencode` wants them.
-    kind : str
-        ``file``, ``folder``, ``symlink`` or ``hardlink``.
-    size : int
-        Bytes of content (of a sparse file: expanded); 0 if it is not a file.
-    mode : int or None
-        Permission bits as the ``data`` filter leaves them: nothing above 0o755, at least 0o600, and
-        executable only if it is for its owner. None for folders and links: the default of the target.
-    mtime_ns : int
-        Nanoseconds since 1970, with all digits that the archive has.
-    linkname : str
-        Of a symlink, its target, relative to the folder of the link; of a hardlink, the final path
-        of an earlier member.
-    reader : MemberReader
-        The content.
-    offset : int
-        Of the member's header in the uncompressed archive; no two members have the same.
-    """
-
-    name: str
-    kind: str
-    size: int
-    mode: int | None
-    mtime_ns: int
-    linkname: str
-    reader: MemberReader = field(repr=False, compare=False)
-    offset: int = field(default=0, compare=False)
 
 
 def read_members(
@@ -260,7 +223,7 @@ def _checked(found: Header, guard: PathGuard, reader: ForwardReader, remarks: Re
             return None
         guard.add_file(path)
         return Member(
-            path, "file", size, _file_mode(mode), mtime_ns, "", MemberReader(reader, size, data), offset
+            path, "file", size, file_mode(mode), mtime_ns, "", MemberReader(reader, size, data), offset
         )
     if kind == "continuation":
         raise BadArchive(
@@ -292,13 +255,5 @@ def _checked(found: Header, guard: PathGuard, reader: ForwardReader, remarks: Re
         guard.add_folder(path)
     else:
         guard.add_file(path)
-    bits = _file_mode(mode) if kind == "hardlink" else None
+    bits = file_mode(mode) if kind == "hardlink" else None
     return Member(path, kind, 0, bits, mtime_ns, linkname, MemberReader(reader, 0), offset)
-
-
-def _file_mode(mode: int) -> int:
-    """Permission bits by the rules of PEP 706's ``data`` filter."""
-    mode &= 0o755
-    if not mode & 0o100:
-        mode &= ~0o111
-    return mode | 0o600

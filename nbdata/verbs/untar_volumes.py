@@ -30,12 +30,13 @@ class UntarVolumes(Writing):
 
     verb: ClassVar[str] = "untar_volumes"
     less: ClassVar[str] = "--members"
-    summary: ClassVar[str] = "Unpack a tar archive that lies in one or many volumes."
+    summary: ClassVar[str] = "Unpack a tar or zip archive that lies in one or many volumes."
     examples: ClassVar[tuple[str, ...]] = (
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
         "untar_volumes s3://bucket/compressed/ s3://bucket/video/",
         "untar_volumes volumes data --ignore-space --skip-written",
+        "untar_volumes s3://bucket/big.zip data --members 'train/**'",
         "untar_volumes volumes --list",
     )
 
@@ -71,7 +72,9 @@ class UntarVolumes(Writing):
     )
     list: bool = option(False, "List the members, write nothing.", kind="flag")
     format: str = option(
-        "auto", "Compression of the archive.", choices=("auto", "tar", "gz", "bz2", "xz", "zst")
+        "auto",
+        "Compression of the archive, or zip.",
+        choices=("auto", "tar", "gz", "bz2", "xz", "zst", "zip"),
     )
     max_expansion: int | None = option(
         None,

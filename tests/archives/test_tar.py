@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbdata.archives.forward_reader import ForwardReader
+from nbdata.archives.member import Member
 from nbdata.archives.remarks import Remarks
 from nbdata.archives.stream import JoinedStream
-from nbdata.archives.tar import Member, read_members
+from nbdata.archives.tar import read_members
 from nbdata.archives.tar_headers import Headers
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound, UnsafeMember
 from tests.archives.test_stream import cut, volumes_of

@@ -12,11 +12,12 @@ from collections.abc import Generator
 from types import TracebackType
 
 from nbdata.archives.decompress import Decompressed, open_decompressed
+from nbdata.archives.member import Member
 from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.remarks import PADDING, Remarks
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.suspects import name_suspects
-from nbdata.archives.tar import Member, read_members
+from nbdata.archives.tar import read_members
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.errors import BadArchive

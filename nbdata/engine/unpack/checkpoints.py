@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from nbdata.archives.place import Place, Restart
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
-from nbdata.engine.unpack.archive_stream import ArchiveStream
+from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
@@ -266,7 +266,7 @@ class Taking(Protocol):
     def room_from(self, make_room: Callable[[], bool]) -> None:
         """Where to ask for room before the lack of it is the end."""
 
-    def take_all(self, stream: ArchiveStream, checkpoints: Checkpoints) -> int:
+    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
         """Take all members; how far the stream was read only to find that they are there."""
 
     def settle(self) -> None:
@@ -298,7 +298,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, written: Written, taking: Taking, stream: ArchiveStream, results: Results, *,
+        self, written: Written, taking: Taking, stream: MemberStream, results: Results, *,
         deletion: Deletion | None, overwrite: str, left_out: list[str],
     ) -> None:  # fmt: skip
         self._written, self._taking, self._stream = written, taking, stream

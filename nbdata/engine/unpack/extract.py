@@ -25,16 +25,16 @@ from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.disk import disk_error
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_space import GrowingSpace
-from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.folders import ArchiveFolders
 from nbdata.engine.unpack.hard_links import HardLinks
+from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.writers import Writers
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of
 from nbdata.errors import BadArchive, NbdataError, NotEnoughSpace, UnsafeMember
@@ -143,7 +143,7 @@ class Extraction:
 
     # -- one member ---------------------------------------------------------------------------
 
-    def take_all(self, stream: ArchiveStream, checkpoints: Checkpoints) -> int:
+    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
         """Deal with all members of an archive; how far it was read only to find that they are there."""
         again_to = 0
         for member in stream.members:
@@ -277,6 +277,12 @@ class Extraction:
         verdict = self._verdict(member)
         if verdict == "leave":
             return False
+        if verdict != "write" and member.crc is not None:  # known without reading it
+            record = self._written.index.get(member.name)
+            if record is not None and self._written.is_same(record, member.crc):
+                self._done(member, record, Outcome(verdict))
+                return False
+            verdict = "write"
         small = member.size <= _SMALL
         blocks: Iterable[bytes | memoryview] = (self._content(member),) if small else self._blocks(member)
         if verdict != "write":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results

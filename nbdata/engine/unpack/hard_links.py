@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import NbdataError
 from nbdata.transfer.index import Record

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.engine.unpack.written import Written, own_data, own_record
 
 __all__ = ["Folders", "SymbolicLink", "SymbolicLinks", "left_out"]

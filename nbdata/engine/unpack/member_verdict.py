@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.engine.unpack.written import Written, is_version
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import ObjectInfo

@@ -21,7 +21,7 @@ from functools import partial
 
 from isal.isal_zlib import crc32
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
@@ -29,10 +29,10 @@ from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
-from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.link_copies import LinkCopies
 from nbdata.engine.unpack.links_and_folders import Folders, SymbolicLinks, left_out
+from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.member_verdict import Verdict, verdict_of
 from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes
 from nbdata.engine.unpack.volumes import VolumeList
@@ -136,7 +136,7 @@ class MemberSender:
     def room_from(self, make_room: Callable[[], bool]) -> None:
         """No room is needed on the disk."""
 
-    def take_all(self, stream: ArchiveStream, checkpoints: Checkpoints) -> int:
+    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
         units = self._units(stream, checkpoints)
         try:
             self._workers.run(units)
@@ -161,7 +161,7 @@ class MemberSender:
 
     # -- all members --------------------------------------------------------------------------
 
-    def _units(self, stream: ArchiveStream, checkpoints: Checkpoints) -> Iterator[Unit]:
+    def _units(self, stream: MemberStream, checkpoints: Checkpoints) -> Iterator[Unit]:
         """What there is to do, in the archive's order; whoever asks for the next unit reads the archive."""
         for member in stream.members:
             self._control.checkpoint()
@@ -173,7 +173,7 @@ class MemberSender:
         yield from self._copies_of_links()
         yield from self._all_sent()
 
-    def _take(self, member: Member, stream: ArchiveStream) -> Iterator[Unit]:
+    def _take(self, member: Member, stream: MemberStream) -> Iterator[Unit]:
         if member.name in self._memory:  # twice in the archive: the later one must come later
             yield from self._all_sent()
         self._folders.saw(member)
@@ -219,6 +219,13 @@ class MemberSender:
     # -- files --------------------------------------------------------------------------------
 
     def _file(self, member: Member, key: str, verdict: Verdict) -> Iterator[Unit]:
+        if verdict.action == "unchanged" and member.crc is not None:  # known without reading it
+            record = self._written.index.get(member.name)
+            if record is not None and self._written.is_same(record, member.crc):
+                self._written.adopt(member.name, record)
+                self._tell(member, Outcome.UNCHANGED)
+                return
+            verdict = Verdict("write")
         if member.size <= PART:
             yield from self._in_memory(member, key, verdict)
         elif verdict.action == "conflict":

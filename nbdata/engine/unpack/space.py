@@ -28,7 +28,7 @@ _PIECES = {"gz": "gzip member", "bz2": "bzip2 block", "xz": "xz stream", "zst": 
 def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
     """Say when the volumes are deleted: ``details["deletion"]`` is ``amid``, ``by piece`` or ``at the end``."""
     piece = _PIECES.get(out.details["format"])
-    if not may_delete_amid(run, volumes):
+    if out.details["format"] == "zip" or not may_delete_amid(run, volumes):
         out.details["deletion"] = "at the end"
         out.notes.append("the volumes are deleted at the end, when everything is unpacked")
     elif piece is None:

@@ -12,13 +12,15 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
+from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.space import plan_deletion
 from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
 from nbdata.engine.unpack.volume_deletion import Deletion, may_delete_amid
 from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
 from nbdata.engine.unpack.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.unpack.written import Sound, Written
-from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NbdataError
+from nbdata.engine.unpack.zip_stream import ZipStream
+from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -76,13 +78,7 @@ def plan(run: Run) -> Plan:
 
 def _format(op: UntarVolumes, volumes: VolumeList) -> str:
     """By the option or the first bytes; BadArchive if these are of no archive, whatever the name says."""
-    found = volumes.detect() if op.format == "auto" else op.format.rpartition(".")[2]
-    if found == "zip":
-        raise BadOption(
-            "zip archives are not supported yet", path=volumes.title,
-            remedy="Unpack it with unzip (a set .z01 … .zip: join it with zip -s 0 first)",
-        )  # fmt: skip
-    return found
+    return volumes.detect() if op.format == "auto" else op.format.rpartition(".")[2]
 
 
 def perform(run: Run, planned: Plan) -> Report:
@@ -100,7 +96,8 @@ def perform(run: Run, planned: Plan) -> Report:
     results = Results(run)
     details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
     if op.list:
-        return _list(run, op, volumes, results, details)
+        zipped = planned.details["format"] == "zip"
+        return _list(run, op, volumes, results, details, zipped=zipped)
     found = look_at(op, target, volumes, thorough=True)
     deletion = None
     if op.delete_volumes:
@@ -113,7 +110,8 @@ def perform(run: Run, planned: Plan) -> Report:
         whole = not found.written.has_left_out()
         target.tidy()
     else:
-        amid = deletion if may_delete_amid(run, volumes) else None
+        zipped = planned.details["format"] == "zip"
+        amid = deletion if not zipped and may_delete_amid(run, volumes) else None
         whole = _unpack(run, target, found, results, planned, details, amid)
     if deletion is not None:
         _delete_rest(target, found.written, deletion, results, whole=whole)
@@ -129,7 +127,7 @@ def _unpack(
     assert isinstance(op, UntarVolumes)
     again_to = 0
     with contextlib.closing(written.index):
-        stream = _stream(run, op, found)
+        stream = _stream(run, op, found, planned.details["format"])
         left_out = stream.remarks.left_out
         taking = target.taking(written, results, found.volumes, stream.volume, planned.needed)
         taking.careful = deletion is not None or bool(found.volumes.recorded)
@@ -162,7 +160,7 @@ def _unpack(
 
 
 @contextlib.contextmanager
-def _doubting(run: Run, written: Written, taking: Taking, stream: ArchiveStream) -> Iterator[None]:
+def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) -> Iterator[None]:
     """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
 
     What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
@@ -184,7 +182,9 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: ArchiveStream)
         raise
 
 
-def _stream(run: Run, op: UntarVolumes, found: ArchiveSet) -> ArchiveStream:
+def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, format: str) -> MemberStream:  # noqa: A002
+    if format == "zip":
+        return ZipStream(run, op, found.volumes)
     if found.checkpoint is None or found.earlier is None:
         return ArchiveStream(run, op, found.volumes)
     place = found.checkpoint.place.copy()
@@ -218,7 +218,7 @@ def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> Non
         results.fail(path, error)
 
 
-def _note_read_again(results: Results, details: dict[str, Any], stream: ArchiveStream, again_to: int) -> None:
+def _note_read_again(results: Results, details: dict[str, Any], stream: MemberStream, again_to: int) -> None:
     """Say how far the stream had to be read again."""
     began = stream.began
     details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
@@ -232,7 +232,7 @@ def _note_read_again(results: Results, details: dict[str, Any], stream: ArchiveS
     results.notes.append(note)
 
 
-def _note_unproven(results: Results, volumes: VolumeList, stream: ArchiveStream) -> None:
+def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
     """Say of how many volumes nothing tells whether they arrived right: a plain tar has no checksums itself."""
     if stream.format != "tar" or volumes.is_local():
         return
@@ -245,7 +245,7 @@ def _note_unproven(results: Results, volumes: VolumeList, stream: ArchiveStream)
         )
 
 
-def _note_odd(results: Results, volumes: VolumeList, stream: ArchiveStream) -> None:
+def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
     """Say which volumes may lack something that a plain tar, which has no checksums itself, does not show."""
     odd = odd_sized(volumes.volumes) if stream.format == "tar" else []
     if odd:
@@ -257,10 +257,17 @@ def _note_odd(results: Results, volumes: VolumeList, stream: ArchiveStream) -> N
 
 
 def _list(
-    run: Run, op: UntarVolumes, volumes: VolumeList, results: Results, details: dict[str, Any]
+    run: Run,
+    op: UntarVolumes,
+    volumes: VolumeList,
+    results: Results,
+    details: dict[str, Any],
+    *,
+    zipped: bool,
 ) -> Report:
     size, named = 0, list[list[str]]()
-    with ArchiveStream(run, op, volumes) as stream:
+    opened: MemberStream = ZipStream(run, op, volumes) if zipped else ArchiveStream(run, op, volumes)
+    with opened as stream:
         for member in stream.members:
             run.control.checkpoint()
             size += member.size

@@ -177,18 +177,18 @@ class StoredVolume:
         """Whether its key means it in this store, too."""
         return store.same_objects(self._store)
 
-    def open(self, offset: int, /) -> Readable:
+    def open(self, offset: int, end: int | None = None, /) -> Readable:
         if self.gone:
             raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
-        return _Reading(self._control, self._store, self, offset)
+        return _Reading(self._control, self._store, self, offset, end)
 
     def head(self, count: int) -> bytes:
         """The first bytes, at most `count`."""
         if self.size == 0:
             return b""
-        return self._read(0, count if self.size is None else min(count, self.size))
+        return self.range(0, count if self.size is None else min(count, self.size))
 
-    def _read(self, start: int, end: int) -> bytes:
+    def range(self, start: int, end: int) -> bytes:
         """A few bytes; a store that hangs in a read holds no cancel."""
         found: Future[bytes] = Future()
 
@@ -211,7 +211,7 @@ class StoredVolume:
         """The last bytes, at most `count`; none if the store does not tell the size."""
         if not self.size:
             return b""
-        return self._read(max(self.size - count, 0), self.size)
+        return self.range(max(self.size - count, 0), self.size)
 
     def delete(self) -> bool:
         """Delete it, if it still is what was read."""
@@ -232,11 +232,13 @@ class StoredVolume:
 class _Reading(Reader):
     """A volume from an offset on; checked if that is all of it."""
 
-    def __init__(self, control: Control, store: Store, volume: StoredVolume, start: int) -> None:
+    def __init__(
+        self, control: Control, store: Store, volume: StoredVolume, start: int, end: int | None
+    ) -> None:
         info, self._volume = volume.info, volume
-        whole = start == 0 and info.size > 0
+        whole = start == 0 and end is None and info.size > 0
         check = partial(stream_check, control, store) if whole else None
-        super().__init__(control, store, info, start, check=check)
+        super().__init__(control, store, info, start, end, check=check)
 
     def readinto(self, buffer: memoryview, /) -> int:
         try:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import validator

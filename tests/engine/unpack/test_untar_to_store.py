@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nbdata
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack import members_in_memory
 from nbdata.engine.unpack.checkpoints import Checkpoints

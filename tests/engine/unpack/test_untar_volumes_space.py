@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nbdata
-from nbdata.archives.tar import Member
+from nbdata.archives.member import Member
 from nbdata.engine.unpack.extract import Extraction
 from tests.engine.unpack.unpacking import archive, no_leftovers, pack, untar, whole
 

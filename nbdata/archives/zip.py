@@ -1,0 +1,336 @@
+"""The members of a zip archive, read by ranges: what is not asked for is not fetched."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import stat
+import struct
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import zstandard
+from isal import igzip_lib
+from isal.isal_zlib import crc32
+
+from nbdata.archives.bzip2 import Bzip2Stream
+from nbdata.archives.decoders import CODECS, Decoder
+from nbdata.archives.member import Member, file_mode
+from nbdata.archives.remarks import Remarks
+from nbdata.archives.safety import PathGuard, components, shortened
+from nbdata.archives.selection import Selection
+from nbdata.archives.zip_directory import Entry, RangeSource, ZipDirectory
+from nbdata.errors import BadArchive, UnsafeMember
+from nbdata.sizes import format_size
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["ZipSource", "read_zip"]
+
+_LOCAL, _LOCAL_SIZE = b"PK\3\4", 30
+# Bytes between two members that are rather read than asked for anew; and of a stretch that is asked for at once.
+_GAP, _STRETCH = 1 << 20, 64 << 20
+_BLOCK = 256 << 10
+# Bytes of the target of a link.
+_LINK = 4096
+_METHODS = {
+    1: "Shrink", 2: "Reduce", 3: "Reduce", 4: "Reduce", 5: "Reduce", 6: "Implode", 9: "Deflate64", 10: "Implode",
+    95: "xz", 96: "JPEG", 97: "WavPack", 98: "PPMd", 99: "AES encryption",
+}  # fmt: skip
+
+
+class ZipSource(RangeSource, Protocol):
+    """Volumes that can also be read on and on."""
+
+    def stream(self, start: int, end: int) -> io.RawIOBase:
+        """The bytes from one offset to another, as a stream that its reader closes."""
+
+
+class _Reading:
+    """What is being read of the volumes, at one place."""
+
+    def __init__(self, source: ZipSource) -> None:
+        self._source = source
+        self._stream: io.RawIOBase | None = None
+        self._at = self._end = 0
+
+    def at(self, offset: int, end: Callable[[], int]) -> None:
+        """Read on at an offset; `end` says up to where more will be wanted, if it has to be asked for."""
+        if self._stream is not None and 0 <= offset - self._at <= _GAP and offset < self._end:
+            left, scratch = offset - self._at, memoryview(bytearray(min(offset - self._at, _BLOCK)))
+            while left:
+                left -= self.into(scratch[:left])
+            return
+        self.close()
+        self._at, self._end = offset, end()
+        self._stream = self._source.stream(offset, self._end)
+
+    def into(self, buffer: memoryview) -> int:
+        """Some of the next bytes; raises where there should be more."""
+        count = 0
+        if self._stream is not None:
+            count = self._stream.readinto(buffer) or 0
+        if not count and len(buffer):
+            raise EOFError
+        self._at += count
+        return count
+
+    def exactly(self, count: int) -> bytes:
+        """So many of the next bytes."""
+        data, filled = bytearray(count), 0
+        while filled < count:
+            filled += self.into(memoryview(data)[filled:])
+        return bytes(data)
+
+    def close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+class _Content:
+    """The bytes of one member; opened when they are first asked for."""
+
+    def __init__(
+        self, entry: Entry, most: int, reading: _Reading, end: Callable[[], int],
+        bad: Callable[[str], BadArchive], spend: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._entry, self._most, self._reading, self._end = entry, most, reading, end
+        self._bad, self._spend = bad, spend
+        self._decoder: Decoder | None = None
+        self._packed = entry.packed  # not read so far
+        self._left = entry.size  # not given out so far
+        self._crc = 0
+        self._begun = False
+        self.closed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def content(self) -> bytes | memoryview:
+        return self.read()
+
+    def read(self, size: int = -1) -> bytes:
+        data = bytearray(self._left if size < 0 else min(size, self._left))
+        view, done = memoryview(data), 0
+        while done < len(data):
+            done += self.readinto(view[done:])
+        if not data:
+            self._check()
+        return bytes(data)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        if self.closed:
+            raise ValueError("the member is read no more: the next one was asked for")
+        view = memoryview(buffer).cast("B")[: self._left]
+        if not view:
+            self._check()
+            return 0
+        try:
+            count = self._fill(view)
+        except EOFError:
+            raise self._wrong("ends too early") from None
+        except (ValueError, OSError, lzma.LZMAError, zstandard.ZstdError, igzip_lib.IsalError) as error:  # type: ignore[misc]
+            if isinstance(error, BadArchive):
+                raise
+            raise self._wrong("is damaged") from error
+        self._crc = crc32(view[:count], self._crc)
+        self._left -= count
+        if not self._left:
+            self._check()
+        return count
+
+    def _check(self) -> None:
+        if self._crc != self._entry.crc:
+            raise self._wrong("has another CRC-32 than its directory says")
+
+    def _wrong(self, what: str) -> BadArchive:
+        return self._bad(f"a member that {what}: {shortened(self._entry.name)}")
+
+    def _fill(self, view: memoryview) -> int:
+        if not self._begun:
+            self._begin()
+        if self._decoder is None:
+            count = self._reading.into(view[: min(len(view), self._packed)])
+            self._packed -= count
+            return count
+        while True:
+            data = b""
+            if self._decoder.needs_input and not self._decoder.eof:
+                if not self._packed:
+                    raise EOFError
+                data = self._reading.exactly(min(self._packed, _BLOCK))
+                self._packed -= len(data)
+            made = self._decoder.decompress(data, len(view))
+            if len(made) > len(view):  # of Zstandard, whose output has no bound
+                raise ValueError("more than announced")
+            if made:
+                view[: len(made)] = made
+                return len(made)
+            if self._decoder.eof:
+                raise EOFError
+
+    def _begin(self) -> None:
+        self._begun = True
+        entry, reading = self._entry, self._reading
+        self._spend(entry.size)
+        reading.at(entry.offset, self._end)
+        header = reading.exactly(_LOCAL_SIZE)
+        if header[:4] != _LOCAL:
+            raise self._wrong("does not begin where its directory says")
+        name, extra = struct.unpack_from("<HH", header, 26)
+        if entry.offset + _LOCAL_SIZE + name + extra + entry.packed > self._most:
+            raise self._wrong("reaches into the next one")
+        reading.exactly(name + extra)
+        if entry.method == 14:
+            self._decoder = _lzma(reading)
+            self._packed -= 9
+        elif entry.method:
+            self._decoder = _DECODERS[entry.method]()
+
+
+def _lzma(reading: _Reading) -> Decoder:
+    """LZMA as zip has it: version, length of the properties, and these; source: APPNOTE 5.8."""
+    version = reading.exactly(4)
+    if version[2:] != b"\5\0":
+        raise ValueError("unknown properties of LZMA")
+    properties = reading.exactly(5)
+    lclppb, dictionary = struct.unpack("<BI", properties)
+    if lclppb >= 225:
+        raise ValueError("unknown properties of LZMA")
+    filters = [{
+        "id": lzma.FILTER_LZMA1, "lc": lclppb % 9, "lp": lclppb // 9 % 5, "pb": lclppb // 45,
+        "dict_size": max(4096, dictionary),
+    }]  # fmt: skip
+    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
+
+
+_DECODERS: dict[int, Callable[[], Decoder]] = {
+    8: lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE),
+    12: Bzip2Stream,
+    93: CODECS["zst"].decoder,
+}
+
+
+def read_zip(
+    source: ZipSource,
+    *,
+    members: Sequence[str] = (),
+    strip_components: int = 0,
+    max_expansion: int | None = None,
+    remarks: Remarks | None = None,
+    name: str = "",
+    links: bool = True,
+) -> Generator[Member, None, None]:
+    """The members of a zip archive in the order in which they lie there; what nobody reads is not fetched.
+
+    Parameters
+    ----------
+    source : ZipSource
+    members, strip_components, max_expansion, remarks, name
+        As of `nbdata.archives.tar.read_members`.
+    links : bool
+        Whether to read where symbolic links lead, which is their content.
+
+    Raises
+    ------
+    UnsafeMember
+        If a member would leave the target, or is a device or a pipe.
+    BadArchive
+        If the archive is damaged, encrypted, compressed in an unknown way, or passes `max_expansion`.
+    NotFound
+        If a pattern of `members` matches nothing; before the first member is handed over.
+    """
+    directory = ZipDirectory(source, name)
+    selection, guard = Selection(members), PathGuard(strip_components=strip_components)
+    wanted = bytearray(len(directory))
+    for number in range(len(directory)):
+        wanted[number] = selection.takes("/".join(components(directory.name(number))))
+    selection.check_all_matched()
+    reading, spent = _Reading(source), [0]
+
+    def spend(size: int) -> None:
+        spent[0] += size
+        if max_expansion is not None and spent[0] > max_expansion:
+            raise BadArchive(
+                f"the archive expands to more than {format_size(max_expansion)}",
+                remedy="If that is right, raise --max-expansion",
+            )
+
+    def end_of(number: int) -> int:
+        """Up to where it is worth to read on from a member."""
+        start, end = directory.offset(number), directory.end(number)
+        for following in range(number + 1, len(directory)):
+            if directory.offset(following) - end > _GAP or end - start > _STRETCH:
+                break
+            if wanted[following]:
+                end = directory.end(following)
+        return end
+
+    try:
+        for number in range(len(directory)):
+            if not wanted[number]:
+                continue
+            entry = directory.entry(number)
+            content = _Content(
+                entry, directory.end(number), reading, partial(end_of, number), directory.bad, spend
+            )
+            member = _checked(entry, content, guard, remarks or Remarks(), directory, links=links)
+            if member is None:
+                continue
+            try:
+                yield member
+            finally:
+                content.close()
+    finally:
+        reading.close()
+
+
+def _checked(
+    entry: Entry,
+    content: _Content,
+    guard: PathGuard,
+    remarks: Remarks,
+    directory: ZipDirectory,
+    *,
+    links: bool,
+) -> Member | None:
+    path = guard.path(entry.name.rstrip("/"))
+    if entry.name.startswith("/"):
+        remarks.absolute += 1
+    if path is None:
+        if entry.kind != "folder":
+            remarks.leave_out(entry.name)
+        return None
+    if entry.kind in ("device", "fifo"):
+        raise UnsafeMember(
+            f"member {shortened(entry.name)!r} is a {entry.kind}", path=shortened(entry.name),
+            expected="files, folders and links", remedy="Name the members you want to leave this one out",
+        )  # fmt: skip
+    if entry.kind == "folder":
+        guard.add_folder(path)
+        return Member(path, "folder", 0, None, entry.mtime_ns, "", content, entry.offset)
+    if entry.encrypted or (entry.method not in (0, 14) and entry.method not in _DECODERS):
+        method = _METHODS.get(entry.method, f"method {entry.method}")
+        how = "encrypted" if entry.encrypted else f"compressed by {method}"
+        raise BadArchive(
+            f"a member is {how}: {shortened(entry.name)}",
+            remedy="Unpack it with 7-Zip or unzip, or leave it out: name the others with --members",
+        )  # fmt: skip
+    if not entry.method and entry.packed != entry.size:
+        raise directory.bad(f"a member of two sizes: {shortened(entry.name)}")
+    if entry.kind == "symlink":
+        if entry.size > _LINK:
+            raise directory.bad(f"a link to a name of {entry.size:,} bytes: {shortened(entry.name)}")
+        linkname = content.read().decode("utf-8", "surrogateescape") if links else ""
+        if links:
+            linkname = guard.add_symlink(path, linkname)
+        return Member(path, "symlink", 0, None, entry.mtime_ns, linkname, content, entry.offset)
+    guard.add_file(path)
+    mode = file_mode(stat.S_IMODE(entry.mode))
+    return Member(path, "file", entry.size, mode, entry.mtime_ns, "", content, entry.offset, entry.crc)

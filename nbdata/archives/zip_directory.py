@@ -1,0 +1,330 @@
+"""The directory of a zip archive: what its members are and where they begin.
+
+It stands at the end of the archive, so a member can be had without reading the others. Source of the format: PKWARE's
+APPNOTE.TXT 6.3.10, sections 4.3 to 4.5; extra fields 0x5455 (times) and 0x7075 (names) as Info-ZIP writes them.
+
+In memory are the directory as it is stored, some 80 bytes and the name of each member, and 16 bytes beside it.
+"""
+
+from __future__ import annotations
+
+import calendar
+import stat
+import struct
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nbdata.errors import BadArchive
+
+__all__ = ["Entry", "RangeSource", "ZipDirectory"]
+
+_END, _LOCATOR, _END64, _ENTRY = (b"PK\5\6", b"PK\6\7", b"PK\6\6", b"PK\1\2")
+_END_SIZE, _LOCATOR_SIZE, _END64_SIZE, _ENTRY_SIZE = 22, 20, 56, 46
+_COMMENT = 0xFFFF
+# Bytes that are read at the end at first: they hold the directory of a few thousand members, too.
+_TAIL = 256 << 10
+# Bytes of the largest directory: of some five million members.
+_MOST = 512 << 20
+_ENCRYPTED, _UTF8 = 1, 1 << 11
+_UNIX = 3
+# Seconds from 1601, with which times of NTFS begin, to 1970.
+_NTFS = 11_644_473_600
+
+
+class RangeSource(Protocol):
+    """The volumes of an archive, of known sizes, of which any bytes can be had."""
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """Where each volume begins."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all."""
+
+    def range(self, start: int, end: int) -> bytes:
+        """Some bytes."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the directory says of one member.
+
+    Attributes
+    ----------
+    name : str
+        As it is stored, with slashes; bytes that are not UTF-8 are surrogates where a Unix wrote it.
+    kind : str
+        ``file``, ``folder``, ``symlink``, or what else a Unix knows: ``device`` or ``fifo``.
+    method : int
+        How it is compressed.
+    packed, size : int
+        Bytes in the archive, and of the content.
+    crc : int
+    mode : int
+    mtime_ns : int
+    offset : int
+        Of its local header, in all volumes together.
+    encrypted : bool
+    """
+
+    name: str
+    kind: str
+    method: int
+    packed: int
+    size: int
+    crc: int
+    mode: int
+    mtime_ns: int
+    offset: int
+    encrypted: bool
+
+
+class ZipDirectory:
+    """Reads the directory.
+
+    Parameters
+    ----------
+    source : RangeSource
+    name : str
+        How messages call the archive.
+
+    Attributes
+    ----------
+    start : int
+        Where it begins: all members lie before.
+
+    Raises
+    ------
+    BadArchive
+        If there is none, or it does not fit together.
+    """
+
+    def __init__(self, source: RangeSource, name: str) -> None:
+        self._source, self._name = source, name
+        tail_start = max(0, source.size - _TAIL)
+        self._tail, self._tail_start = source.range(tail_start, source.size), tail_start
+        at = self._find_end()
+        count, size, offset, disk, disks = self._end(at)
+        self._starts = source.starts if disks > 1 else [0]
+        self._shift = 0
+        if disks > 1:
+            self.start = self._starts[disk] + offset
+        else:
+            # What stands before the archive, as the program that unpacks it, was not counted by some who put it there.
+            self.start = at - self._behind(at) - size
+            self._shift = self.start - offset
+        if size > _MOST or not 0 <= self.start <= self.start + size <= source.size:
+            raise self.bad("a directory of impossible size")
+        self._data = self._bytes(self.start, self.start + size)
+        self._index(count)
+
+    def bad(self, what: str) -> BadArchive:
+        """The error for damage."""
+        return BadArchive(
+            f"the zip archive has {what}", path=self._name,
+            remedy="It is damaged, or not whole: compare digests, and fetch it again",
+        )  # fmt: skip
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        if start >= self._tail_start:
+            return self._tail[start - self._tail_start : end - self._tail_start]
+        return self._source.range(start, end)
+
+    def _find_end(self) -> int:
+        """Where the record of the end stands."""
+        tail = self._tail
+        least = max(0, len(tail) - _END_SIZE - _COMMENT)
+        at = len(tail)
+        while (at := tail.rfind(_END, least, at)) >= 0:
+            if len(tail) - at >= _END_SIZE:
+                (comment,) = struct.unpack_from("<H", tail, at + 20)
+                if at + _END_SIZE + comment == len(tail):
+                    return self._tail_start + at
+        raise BadArchive(
+            "the zip archive has no directory at its end", path=self._name,
+            remedy="Its end is missing: check that the last volume is there, and fetch it again",
+        )  # fmt: skip
+
+    def _end(self, at: int) -> tuple[int, int, int, int, int]:
+        """Members, bytes and offset of the directory, its volume, and how many volumes there are."""
+        record = self._bytes(at, at + _END_SIZE)
+        _, disk, start_disk, _, count, size, offset, _ = struct.unpack("<4sHHHHIIH", record)
+        disks = disk + 1
+        self._end64_at: int | None = None
+        locator = self._bytes(at - _LOCATOR_SIZE, at) if at >= _LOCATOR_SIZE else b""
+        if locator[:4] == _LOCATOR and (0xFFFF in (disk, start_disk, count) or 0xFFFFFFFF in (size, offset)):
+            _, where, place, disks64 = struct.unpack("<4sIQI", locator)
+            starts = self._source.starts
+            guesses = [at - _LOCATOR_SIZE - _END64_SIZE]
+            if where < len(starts):
+                guesses.insert(0, starts[where] + place)
+            for guess in guesses:
+                found = self._bytes(guess, guess + _END64_SIZE) if 0 <= guess <= at - _END64_SIZE else b""
+                if found[:4] == _END64:
+                    fields = struct.unpack("<4sQHHIIQQQQ", found)
+                    start_disk, count, size, offset = fields[5], fields[7], fields[8], fields[9]
+                    self._end64_at, disks = guess, max(1, disks64)
+                    break
+            else:
+                raise self.bad("no directory of its 64-bit form where its end says")
+        if count and (start_disk >= disks or (start_disk >= len(self._source.starts) and disks > 1)):
+            raise self.bad("a directory that begins in no volume")
+        return count, size, offset, start_disk, disks
+
+    def _behind(self, at: int) -> int:
+        """Bytes between the directory and the record of the end."""
+        return 0 if self._end64_at is None else at - self._end64_at
+
+    def _index(self, count: int) -> None:
+        """Find where each entry stands, in the order of their offsets."""
+        data, at = self._data, 0
+        positions, offsets = array("Q"), array("Q")
+        while at + _ENTRY_SIZE <= len(data) and data[at : at + 4] == _ENTRY:
+            name, extra, comment = struct.unpack_from("<HHH", data, at + 28)
+            positions.append(at)
+            offsets.append(self._offset(at))
+            at += _ENTRY_SIZE + name + extra + comment
+        if at != len(data) or len(positions) & 0xFFFF != count & 0xFFFF:
+            raise self.bad("a damaged directory")
+        order = sorted(range(len(offsets)), key=offsets.__getitem__)
+        self._positions = array("Q", (positions[number] for number in order))
+        self._offsets = array("Q", (offsets[number] for number in order))
+        if len(self._offsets) and self._offsets[-1] >= self.start:
+            raise self.bad("a member behind its directory")
+
+    def _offset(self, at: int) -> int:
+        disk, offset = self._place(at, self._extra(at))
+        if len(self._starts) > 1:
+            if disk >= len(self._starts):
+                raise self.bad("a member in no volume")
+            return self._starts[disk] + offset
+        found = offset + self._shift
+        if found < 0:
+            raise self.bad("a member before its beginning")
+        return found
+
+    def _place(self, at: int, extra: dict[int, bytes]) -> tuple[int, int]:
+        """Volume and offset in it."""
+        packed, size = struct.unpack_from("<II", self._data, at + 20)
+        (disk,) = struct.unpack_from("<H", self._data, at + 34)
+        (offset,) = struct.unpack_from("<I", self._data, at + 42)
+        if offset == 0xFFFFFFFF or disk == 0xFFFF:
+            wide = extra.get(1, b"")
+            skipped = 8 * ((size == 0xFFFFFFFF) + (packed == 0xFFFFFFFF))
+            if offset == 0xFFFFFFFF:
+                offset = self._wide(wide, skipped)
+                skipped += 8
+            if disk == 0xFFFF and len(wide) >= skipped + 4:
+                (disk,) = struct.unpack_from("<I", wide, skipped)
+        return disk, offset
+
+    def _wide(self, wide: bytes, at: int) -> int:
+        if len(wide) < at + 8:
+            raise self.bad("a member without its 64-bit size")
+        return int(struct.unpack_from("<Q", wide, at)[0])
+
+    def _extra(self, at: int) -> dict[int, bytes]:
+        """The extra fields of an entry, by their kind; what is cut off is passed over, as others do."""
+        name, length = struct.unpack_from("<HH", self._data, at + 28)
+        data = self._data[at + _ENTRY_SIZE + name : at + _ENTRY_SIZE + name + length]
+        found: dict[int, bytes] = {}
+        while len(data) >= 4:
+            kind, size = struct.unpack_from("<HH", data)
+            found.setdefault(kind, data[4 : 4 + size])
+            data = data[4 + size :]
+        return found
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def offset(self, number: int) -> int:
+        """Where a member begins, by its number in the order of offsets."""
+        return self._offsets[number]
+
+    def end(self, number: int) -> int:
+        """Where the next one begins, or the directory: a member ends there or before."""
+        return self._offsets[number + 1] if number + 1 < len(self._offsets) else self.start
+
+    def volume_at(self, offset: int) -> int:
+        """The number of the volume that holds a byte."""
+        return bisect_right(self._source.starts, offset) - 1
+
+    def name(self, number: int) -> str:
+        """The name of a member."""
+        return self._named(self._positions[number])
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(self.entry, range(len(self)))
+
+    def entry(self, number: int) -> Entry:
+        """All that is said of a member."""
+        at, data = self._positions[number], self._data
+        made_by, flags, method, clock, date, crc, packed, size = struct.unpack_from(
+            "<HxxHHHHIII", data, at + 4
+        )
+        (attributes,) = struct.unpack_from("<I", data, at + 38)
+        extra = self._extra(at)
+        if size == 0xFFFFFFFF or packed == 0xFFFFFFFF:
+            wide, skipped = extra.get(1, b""), 0
+            if size == 0xFFFFFFFF:
+                size, skipped = self._wide(wide, 0), 8
+            if packed == 0xFFFFFFFF:
+                packed = self._wide(wide, skipped)
+        name = self._named(at)
+        mode = attributes >> 16 if made_by >> 8 == _UNIX else 0
+        return Entry(
+            name, _kind(name, mode, attributes), method, packed, size, crc, stat.S_IMODE(mode) or 0o644,
+            _time(clock, date, extra), self._offsets[number], bool(flags & _ENCRYPTED),
+        )  # fmt: skip
+
+    def _named(self, at: int) -> str:
+        made_by, flags = struct.unpack_from("<HxxH", self._data, at + 4)
+        (length,) = struct.unpack_from("<H", self._data, at + 28)
+        stored = self._data[at + _ENTRY_SIZE : at + _ENTRY_SIZE + length]
+        if flags & _UTF8:
+            return stored.decode("utf-8", "surrogateescape")
+        told = self._extra(at).get(0x7075, b"")
+        if len(told) > 5:
+            return told[5:].decode("utf-8", "surrogateescape")
+        if made_by >> 8 == _UNIX:
+            return stored.decode("utf-8", "surrogateescape")
+        name = stored.decode("cp437")
+        return name if "/" in name else name.replace("\\", "/")  # as some programs of Windows write it
+
+
+def _kind(name: str, mode: int, attributes: int) -> str:
+    format_ = stat.S_IFMT(mode)
+    if format_ == stat.S_IFLNK:
+        return "symlink"
+    if name.endswith("/") or format_ == stat.S_IFDIR or (not mode and attributes & 0x10):
+        return "folder"
+    if format_ in (stat.S_IFCHR, stat.S_IFBLK):
+        return "device"
+    return "fifo" if format_ in (stat.S_IFIFO, stat.S_IFSOCK) else "file"
+
+
+def _time(clock: int, date: int, extra: dict[int, bytes]) -> int:
+    """Nanoseconds since 1970: by the extra fields, else the time of day where this runs, as unzip does."""
+    told = extra.get(0x5455, b"")
+    if len(told) >= 5 and told[0] & 1:
+        return int(struct.unpack_from("<i", told, 1)[0]) * 10**9
+    told = extra.get(0x000A, b"")
+    if len(told) >= 16 and told[4:8] == b"\1\0\x18\0":
+        return int(struct.unpack_from("<Q", told, 8)[0]) * 100 - _NTFS * 10**9
+    parts = (
+        1980 + (date >> 9),
+        max(1, date >> 5 & 15),
+        max(1, date & 31),
+        clock >> 11,
+        clock >> 5 & 63,
+        2 * (clock & 31),
+    )
+    try:
+        return int(time.mktime((*parts, 0, 0, -1))) * 10**9
+    except (OverflowError, ValueError):
+        return calendar.timegm((1980, 1, 1, 0, 0, 0)) * 10**9

@@ -1,0 +1,36 @@
+"""The fast way over the headers of plain files takes only what is sound."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+
+from nbdata.archives.tar_scan import plain_files
+
+
+def archive() -> bytearray:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as made:
+        for name in ("a.jpg", "b.jpg"):
+            info = tarfile.TarInfo(name)
+            info.size = 5
+            made.addfile(info, io.BytesIO(b"12345"))
+    return bytearray(out.getvalue())
+
+
+def test_sound_headers_are_taken() -> None:
+    found, end = plain_files(memoryview(archive()))
+    assert found == [("a.jpg", 512, 5), ("b.jpg", 1536, 5)]
+    assert end == 2048
+
+
+@pytest.mark.parametrize("place", [0, 100, 128, 140, 329], ids=["name", "mode", "size", "time", "device"])
+def test_a_header_whose_checksum_is_wrong_is_left_to_the_careful_parser(place: int) -> None:
+    """A digit or letter became another one, so that nothing but the checksum tells."""
+    data = archive()
+    data[1024 + place] ^= 1
+    found, end = plain_files(memoryview(data))
+    assert found == [("a.jpg", 512, 5)]
+    assert end == 1024
