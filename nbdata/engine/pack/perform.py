@@ -18,6 +18,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
+from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
@@ -65,8 +66,8 @@ def plan(run: Run) -> Plan:
     run.kept = _Kept(source, order)
     names = op.names
     there = _standing(at_target, op)
-    _refuse_own_source(at_target, op, source)
     folder = at_target.open(names.folder)
+    refuse_own_source(op, folder, source.shards)
     Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
@@ -136,19 +137,6 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
         if op.names.is_one(name):
             found[name] = info
     return found
-
-
-def _refuse_own_source(run: Run, op: Pack, source: PackSource) -> None:
-    """BadOption if a shard that is written may be one that is read."""
-    folder = run.open(op.names.folder)
-    for store, key in source.shards:
-        inside = key.startswith(folder.key) and op.names.is_one(key[len(folder.key) :])
-        if inside and folder.store.same_objects(store):
-            raise BadOption(
-                "the new shards would replace those that they are made of",
-                path=op.target,
-                remedy="Give the new ones another name or folder",
-            )
 
 
 def perform(run: Run, planned: Plan) -> Report:

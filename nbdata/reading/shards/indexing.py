@@ -26,6 +26,10 @@ __all__ = ["index_of", "index_path", "known_index"]
 
 # Seconds between two looks at how far it is.
 _SHOW_EVERY = 0.5
+# What to do with compressed shards.
+_STREAM = (
+    "Use samples.stream(), or store the shards as plain tar: what is in them is mostly compressed already"
+)
 
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
@@ -44,7 +48,13 @@ def known_index(path: str, fingerprint: str) -> SampleIndex | None:
 
 
 def index_of(
-    path: str, shards: Sequence[Shard], bodies: Bodies, *, fingerprint: str, told: Callable[[str], None]
+    path: str,
+    shards: Sequence[Shard],
+    bodies: Bodies,
+    *,
+    fingerprint: str,
+    told: Callable[[str], None],
+    otherwise: str = _STREAM,
 ) -> SampleIndex:
     """Read all shards, and write their index.
 
@@ -52,6 +62,8 @@ def index_of(
     ----------
     told : callable
         Told now and then how far it is.
+    otherwise : str
+        What to do with shards that are compressed.
 
     Raises
     ------
@@ -62,7 +74,7 @@ def index_of(
     """
     for shard in shards:
         if not shard.is_plain:
-            raise compressed(shard.url)
+            raise compressed(shard.url, otherwise)
     writer, left_out, unproven = IndexWriter(), LeftOut(), 0
     shown = time.monotonic()
     for number, shard in enumerate(shards):
@@ -71,7 +83,7 @@ def index_of(
         with contextlib.closing(body):
             stream, found = open_decompressed(body, name=shard.url)
             if found != "tar":
-                raise compressed(shard.url)
+                raise compressed(shard.url, otherwise)
             reader = ForwardReader(stream, shard.url, 0)
             with contextlib.closing(reader), contextlib.closing(stream):
                 for key, fields, places in samples_in(reader, _noted(left_out, shard.url)):
@@ -102,10 +114,6 @@ def _noted(left_out: LeftOut, url: str) -> Callable[[str, str], None]:
     return lambda name, why: left_out.add(f"{url}: {name}", why)
 
 
-def compressed(url: str) -> BadOption:
+def compressed(url: str, otherwise: str = _STREAM) -> BadOption:
     """The error for a compressed shard that is to be read by number."""
-    return BadOption(
-        "a compressed shard is read from its beginning only",
-        path=url,
-        remedy="Use samples.stream(), or store the shards as plain tar: what is in them is mostly compressed already",
-    )
+    return BadOption("a compressed shard is read from its beginning only", path=url, remedy=otherwise)
