@@ -35,6 +35,7 @@ from tests.faults.campaign import EXTRACTIONS, run_all  # noqa: E402
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
+from tests.faults.packs import kill_packs  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
 from tests.faults.trainers import train_all  # noqa: E402
@@ -55,6 +56,7 @@ def main() -> int:
         "--kernel-kills", nargs="+", type=int, default=[15], help="of a kernel, for each tree"
     )
     parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer, for each packing")
+    parser.add_argument("--packs", type=int, default=20, help="kills of the agent amid pack")
     parser.add_argument("--disks", type=int, default=96, help="with too little room")
     parser.add_argument("--only", type=int, help=f"this run alone; extractions begin at {EXTRACTIONS}")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more after so many")
@@ -104,6 +106,11 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             for each in train_all(server, folder / "trainers", count=options.trainers, seed=options.seed):
                 _told(each.line)
                 trained.append(each)
+        packed = []
+        if options.packs and not over():
+            tree = Tree(server, folder / "packed", size=options.tree[0], seed=options.seed)
+            packed = list(kill_packs(tree, kills=options.packs, over=over, **several))
+            tree.close()
         killed: list[Killed] = []
         for size, kills, kernel_kills in zip(options.tree, options.kills, options.kernel_kills, strict=True):
             tree = Tree(server, folder / "killed", size=size, seed=options.seed)
@@ -123,11 +130,12 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             machine=_machine(),
         )
         (ROOT / "docs" / "reliability.md").write_text(text, encoding="utf-8")
-    bad = [each for each in (*results, *trained, *killed, *disks) if not each.good]
+    bad = [each for each in (*results, *trained, *packed, *killed, *disks) if not each.good]
     for each in bad:
         print(each.line, file=sys.stderr)
     print(
         f"{len(results)} runs, {len(killed)} kills, {sum(each.kills for each in trained)} kills of trainers, "
+        f"{len(packed)} kills of packs, "
         f"{len(disks)} on small disks, {len(bad)} bad; "
         f"{body_share(results):.0%} of faults in bodies"
     )

@@ -11,6 +11,7 @@ from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from tests.faults.campaign import EXTRACTIONS, SAID, run_all
 from tests.faults.kills import AGENT, BOTH, KERNEL, VERBS, kill_all
+from tests.faults.packs import SOURCES, kill_packs
 from tests.faults.scene import Scene
 from tests.faults.tables import body_share, campaign_tables, kill_tables
 from tests.faults.trees import Tree
@@ -65,3 +66,13 @@ def test_a_killed_agent_or_kernel_loses_no_more_than_a_part_of_each_connection(
     assert {each.verb for each in killed if each.victim == AGENT} == set(VERBS)
     assert [each.then for each in killed if each.victim == KERNEL] == [BOTH]
     print(kill_tables(killed))
+
+
+def test_a_killed_pack_makes_the_same_shards_when_it_is_said_again(
+    seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
+) -> None:
+    tree = Tree(seaweedfs, tmp_path, size=TREE, seed=SEED)
+    killed = list(kill_packs(tree, seed=SEED, kills=len(SOURCES), told=print, switch=switch))
+    tree.close()
+    assert [each.line for each in killed if not each.good] == []
+    assert {each.source for each in killed} == set(SOURCES)
