@@ -18,11 +18,12 @@ from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
 from nbdata.formats.shards import LeftOut, samples_in
+from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["index_of", "index_path", "known_index"]
+__all__ = ["foreign_index", "index_of", "index_path", "known_index", "saved_name"]
 
 # Seconds between two looks at how far it is.
 _SHOW_EVERY = 0.5
@@ -38,13 +39,27 @@ def index_path(operation: SampleSource, state_dir: str) -> str:
     return os.path.join(state_dir, "samples", hashlib.sha256(said).hexdigest()[:32] + ".shards.idx")
 
 
-def known_index(path: str, fingerprint: str) -> SampleIndex | None:
-    """The index at a path, if it is of these shards."""
+def saved_name(operation: SampleSource) -> str:
+    """What tells the index of a source from others that are kept beside the same shards, wherever these are."""
+    said = json.dumps([last_component(place) for place in operation.sources])
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex | None:
+    """The index at a path, if it is of these shards, or of others that are the same `elsewhere`."""
     try:
         found = SampleIndex(path)
     except (NbdataError, OSError):  # it is built anew
         return None
+    if elsewhere and found.about.get("elsewhere") == elsewhere:
+        return found
     return found if found.about.get("listing") == fingerprint else None
+
+
+def foreign_index(path: str, shards: Sequence[Shard]) -> SampleIndex | None:
+    """The same of an index that somebody else may have made."""
+    found = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
+    return found if found is not None and found.is_of_shards(len(shards)) else None
 
 
 def index_of(
@@ -100,6 +115,7 @@ def index_of(
         unproven += not body.proven
     about: dict[str, Any] = {
         "listing": fingerprint,
+        "elsewhere": fingerprint_elsewhere(shards),
         "left_out": left_out.count,
         "left_out_names": left_out.names,
         "unproven": unproven,
