@@ -16,21 +16,26 @@ from nbdata.transfer.send import send_whole
 from nbdata.verification.sent_checker import SentHasher
 from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["Manifest", "ShardRow", "digests"]
+__all__ = ["Digests", "Manifest", "ShardRow", "digests"]
 
 _HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
 # Bytes of the largest one.
 _MOST = 64 << 20
 # What it says of the bytes of a shard: wids knows the first.
-_MD5, _ETAG = "md5sum", "etag"
+_MD5, _ETAG, _PART_SIZE = "md5sum", "etag", "part_size"
+
+#: What the manifest says of the bytes of a shard.
+Digests = dict[str, str | int]
 
 
-def digests(etag: str, md5: str = "") -> dict[str, str]:
-    """What the manifest says of the bytes of a shard, given the store's ETag or the MD5 in hex."""
+def digests(etag: str, md5: str = "", part_size: int = 0) -> Digests:
+    """What the manifest says of a shard, given the store's ETag or the MD5 in hex; and the size of the parts."""
     found = parse_etag(etag)
     if md5 or found.md5:
         return {_MD5: md5 or found.md5 or ""}
-    return {_ETAG: found.value} if found.kind == "multipart" else {}
+    if found.kind != "multipart":
+        return {}
+    return {_ETAG: found.value, **({_PART_SIZE: part_size} if part_size else {})}
 
 
 class ShardRow(NamedTuple):
@@ -49,7 +54,7 @@ class ShardRow(NamedTuple):
     name: str
     size: int
     samples: int
-    made: dict[str, str] | None
+    made: Digests | None
     etag: str = ""
 
 
@@ -92,8 +97,9 @@ class Manifest:
             if made is None:
                 made = digests(row.etag)
                 there = known.get(row.name, {})
-                if not made and all(there.get(word) == one[word] for word in one):
-                    made = {word: there[word] for word in (_MD5, _ETAG) if word in there}
+                same = all(there.get(word) == value for word, value in {**one, **made}.items())
+                if same and _MD5 not in made:  # it may say more than the store
+                    made = {word: there[word] for word in (_MD5, _ETAG, _PART_SIZE) if word in there}
             shards.append({**one, **made})
         said = {**_HEAD, "name": name, "shardlist": shards}
         if said == before:

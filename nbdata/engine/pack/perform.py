@@ -27,7 +27,7 @@ from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_pa
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
-from nbdata.writing.manifest import Manifest, ShardRow, digests
+from nbdata.writing.manifest import Digests, Manifest, ShardRow, digests
 
 __all__ = ["perform", "plan"]
 
@@ -162,7 +162,7 @@ class _Packing:
             run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
         self._lock = threading.Lock()
-        self._digests: dict[str, dict[str, str]] = {}  # of each shard that was made, for the manifest
+        self._digests: dict[str, Digests] = {}  # of each shard that was made, for the manifest
         self._unverified = 0
 
     def run_all(self) -> Report:
@@ -227,7 +227,7 @@ class _Packing:
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
             self._uploads.finished(key)
-            self._done(name, cut, content, info, verified)
+            self._done(name, cut, content, info, verified, part_size=part_size)
 
         def failed(error: Exception) -> None:
             del self._uploads.unfinished[key]
@@ -254,15 +254,16 @@ class _Packing:
         yield from sending.units()
 
     def _done(
-        self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = ""
-    ) -> None:
+        self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = "",
+        part_size: int = 0,
+    ) -> None:  # fmt: skip
         self._index.put({name: copied(_said(name, cut), info)})
         if self._run.reservation is not None:
             self._run.reservation.landed(cut.size, 1)
         self._results.add(name, Outcome.PACKED, cut.size, moved=True, verified=verified, samples=cut.samples)
         self._control.advance(files=1)
         with self._lock:
-            self._digests[name] = digests(info.etag, md5)
+            self._digests[name] = digests(info.etag, md5, 0 if info.encrypted else part_size)
             self._unverified += content.unverified
 
     def _write_manifest(self) -> None:
