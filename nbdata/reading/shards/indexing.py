@@ -29,7 +29,8 @@ __all__ = ["foreign_index", "index_of", "index_path", "known_index", "saved_name
 _SHOW_EVERY = 0.5
 # What to do with compressed shards.
 _STREAM = (
-    "Use samples.stream(), or store the shards as plain tar: what is in them is mostly compressed already"
+    "Use samples.stream(), with PyTorch a DataLoader over SampleStream; or make plain shards of them with "
+    "pack --map true: what is in them is mostly compressed already"
 )
 
 
