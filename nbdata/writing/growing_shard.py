@@ -156,7 +156,7 @@ class GrowingShard:
         self._upload = None
         with contextlib.suppress(NbdataError):  # cleanup finds that it is gone
             forget(target.state_dir, upload.id)
-        return digests(info.etag, part_size=0 if info.encrypted else self._part)
+        return digests(info.etag, part_size=0 if info.encrypted else min(self._part, self.size))
 
     def _finish_whole(self) -> Digests:
         data = [memoryview(one) for one in self._full] + [memoryview(self._buffer)[: self._filled]]

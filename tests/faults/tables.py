@@ -238,8 +238,9 @@ out, kills last: the tables say what was run. A short part of it runs with the t
 ## Faults on the way
 
 {len(results)} runs of `pull`, `push`, `untar_volumes` and `pack`, and passes through tar shards (`stream`), against
-SeaweedFS behind a proxy that spoils what goes through it (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6}
-MB, which go in parts, or unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
+SeaweedFS behind a proxy that spoils what goes through it (`tests/faults/`). A run moves 300 objects of
+{SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6} MB, which go in parts, or reads shards of most of them, or
+unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
 from some 20 volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with
 what they were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then
 nothing wrong stands under a final name, and the same line said again without faults goes well. But an extraction

@@ -227,7 +227,7 @@ class _Packing:
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
             self._uploads.finished(key)
-            self._done(name, cut, content, info, verified, part_size=part_size)
+            self._done(name, cut, content, info, verified, part_size=min(part_size, cut.size))
 
         def failed(error: Exception) -> None:
             del self._uploads.unfinished[key]
