@@ -402,3 +402,35 @@ def test_a_command_line_and_a_cell_change_samples(
     assert "3 samples in 1 shards" in said.displays[0]
     assert "{'packed': 1}" in said.text
     assert there(s3, bucket)["cell/x-0.tar"] == there(s3, bucket)["out/x-0.tar"]
+
+
+@pytest.mark.parametrize("kind", ["function", "command"])
+def test_the_stop_button_ends_it_and_says_how_to_go_on(
+    put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path, kernel: Kernel, kind: str
+) -> None:
+    url = put(content(20))
+    pids = tmp_path / "pids"
+    waiting = f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n'); import time; time.sleep(600)"
+    if kind == "function":
+        cell = (
+            "import os, nbdata\ndef wait(sample):\n    " + waiting + "\n"
+            f"nbdata.pack('{url}in/', '{url}out/x-%d.tar', map=wait, map_workers=2)"
+        )
+    else:
+        cell = f"%pack {url}in/ {url}out/x-%d.tar --map '{command(tmp_path, waiting)}' --map-workers 2"
+    running = kernel.start(cell)
+    kernel.until(lambda: pids.exists() and len(pids.read_text().splitlines()) == 2)
+    kernel.manager.interrupt_kernel()
+    out = kernel.collect(running)
+    assert out.error is not None
+    if kind == "command":
+        assert (
+            "Cancelled: pack was interrupted. The same line with --overwrite always starts again" in out.error
+        )
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert pending(s3, bucket) == 0
+    # The kernel goes on, and so does the next pack.
+    again = kernel.run(f"import nbdata\nprint(nbdata.pack('{url}in/', '{url}out/x-%d.tar', map=dict).counts)")
+    assert (again.error, again.text) == (None, "{'packed': 1}\n")

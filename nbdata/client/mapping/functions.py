@@ -184,7 +184,7 @@ def _answer(
 
 
 def _several(made: object) -> list[object]:
-    """What a function has returned as a list; a generator runs meanwhile."""
+    """The result of a function as a list; a generator is run to its end."""
     if made is None:
         return []
     if isinstance(made, (Mapping, str, bytes)) or not isinstance(made, Iterable):

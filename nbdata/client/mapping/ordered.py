@@ -25,13 +25,14 @@ class Changer(Protocol):
         """The new samples, whose fields are bytes; called by as many threads as there are workers."""
 
     def stop(self) -> None:
-        """End all that is under way, at once: what waits in `change` raises. Nothing can be changed after that."""
+        """End what is under way at once, so that a waiting `change` raises; nothing can be changed afterwards."""
 
 
 def changed(samples: Iterable[Sample], changer: Changer) -> Generator[list[Sample], None, None]:
-    """What becomes of each sample, in their order; at most `AT_ONCE` for each worker are in memory.
+    """Yield the new samples of each sample, in the order of the samples.
 
-    When it ends, also early, nothing of it runs any more. The first error in the order of the samples is raised.
+    At most `AT_ONCE` samples for each worker are in memory. The first error in this order is raised. At the end, also an
+    early one, all workers are stopped.
     """
     pool = ThreadPoolExecutor(changer.workers, "nbdata-map")
     pending = deque[Future[list[Sample]]]()

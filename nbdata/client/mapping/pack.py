@@ -141,7 +141,7 @@ class MappedPack:
         return MappedSource(self._operation, self._source_end, quiet=quiet)
 
     def _changer(self, stack: ExitStack) -> Changer:
-        """What changes the samples; ends with the stack."""
+        """The workers that change samples; they end with the stack."""
         operation = self._operation
         workers = operation.map_workers or _processors()
         if callable(operation.map):

@@ -28,7 +28,7 @@ __all__ = ["MappedSource"]
 
 
 class MappedSource:
-    """What is read; a context manager.
+    """The samples that a mapped pack reads; a context manager that closes their store.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class MappedSource:
         return len(found), sum(max(0, shard.size) for shard in found)
 
     def notes(self) -> Iterator[str]:
-        """What is to be said of them when they were read."""
+        """Notes for the report, once the samples were read."""
         count = sum(source.left_out[0] for source in self._all.sources)
         if count:
             first = next(name for source in self._all.sources for name in source.left_out[1])
