@@ -49,6 +49,14 @@ def temporary() -> set[str]:
     }
 
 
+def is_there(pid: str) -> bool:
+    """Whether a process lives; one that nobody has waited for does not."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """Whatever becomes of a pack, it leaves no process, no thread, and no temporary folder."""
@@ -434,3 +442,26 @@ def test_the_stop_button_ends_it_and_says_how_to_go_on(
     # The kernel goes on, and so does the next pack.
     again = kernel.run(f"import nbdata\nprint(nbdata.pack('{url}in/', '{url}out/x-%d.tar', map=dict).counts)")
     assert (again.error, again.text) == (None, "{'packed': 1}\n")
+
+
+def test_the_processes_of_a_killed_pack_end(
+    put: Put, s3: EmbeddedServer, bucket: str, tmp_path: Path
+) -> None:
+    url = put(content(20))
+    pids = tmp_path / "pids"
+    program = f"""
+import os, time, nbdata
+def change(sample):
+    open({str(pids)!r}, "a").write(f"{{os.getpid()}}\\n")
+    time.sleep(0.1)
+    return sample
+nbdata.pack({f"{url}in/"!r}, {f"{url}out/x-%d.tar"!r}, map=change, map_workers=3)
+"""
+    process = subprocess.Popen([PYTHON, "-c", program], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: pids.exists() and len(set(pids.read_text().split())) == 3)
+    finally:
+        process.kill()
+        process.wait()
+    for pid in set(pids.read_text().split()):
+        wait_until(lambda pid=pid: not is_there(pid))
