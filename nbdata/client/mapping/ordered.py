@@ -31,8 +31,8 @@ class Changer(Protocol):
 def changed(samples: Iterable[Sample], changer: Changer) -> Generator[list[Sample], None, None]:
     """Yield the new samples of each sample, in the order of the samples.
 
-    At most `AT_ONCE` samples for each worker are in memory. The first error in this order is raised. At its end, early or
-    not, all workers are stopped.
+    At most `AT_ONCE` samples for each worker are in memory. The first error in this order is raised. All workers are
+    stopped at its end, early or not.
     """
     pool = ThreadPoolExecutor(changer.workers, "nbdata-map")
     pending = deque[Future[list[Sample]]]()
