@@ -5,7 +5,7 @@
 #   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
 #   make labextension   build the panel's bundle anew, after a change in labextension/
 #   make mutants  take away one guard after the other, and see that its test notices (minutes)
-#   make faults  pull, push and extract behind a proxy that spoils them, kill -9 of agents and kernels, disks that are too small (most of an hour)
+#   make faults  pull, push, extract, pack and stream behind a proxy that spoils them, kill -9 of agents and kernels, disks that are too small (most of an hour)
 #   make fuzz    spoilt shards of many kinds against their parser (minutes)
 #   make failing-jobs  200 failing jobs of each verb in one agent, which must stay small (minutes)
 #   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)

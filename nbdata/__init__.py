@@ -37,7 +37,7 @@ from nbdata.errors import (
     UnsafeMember,
 )
 from nbdata.formats.decoding import decode
-from nbdata.operation import Host, Operation, slots
+from nbdata.operation import Host, InProcess, Operation, slots
 from nbdata.protocols import Display, Job
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.verbs.cache_stream import CacheStream, cache_stream
@@ -142,9 +142,16 @@ def _shard_writer(operation: Operation, encoders: dict[str, Any]) -> Any:
     return ShardWriter(operation, encoders)  # type: ignore[arg-type]
 
 
+def _mapped_pack(operation: Operation) -> InProcess:
+    from nbdata.client.mapping.pack import MappedPack
+
+    return MappedPack(operation)  # type: ignore[arg-type]
+
+
 slots.stream = _stream
 slots.samples = _samples
 slots.shard_writer = _shard_writer
+slots.mapped_pack = _mapped_pack
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

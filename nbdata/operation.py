@@ -19,9 +19,9 @@ from nbdata.errors import ROOM_THEN_AGAIN, BadOption
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
-from nbdata.report import Plan, Snapshot
+from nbdata.report import Plan, Report, Snapshot
 
-__all__ = ["Context", "Host", "Operation", "function_of", "slots"]
+__all__ = ["Context", "Host", "InProcess", "Operation", "function_of", "slots"]
 
 
 class Host(Protocol):
@@ -40,9 +40,19 @@ class Host(Protocol):
         """A job by its id; NotFound if there is none."""
 
 
+class InProcess(Protocol):
+    """An operation that this process carries out, since it calls what is the caller's own."""
+
+    def plan(self) -> Plan:
+        """See `Operation.plan`."""
+
+    def run(self, *, quiet: bool) -> Report:
+        """See `Operation.run`."""
+
+
 class _Slots:
-    """Which Host and Display are used, and what makes an iterable of a stream, a sequence of samples, and a writer of
-    shards; each is called when first needed.
+    """Which Host and Display are used, and what makes an iterable of a stream, a sequence of samples, a writer of
+    shards, and a pack that changes samples; each is called when first needed.
     """
 
     host: Callable[[], Host]
@@ -50,6 +60,7 @@ class _Slots:
     stream: Callable[[Operation, bool], Any]
     samples: Callable[[Operation, bool], Any]
     shard_writer: Callable[[Operation, dict[str, Any]], Any]
+    mapped_pack: Callable[[Operation], InProcess]
 
 
 slots = _Slots()

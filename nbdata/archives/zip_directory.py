@@ -172,7 +172,13 @@ class ZipDirectory:
                     break
             else:
                 raise self.bad("no directory of its 64-bit form where its end says")
-        if count and (start_disk >= disks or (start_disk >= len(self._source.starts) and disks > 1)):
+        if disks > 1 and disks != len(self._source.starts):
+            raise BadArchive(
+                "the zip archive has another number of volumes", path=self._name,
+                expected=f"{disks:,}", got=f"{len(self._source.starts):,}",
+                remedy="Put all of .z01 … and .zip into one folder",
+            )  # fmt: skip
+        if start_disk >= disks:
             raise self.bad("a directory that begins in no volume")
         return count, size, offset, start_disk, disks
 

@@ -28,14 +28,23 @@ class ShardWriter:
 
     Made by `nbdata.write_shards`, which says how samples are written.
 
+    Parameters
+    ----------
+    operation : ShardTarget
+    encoders : mapping of str to callable
+    replacing : str
+        How the user says that shards that are there are to be replaced.
+
     Attributes
     ----------
     samples, bytes : int
         Written so far, headers counted.
     """
 
-    def __init__(self, operation: ShardTarget, encoders: Mapping[str, Encoder]) -> None:
-        self._operation, self._encoders = operation, encoders
+    def __init__(
+        self, operation: ShardTarget, encoders: Mapping[str, Encoder], *, replacing: str = "overwrite=True"
+    ) -> None:
+        self._operation, self._encoders, self._replacing = operation, encoders, replacing
         self._names = operation.names
         self.samples = self.bytes = 0
         self._rows: list[ShardRow] = []
@@ -70,7 +79,7 @@ class ShardWriter:
             raise BadOption(
                 f"{len(shards):,} shards are there, such as {shards[0]}",
                 path=redacted(self._operation.target),
-                remedy="Say overwrite=True to replace them all, or give the new ones another name",
+                remedy=f"Say {self._replacing} to replace them all, or give the new ones another name",
             )
         return shards
 
@@ -178,6 +187,11 @@ class ShardWriter:
             self._give_up()
             raise
         self._end("is closed")
+
+    @property
+    def shards(self) -> list[ShardRow]:
+        """The shards that have their name."""
+        return list(self._rows)
 
     def _delete(self, names: list[str]) -> None:
         keys = [self._target.folder.key + name for name in names]

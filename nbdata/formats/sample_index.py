@@ -325,6 +325,15 @@ class SampleIndex:
     def __len__(self) -> int:
         return len(self._key_ends)
 
+    def is_of_shards(self, count: int) -> bool:
+        """Whether all of it lies in shards, of which there are so many; to be asked of an index of somebody else."""
+        numbers = self._tags.cast("B").cast("I")[::4]
+        members = bytes(self._kinds).count(_MEMBER)
+        told = isinstance(self.about.get("left_out"), int) and isinstance(
+            self.about.get("left_out_names"), list
+        )
+        return told and members == len(self._kinds) and max(numbers, default=0) < count
+
     def leads_out(self) -> bool:
         """Whether a name may lead out of the source, as ``../x`` does; to be asked of an index of somebody else."""
         return any(b"../" in bytes(column) for column in (self._keys, self._others))

@@ -55,8 +55,9 @@ def _magic(cls: type[Operation], shell: InteractiveShell) -> Callable[[str], Any
     def magic(line: str) -> Any:
         try:
             return _run(cls, prog, line, shell)
-        except KeyboardInterrupt:
-            raise _in_one_line(Cancelled(f"{cls.verb} was interrupted", remedy=cls.stopped)) from None
+        except KeyboardInterrupt as interrupt:
+            again = str(interrupt).capitalize() or cls.stopped
+            raise _in_one_line(Cancelled(f"{cls.verb} was interrupted", remedy=again)) from None
         except NbdataError as error:
             raise _in_one_line(error) from None
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from nbdata.errors import BadOption
-from nbdata.operation import function_of
+from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
 from nbdata.paths import has_glob, is_url
+from nbdata.protocols import Job
+from nbdata.report import Plan
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 
@@ -22,6 +25,8 @@ _DEFAULT_NAME = "shard-%06d.tar"
 #: Bytes of a shard at most.
 DEFAULT_SIZE = 256 << 20
 _MANIFEST = "index.json"
+# Processes of --map.
+_MOST_WORKERS = 256
 
 
 class ShardNames(NamedTuple):
@@ -107,7 +112,7 @@ class Pack(Verifying, Storing):
     only when it is whole; the same line goes on with those that are missing, and packs anew what has changed. At the
     end an index of the shards is written beside them (JSON, as the wids library has it): their names, sizes, numbers
     of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
-    ranges; compressed ones cannot be packed.
+    ranges; compressed ones can be packed with --map only.
     """
 
     verb: ClassVar[str] = "pack"
@@ -116,6 +121,7 @@ class Pack(Verifying, Storing):
         "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
         "pack s3://bucket/images/ /data/shards/ --shard-size 64MB --shuffle",
         "pack 's3://bucket/train-{000000..000099}.tar' s3://bucket/small/train-%06d.tar --shard-count 1000",
+        "pack s3://bucket/images/ s3://bucket/small/train-%06d.tar --map 'mogrify -resize 256x256 {}/sample.jpg'",
     )
 
     source: str | tuple[str, ...] = argument(
@@ -160,6 +166,26 @@ class Pack(Verifying, Storing):
         "Call a field otherwise, as jpeg=jpg; may be given again. --select takes the names of SOURCE.",
         kind="texts",
         metavar="OLD=NEW",
+    )
+    map: Any = option(
+        None,
+        "Change each sample on its way, in processes of this machine side by side. COMMAND runs without a shell, once "
+        "for each sample; {} stands for a temporary folder with its fields as files sample.EXT, and else comes last. "
+        "The files sample.EXT that are there when it ends are the new sample; if there are none, it is left out. In "
+        "Python also a function that is given a sample, a dict, and returns a dict, several, or None to leave it out. "
+        "It runs in this process, not in the agent, and begins anew each time: shards that are there need --overwrite "
+        "always. --rename comes before it.",
+        kind="function",
+        binding=True,
+        identity=False,
+        metavar="COMMAND",
+    )
+    map_workers: int | None = option(
+        None,
+        "Processes of --map (default: one for each processor).",
+        kind="count",
+        identity=False,
+        metavar="N",
     )
     shard_size: int | None = option(
         None,
@@ -209,6 +235,44 @@ class Pack(Verifying, Storing):
                 )
         if self.shard_count is not None and self.shard_count < 1:
             raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
+        self._check_map()
+
+    def _check_map(self) -> None:
+        """Refuse what makes no sense with ``--map``, or without it."""
+        if self.map is None:
+            if self.map_workers is not None:
+                raise BadOption("--map-workers is for --map", remedy="Leave it out")
+            return
+        if not callable(self.map):
+            _ = self.map_words
+        if self.map_workers is not None and not 1 <= self.map_workers <= _MOST_WORKERS:
+            raise BadOption(
+                f"--map-workers: {self.map_workers} is out of range", expected=f"1 to {_MOST_WORKERS}"
+            )
+        if self.shard_count is not None:
+            raise BadOption(
+                "--map and --shard-count exclude each other: how many samples come out of --map is not known before",
+                remedy="Say --shard-size",
+            )
+        for name, value in {
+            "max-rate": self.max_rate,
+            "part-size": self.part_size,
+            "ignore-space": self.ignore_space,
+            "on-error report": self.on_error == "report",
+        }.items():
+            if value:
+                raise BadOption(f"--map and --{name} exclude each other", remedy="Leave one of them out")
+
+    @property
+    def map_words(self) -> list[str]:
+        """The words of the command that ``--map`` is; BadOption if it is none."""
+        try:
+            words = shlex.split(self.map)
+        except ValueError as error:
+            raise BadOption(f"--map: {str(error).lower()}", remedy="Close the quotes") from None
+        if not words:
+            raise BadOption("--map: this command is empty", expected="a command such as 'convert.sh {}'")
+        return words
 
     @property
     def names(self) -> ShardNames:
@@ -242,6 +306,21 @@ class Pack(Verifying, Storing):
 
     def local_target(self) -> str | None:
         return None if is_url(self.target) else self.names.folder
+
+    def plan(self) -> Plan:
+        return super().plan() if self.map is None else slots.mapped_pack(self).plan()
+
+    def start(self) -> Job:
+        if self.map is not None:
+            raise BadOption(
+                "--map has no background: what it runs belongs to this process",
+                remedy="Leave --background out",
+            )
+        return super().start()
+
+    def run(self, *, quiet: bool = False) -> Any:
+        """As of `Operation`; with ``map`` it is done by this process."""
+        return super().run(quiet=quiet) if self.map is None else slots.mapped_pack(self).run(quiet=quiet)
 
 
 pack = function_of(Pack)

@@ -61,7 +61,7 @@ class SampleSource(Verifying, Connecting):
     refresh: str = option(
         "auto",
         "When the index is built anew. auto: when the listing, read once more, has other keys or ETags; never: what is "
-        "there is used; always.",
+        "there is used, else what is kept beside the data; always.",
         choices=("auto", "never", "always"),
         identity=False,
     )

@@ -20,9 +20,9 @@ _ACTIONS = ("ls", "verify", "index")
 class Shards(Verifying, Storing):
     """All shards are read from their beginning to their end, and nothing is kept. The report has a row for each: its
     samples, its bytes, and the members that are in no sample; and for all of them the fields with their counts and
-    sizes. ``verify`` also compares each shard with the checksum that its store vouches for, and goes on behind a
-    damaged one. ``index`` keeps what it finds in the state folder, so that ``nbdata.samples(SOURCE)`` has samples by
-    number at once.
+    sizes. ``verify`` also compares each shard with the checksum that its store vouches for, and with the size, MD5 or
+    ETag that the JSON index says by which it was named; it goes on behind a damaged one. ``index`` keeps what it finds
+    in the state folder, so that ``nbdata.samples(SOURCE)`` has samples by number at once.
     """
 
     verb: ClassVar[str] = "shards"

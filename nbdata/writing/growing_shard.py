@@ -18,7 +18,7 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.send import SentPart, hashed_parts, send_whole, withdrawn
 from nbdata.transfer.uploads import claim, forget, leave, remember
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
-from nbdata.writing.manifest import digests
+from nbdata.writing.manifest import Digests, digests
 from nbdata.writing.outgoing import OutgoingBytes
 
 __all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target"]
@@ -138,7 +138,7 @@ class GrowingShard:
         remember(target.state_dir, target.known_as, self._key, upload.id)
         return upload
 
-    def finish(self) -> dict[str, str]:
+    def finish(self) -> Digests:
         """Send what is left, and give the shard its name; what its manifest says of its bytes."""
         if self._upload is None:
             return self._finish_whole()
@@ -156,9 +156,9 @@ class GrowingShard:
         self._upload = None
         with contextlib.suppress(NbdataError):  # cleanup finds that it is gone
             forget(target.state_dir, upload.id)
-        return digests(info.etag)
+        return digests(info.etag, part_size=0 if info.encrypted else min(self._part, self.size))
 
-    def _finish_whole(self) -> dict[str, str]:
+    def _finish_whole(self) -> Digests:
         data = [memoryview(one) for one in self._full] + [memoryview(self._buffer)[: self._filled]]
         hashers: list[SentHasher] = []
 

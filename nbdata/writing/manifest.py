@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,26 +12,33 @@ from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import Store
 from nbdata.transfer.control import Control
-from nbdata.transfer.retry import retrying
+from nbdata.transfer.retry import retrying, told_part_size
 from nbdata.transfer.send import send_whole
 from nbdata.verification.sent_checker import SentHasher
 from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["Manifest", "ShardRow", "digests"]
+__all__ = ["Digests", "Manifest", "ShardRow", "digests"]
 
 _HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
 # Bytes of the largest one.
 _MOST = 64 << 20
+# Shards that the store is asked about at a time.
+_ASKED = 8
 # What it says of the bytes of a shard: wids knows the first.
-_MD5, _ETAG = "md5sum", "etag"
+_MD5, _ETAG, _PART_SIZE = "md5sum", "etag", "part_size"
+
+#: What the manifest says of the bytes of a shard.
+Digests = dict[str, str | int]
 
 
-def digests(etag: str, md5: str = "") -> dict[str, str]:
-    """What the manifest says of the bytes of a shard, given the store's ETag or the MD5 in hex."""
+def digests(etag: str, md5: str = "", part_size: int = 0) -> Digests:
+    """What the manifest says of a shard, given the store's ETag or the MD5 in hex; and the size of the parts."""
     found = parse_etag(etag)
     if md5 or found.md5:
         return {_MD5: md5 or found.md5 or ""}
-    return {_ETAG: found.value} if found.kind == "multipart" else {}
+    if found.kind != "multipart":
+        return {}
+    return {_ETAG: found.value, **({_PART_SIZE: part_size} if part_size else {})}
 
 
 class ShardRow(NamedTuple):
@@ -49,7 +57,7 @@ class ShardRow(NamedTuple):
     name: str
     size: int
     samples: int
-    made: dict[str, str] | None
+    made: Digests | None
     etag: str = ""
 
 
@@ -85,16 +93,8 @@ class Manifest:
         """Write it, unless it says all that already."""
         before = self._read()
         known = {one["url"]: one for one in before.get("shardlist", [])}
-        shards = []
-        for row in rows:
-            one = {"url": row.name, "nsamples": row.samples, "filesize": row.size}
-            made = row.made
-            if made is None:
-                made = digests(row.etag)
-                there = known.get(row.name, {})
-                if not made and all(there.get(word) == one[word] for word in one):
-                    made = {word: there[word] for word in (_MD5, _ETAG) if word in there}
-            shards.append({**one, **made})
+        with ThreadPoolExecutor(_ASKED, "nbdata-index") as pool:
+            shards = list(pool.map(lambda row: self._said(row, known.get(row.name, {})), rows))
         said = {**_HEAD, "name": name, "shardlist": shards}
         if said == before:
             return
@@ -103,6 +103,26 @@ class Manifest:
             self._control, self._store, self._key, partial(OutgoingBytes, [memoryview(data)]), len(data),
             partial(SentHasher, self._key, "none" if verify == "none" else "auto"),
         )  # fmt: skip
+
+    def _said(self, row: ShardRow, before: dict[str, Any]) -> dict[str, Any]:
+        """What it says of a shard, of which it has said something before."""
+        one = {"url": row.name, "nsamples": row.samples, "filesize": row.size}
+        if row.made is not None:
+            return {**one, **row.made}
+        found = digests(row.etag)
+        same = all(before.get(word) == value for word, value in {**one, **found}.items())
+        if same and _MD5 not in found:  # it may say more than the store
+            found = {word: before[word] for word in (_MD5, _ETAG, _PART_SIZE) if word in before}
+        if _ETAG in found and _PART_SIZE not in found:
+            found |= self._part_size(row)
+        return {**one, **found}
+
+    def _part_size(self, row: ShardRow) -> Digests:
+        """The size of the parts of a shard that was there, if the store tells it and they decide its ETag."""
+        key = self._key.rpartition("/")[0] + "/" * ("/" in self._key) + row.name
+        info = retrying(self._control, lambda: self._store.head(key))
+        told = None if info.encrypted else told_part_size(self._control, self._store, info)
+        return {_PART_SIZE: told} if told else {}
 
     def _read(self) -> dict[str, Any]:
         """What an earlier run has said; empty if there is none that can be read."""

@@ -206,6 +206,14 @@ CHECKS = [
     Mistake("a condition in Python", "pack {b}/d/ {b}/p/ --select 'len(txt) < 100'", "BadOption"),
     Mistake("a condition that no sample fulfils", "pack {b}/ {b}/p/ --by file --select none", "NotFound"),
     Mistake(
+        "a command for samples that there is not", "pack {b}/d/ {b}/p/ --map no-such-command", "BadOption"
+    ),
+    Mistake("a command that fails for a sample", "pack {b}/d/ {b}/p/ --map 'ls /nowhere'", "NbdataError"),
+    Mistake("samples changed in the background", "pack {b}/d/ {b}/p/ --map true -b", "BadOption"),
+    Mistake(
+        "a number of shards of changed samples", "pack {b}/d/ {b}/p/ --map true --shard-count 3", "BadOption"
+    ),
+    Mistake(
         "a cache without room for an item",
         "cache_stream {b}/d/ --by file --max-size 1",
         "BadOption",

@@ -1,7 +1,8 @@
 """The campaign: a verb again and again behind a proxy that spoils it, and a look at every byte afterwards.
 
-A run is one line (`pull` or `push`) of some 300 small objects and two big ones, or `untar_volumes` of an archive of the
-same in some 20 volumes, and faults by a seed (`seeded.Seeded`). It may end in two ways:
+A run is one line (`pull`, `push` or `pack`) of some 300 small objects and two big ones, or `untar_volumes` of an
+archive of the same in some 20 volumes, or a pass through tar shards of them (`stream`), and faults by a seed
+(`seeded.Seeded`). It may end in two ways:
 
 - *right*: the line says that it went well, and every file is, byte for byte, what it was to be;
 - *said*: the line ends with an error of nbdata's; nothing wrong stands under a final name, and the same line, said
@@ -11,16 +12,21 @@ Everything else is a fault of nbdata, and is told: wrong bytes, a line that does
 accident, a line that cannot be completed. Bytes that are flipped on the way can be noticed only where the store vouches
 for the object; where it does not, they are counted as *unguarded*. An extraction writes while it reads, and learns at
 the end of a volume, or of what is compressed in one piece, that its bytes are wrong: members that were written of it
-before are counted as *unsure*, and have to be right when the line was said again.
+before are counted as *unsure*, and have to be right when the line was said again. So are samples of a shard whose
+bytes turn out wrong at its end.
 
 The lines are carried out by one agent for all runs, as users' are, and not in this process: the proxy has an
-interpreter for itself then, and an agent that loses a thread or a connection with each fault is found out.
+interpreter for itself then, and an agent that loses a thread or a connection with each fault is found out. A stream is
+read by this process.
 """
 
 from __future__ import annotations
 
+import io
 import random
 import secrets
+import tarfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +39,7 @@ from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.scene import BIG, OPAQUE, PACKED, Scene, differences, files_of, objects_of
 from tests.faults.seeded import Seeded
 
-__all__ = ["EXTRACTIONS", "RIGHT", "SAID", "STALL", "Result", "environment", "run_all"]
+__all__ = ["EXTRACTIONS", "PACKS", "RIGHT", "SAID", "STALL", "STREAMS", "Result", "environment", "run_all"]
 
 #: How runs may end; whatever else `Result.end` says is a fault of nbdata.
 RIGHT, SAID = "right", "said, and right when said again"
@@ -41,8 +47,10 @@ RIGHT, SAID = "right", "said, and right when said again"
 STALL = 2.0
 # Seconds within which a line must end.
 _BOUND = 180.0
-#: Runs with this number or a higher one are extractions.
-EXTRACTIONS = 10_000
+#: Runs with this number or a higher one are extractions, packs, and streams.
+EXTRACTIONS, PACKS, STREAMS = 10_000, 20_000, 30_000
+# Bytes of a shard that a pack makes; a big object has one of its own.
+_SHARD = 20_000_000
 # Of so many runs one has a doomed object, and one an object that is overwritten meanwhile.
 _DOOMED, _REPLACED = 8, 5
 # The same of extractions.
@@ -135,13 +143,17 @@ class _Run:
 
     def __init__(self, scene: Scene, proxy: FaultProxy, seed: int, number: int) -> None:
         self._scene, self._proxy = scene, proxy
-        verb = "untar_volumes" if number >= EXTRACTIONS else ("pull", "push")[number % 2]
+        verb = _verb_of(number)
         self._result = Result(number, verb)
         self._bucket = f"faults-{number}-{secrets.token_hex(4)}"
         source = random.Random(f"{seed} {number}")
         if verb == "untar_volumes":
             self._url, self._volumes = scene.volumes(PACKED[number % len(PACKED)])
             doomed = "" if source.randrange(_DOOMED_VOLUMES) else source.choice(list(self._volumes))
+            self._plan = Seeded(f"{seed} {number}", doomed=doomed, volumes=True)
+            return
+        if verb == "stream":
+            doomed = "" if source.randrange(_DOOMED_VOLUMES) else f"x-{source.randrange(12):03}.tar"
             self._plan = Seeded(f"{seed} {number}", doomed=doomed, volumes=True)
             return
         # One of three doomed ones is big.
@@ -154,7 +166,13 @@ class _Run:
 
     def result(self) -> Result:
         """Do it, and look."""
-        {"pull": self._pull, "push": self._push, "untar_volumes": self._extract}[self._result.verb]()
+        {
+            "pull": self._pull,
+            "push": self._push,
+            "untar_volumes": self._extract,
+            "pack": self._pack,
+            "stream": self._stream,
+        }[self._result.verb]()
         self._proxy.begin()
         return self._result
 
@@ -204,6 +222,48 @@ class _Run:
         if (target / ".nbdata").exists():
             self._bad("its own folder is left in the target")
 
+    def _pack(self) -> None:
+        scene = self._scene
+        scene.server.create_bucket(self._bucket)
+        old = scene.now()
+        target = f"s3://{self._bucket}/x-%03d.tar"
+        line = nbdata.Pack(f"s3://{scene.bucket}/", target, by="file", shard_size=_SHARD)
+        try:
+            if self._said(line):
+                shards = objects_of(scene.client, self._bucket)
+                self._again(sum(map(len, (*old.values(), *shards.values()))))
+                self._look(_members(shards), old, whole=True)
+            else:
+                self._look(_members(objects_of(scene.client, self._bucket)), old)
+                self._second(line)
+                self._look(_members(objects_of(scene.client, self._bucket)), whole=True)
+            pending = scene.client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", [])
+            self._result.left = len(pending)
+        finally:
+            scene.client.delete_bucket(Bucket=self._bucket)
+
+    def _stream(self) -> None:
+        url, wanted = self._scene.shards()
+        result = self._result
+        result.tally = self._proxy.begin(self._plan)
+        began = time.monotonic()
+        found, error = _streamed(url)
+        result.seconds = time.monotonic() - began
+        if error is None:
+            self._again(sum(len(data) for _, data in wanted))
+        else:
+            result.end = SAID
+            result.errors += _classes(error)
+            result.unsure = sum(one != other for one, other in zip(found, wanted, strict=False))
+            if not isinstance(error, NbdataError):
+                self._bad(f"did not end as it may: {error!r}")
+            self._proxy.begin()
+            found, error = _streamed(url)
+            if error is not None:
+                self._bad(f"read again: {error}")
+        if found != wanted:
+            self._bad(f"{len(found)} samples of {len(wanted)}, or others")
+
     # -- a line -----------------------------------------------------------------------------------
 
     def _said(self, line: Operation) -> bool:
@@ -241,7 +301,7 @@ class _Run:
 
     def _look(self, found: dict[str, bytes], *others: dict[str, bytes], whole: bool = False) -> None:
         """Compare all that stands under final names with what is to be there, or with `others`."""
-        wanted = self._scene.now() if self._result.verb == "pull" else self._scene.files
+        wanted = self._scene.now() if self._result.verb in ("pull", "pack") else self._scene.files
         wrong = differences(found, wanted, *others)
         flipped = {request.key for request, fault in self._result.tally.faults if fault.kind == "flip"}
         unguarded = {name for name in wrong if name.startswith(OPAQUE) and name in flipped}
@@ -268,6 +328,45 @@ def _error_of(job: Job) -> Exception | None:
     except NbdataError as error:
         return error
     return None
+
+
+def _verb_of(number: int) -> str:
+    for first, verb in ((STREAMS, "stream"), (PACKS, "pack"), (EXTRACTIONS, "untar_volumes")):
+        if number >= first:
+            return verb
+    return ("pull", "push")[number % 2]
+
+
+def _members(objects: dict[str, bytes]) -> dict[str, bytes]:
+    """What is in all shards, as Python reads them."""
+    found: dict[str, bytes] = {}
+    for name, data in objects.items():
+        if name.endswith(".tar"):
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                found |= {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    return found
+
+
+def _streamed(url: str) -> tuple[list[tuple[str, bytes]], Exception | None]:
+    """The samples that a pass through shards gives, and why it did not end well; TimeoutError if it does not end."""
+    found: list[tuple[str, bytes]] = []
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            with nbdata.samples(url, quiet=True) as samples:
+                found.extend(
+                    (f"{sample['__key__']}.bin", bytes(sample["bin"])) for sample in samples.stream()
+                )
+        except Exception as error:
+            errors.append(error)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(_BOUND)
+    if reading.is_alive():
+        return list(found), TimeoutError(f"no end within {_BOUND:.0f} s")
+    return found, errors[0] if errors else None
 
 
 def _classes(error: Exception) -> Counter[str]:

@@ -31,10 +31,11 @@ from nbdata.client.agents import stop_all  # noqa: E402
 from nbdata.demo.server import EmbeddedServer  # noqa: E402
 from nbdata.sizes import parse_size  # noqa: E402
 from tests.conftest import pytest_configure, pytest_unconfigure  # noqa: E402
-from tests.faults.campaign import EXTRACTIONS, run_all  # noqa: E402
+from tests.faults.campaign import EXTRACTIONS, PACKS, STREAMS, run_all  # noqa: E402
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
+from tests.faults.packs import kill_packs  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
 from tests.faults.trainers import train_all  # noqa: E402
@@ -47,6 +48,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=200, help="of pull and push in turn")
     parser.add_argument("--extractions", type=int, default=40, help="runs of untar_volumes")
+    parser.add_argument("--packings", type=int, default=20, help="runs of pack")
+    parser.add_argument("--streams", type=int, default=20, help="passes through tar shards")
     parser.add_argument(
         "--tree", nargs="+", type=parse_size, default=[80_000_000], help="bytes, amid which to kill"
     )
@@ -55,8 +58,13 @@ def main() -> int:
         "--kernel-kills", nargs="+", type=int, default=[15], help="of a kernel, for each tree"
     )
     parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer, for each packing")
+    parser.add_argument("--packs", type=int, default=20, help="kills of the agent amid pack")
     parser.add_argument("--disks", type=int, default=96, help="with too little room")
-    parser.add_argument("--only", type=int, help=f"this run alone; extractions begin at {EXTRACTIONS}")
+    parser.add_argument(
+        "--only",
+        type=int,
+        help=f"this run alone; extractions begin at {EXTRACTIONS}, packs at {PACKS}, streams at {STREAMS}",
+    )
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more after so many")
     parser.add_argument("--write", action="store_true", help="make docs/reliability.md anew")
     options = parser.parse_args()
@@ -84,6 +92,8 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
         numbers: Iterable[int] = (
             *range(options.runs),
             *range(EXTRACTIONS, EXTRACTIONS + options.extractions),
+            *range(PACKS, PACKS + options.packings),
+            *range(STREAMS, STREAMS + options.streams),
         )
         numbers = itertools.takewhile(
             lambda _: not over(), numbers if options.only is None else [options.only]
@@ -104,6 +114,11 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             for each in train_all(server, folder / "trainers", count=options.trainers, seed=options.seed):
                 _told(each.line)
                 trained.append(each)
+        packed = []
+        if options.packs and not over():
+            tree = Tree(server, folder / "packed", size=options.tree[0], seed=options.seed)
+            packed = list(kill_packs(tree, kills=options.packs, over=over, **several))
+            tree.close()
         killed: list[Killed] = []
         for size, kills, kernel_kills in zip(options.tree, options.kills, options.kernel_kills, strict=True):
             tree = Tree(server, folder / "killed", size=size, seed=options.seed)
@@ -123,11 +138,12 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
             machine=_machine(),
         )
         (ROOT / "docs" / "reliability.md").write_text(text, encoding="utf-8")
-    bad = [each for each in (*results, *trained, *killed, *disks) if not each.good]
+    bad = [each for each in (*results, *trained, *packed, *killed, *disks) if not each.good]
     for each in bad:
         print(each.line, file=sys.stderr)
     print(
         f"{len(results)} runs, {len(killed)} kills, {sum(each.kills for each in trained)} kills of trainers, "
+        f"{len(packed)} kills of packs, "
         f"{len(disks)} on small disks, {len(bad)} bad; "
         f"{body_share(results):.0%} of faults in bodies"
     )

@@ -32,6 +32,8 @@ SMALL_SIZE = 2_000
 PACKED = (*FORMS, f"{OPAQUE}one.tar.gz")
 # Bytes of a volume, and of what is compressed at a time.
 _VOLUME, _FRAME = 4_000_000, 4 * MIB
+# Samples of a shard.
+_SAMPLES = 25
 # Bytes of a part at the store: another one than nbdata's, and the same.
 _PARTS = {BIG[0]: 8 * MIB, BIG[1]: 16 * MIB}
 
@@ -73,6 +75,7 @@ class Scene:
         for name, data in self._content.items():
             self._put(name, data)
         self._volumes: dict[str, dict[str, int]] = {}
+        self._sharded = False
 
     def _put(self, key: str, data: bytes) -> None:
         part = _PARTS.get(key)
@@ -95,6 +98,23 @@ class Scene:
 
             pack(form, self._pack, put, volume=_VOLUME, frame=_FRAME)
         return f"s3://{bucket}/{form}/", self._volumes[form]
+
+    def shards(self) -> tuple[str, list[tuple[str, bytes]]]:
+        """URL of tar shards of all that but for a big one, and the samples in them; made when it is asked for first."""
+        bucket, samples = f"{self.bucket}-shards", list(self.files.items())[: -len(BIG) + 1]
+        url = f"s3://{bucket}/x-{{000..{-(-len(samples) // _SAMPLES) - 1:03}}}.tar"
+        if not self._sharded:
+            self._sharded = True
+            self.server.create_bucket(bucket)
+            for number, first in enumerate(range(0, len(samples), _SAMPLES)):
+                packed = io.BytesIO()
+                with tarfile.open(fileobj=packed, mode="w") as archive:
+                    for name, data in samples[first : first + _SAMPLES]:
+                        member = tarfile.TarInfo(name)
+                        member.size = len(data)
+                        archive.addfile(member, io.BytesIO(data))
+                self.client.put_object(Bucket=bucket, Key=f"x-{number:03}.tar", Body=packed.getvalue())
+        return url, samples
 
     def _pack(self, archive: tarfile.TarFile) -> None:
         for name, data in self.files.items():
@@ -124,6 +144,8 @@ class Scene:
         self.client.delete_bucket(Bucket=self.bucket)
         if self._volumes:
             self.client.delete_bucket(Bucket=f"{self.bucket}-packed")
+        if self._sharded:
+            self.client.delete_bucket(Bucket=f"{self.bucket}-shards")
         self.client.close()
         shutil.rmtree(self.work, ignore_errors=True)
 

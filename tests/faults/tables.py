@@ -18,7 +18,7 @@ from tests.faults.trees import FILES, FORMS, MIDDLING
 
 __all__ = ["body_share", "campaign_tables", "disk_tables", "kill_tables", "page"]
 
-VERBS = ("pull", "push", "untar_volumes")
+VERBS = ("pull", "push", "untar_volumes", "pack", "stream")
 _TENTHS = [(0.0, 0.05), *((at / 100, at / 100 + 0.1) for at in range(5, 95, 10)), (0.95, 1.0)]
 _MOMENTS = [f"{low * 100:.0f}–{high * 100:.0f}" for low, high in _TENTHS]
 _QUARTERS = [f"{BODY}, {at}–{at + 25} %" for at in range(0, 100, 25)]
@@ -237,9 +237,10 @@ out, kills last: the tables say what was run. A short part of it runs with the t
 
 ## Faults on the way
 
-{len(results)} runs of `pull`, `push` and `untar_volumes`, against SeaweedFS behind a proxy that spoils what goes
-through it (`tests/faults/`). A run moves 300 objects of {SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6}
-MB, which go in parts, or unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
+{len(results)} runs of `pull`, `push`, `untar_volumes` and `pack`, and passes through tar shards (`stream`), against
+SeaweedFS behind a proxy that spoils what goes through it (`tests/faults/`). A run moves 300 objects of
+{SMALL_SIZE:,} bytes and {len(BIG)} of {BIG_SIZE // 10**6} MB, which go in parts, or reads shards of most of them, or
+unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
 from some 20 volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with
 what they were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then
 nothing wrong stands under a final name, and the same line said again without faults goes well. But an extraction

@@ -9,16 +9,17 @@ import pytest
 
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
-from tests.faults.campaign import EXTRACTIONS, SAID, run_all
+from tests.faults.campaign import EXTRACTIONS, PACKS, SAID, STREAMS, run_all
 from tests.faults.kills import AGENT, BOTH, KERNEL, VERBS, kill_all
+from tests.faults.packs import SOURCES, kill_packs
 from tests.faults.scene import Scene
 from tests.faults.tables import body_share, campaign_tables, kill_tables
 from tests.faults.trees import Tree
 
 SEED = 1
 # A pull with an object that arrives wrong each time, so that it ends with an error; a push; and the extraction of a
-# plain tar with such a volume.
-NUMBERS = (4, 11, EXTRACTIONS + 10)
+# plain tar with such a volume; a pack, and a pass through shards.
+NUMBERS = (4, 11, EXTRACTIONS + 10, PACKS, STREAMS)
 # Bytes of what is moved where somebody is killed.
 TREE = 40_000_000
 
@@ -48,8 +49,8 @@ def test_whatever_breaks_on_the_way_the_bytes_are_right_or_an_error_says_why(
 ) -> None:
     results = list(run_all(scene, seed=SEED, numbers=NUMBERS, told=print, switch=switch))
     assert [result.line for result in results if not result.good] == []
-    assert {result.verb for result in results} == {"pull", "push", "untar_volumes"}
-    assert [results[0].end, results[-1].end] == [SAID, SAID]
+    assert {result.verb for result in results} == {"pull", "push", "untar_volumes", "pack", "stream"}
+    assert [results[0].end, results[2].end] == [SAID, SAID]
     assert sum(len(result.tally.faults) for result in results) >= 25
     assert body_share(results) > 0.7
     print(campaign_tables(results))
@@ -65,3 +66,13 @@ def test_a_killed_agent_or_kernel_loses_no_more_than_a_part_of_each_connection(
     assert {each.verb for each in killed if each.victim == AGENT} == set(VERBS)
     assert [each.then for each in killed if each.victim == KERNEL] == [BOTH]
     print(kill_tables(killed))
+
+
+def test_a_killed_pack_makes_the_same_shards_when_it_is_said_again(
+    seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
+) -> None:
+    tree = Tree(seaweedfs, tmp_path, size=TREE, seed=SEED)
+    killed = list(kill_packs(tree, seed=SEED, kills=len(SOURCES), told=print, switch=switch))
+    tree.close()
+    assert [each.line for each in killed if not each.good] == []
+    assert {each.source for each in killed} == set(SOURCES)

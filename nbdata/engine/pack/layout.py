@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nbdata.engine.pack.source import Field, PackSource
 from nbdata.errors import BadOption
+from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.permutation import Permutation
 from nbdata.formats.shard_writing import END, header_size, member_header, padding
 from nbdata.formats.shards import is_meta, split_member
@@ -73,10 +74,10 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
 
 def _cut(source: PackSource, order: Order, first: int, end: int, most: int | None) -> Cut:
     digest, size, renamed = hashlib.blake2b(digest_size=16), len(END), 0
-    position, runs, before = first, _Runs(), ""
+    position, runs, before = first, Runs(), ""
     while position < end:
         own = source.key(order[position])
-        key = _named(own, runs.number(own))
+        key = key_of(own, runs.number(own))
         said, more = [], 0
         for name, field in _members(source, order[position], key):
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
@@ -90,25 +91,6 @@ def _cut(source: PackSource, order: Order, first: int, end: int, most: int | Non
         size += more
         position += 1
     return Cut(first, position - first, size, digest.hexdigest(), renamed)
-
-
-class _Runs:
-    """Counts samples that have the key of the one before, in one shard: they would be one sample with it."""
-
-    def __init__(self) -> None:
-        self._key: str | None = None
-        self._count = 0
-
-    def number(self, key: str) -> int:
-        """Which one of its key the next sample is, from 1."""
-        self._count = self._count + 1 if key == self._key else 1
-        self._key = key
-        return self._count
-
-
-def _named(key: str, number: int) -> str:
-    """What a sample is called: the second one of a key ``KEY~2``."""
-    return key if number == 1 else f"{key}~{number}"
 
 
 def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, Field]]:
@@ -149,7 +131,7 @@ class Layout:
         self.size = cut.size
         self.largest = 0
         self._begins = array("Q")
-        at, runs = 0, _Runs()
+        at, runs = 0, Runs()
         if cut.renamed:
             keys = (source.key(order[cut.first + number]) for number in range(cut.samples))
             self._numbers.extend(runs.number(key) for key in keys)
@@ -164,7 +146,7 @@ class Layout:
     def _members(self, number: int) -> Iterator[tuple[str, Field]]:
         """The members that a sample of this shard becomes."""
         sample = self._order[self._first + number]
-        key = _named(self._source.key(sample), self._numbers[number] if self._numbers else 1)
+        key = key_of(self._source.key(sample), self._numbers[number] if self._numbers else 1)
         return _members(self._source, sample, key)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:

@@ -18,6 +18,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
 from nbdata.errors import BadOption, NotFound
 from nbdata.reading.fetcher import WIDTH
+from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
@@ -26,7 +27,7 @@ from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_pa
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
-from nbdata.writing.manifest import Manifest, ShardRow, digests
+from nbdata.writing.manifest import Digests, Manifest, ShardRow, digests
 
 __all__ = ["perform", "plan"]
 
@@ -65,8 +66,8 @@ def plan(run: Run) -> Plan:
     run.kept = _Kept(source, order)
     names = op.names
     there = _standing(at_target, op)
-    _refuse_own_source(at_target, op, source)
     folder = at_target.open(names.folder)
+    refuse_own_source(op, folder, source.shards)
     Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
@@ -138,19 +139,6 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
     return found
 
 
-def _refuse_own_source(run: Run, op: Pack, source: PackSource) -> None:
-    """BadOption if a shard that is written may be one that is read."""
-    folder = run.open(op.names.folder)
-    for store, key in source.shards:
-        inside = key.startswith(folder.key) and op.names.is_one(key[len(folder.key) :])
-        if inside and folder.store.same_objects(store):
-            raise BadOption(
-                "the new shards would replace those that they are made of",
-                path=op.target,
-                remedy="Give the new ones another name or folder",
-            )
-
-
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
     return _Packing(run, planned).run_all()
@@ -174,7 +162,7 @@ class _Packing:
             run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
         )
         self._lock = threading.Lock()
-        self._digests: dict[str, dict[str, str]] = {}  # of each shard that was made, for the manifest
+        self._digests: dict[str, Digests] = {}  # of each shard that was made, for the manifest
         self._unverified = 0
 
     def run_all(self) -> Report:
@@ -239,7 +227,7 @@ class _Packing:
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
             self._uploads.finished(key)
-            self._done(name, cut, content, info, verified)
+            self._done(name, cut, content, info, verified, part_size=min(part_size, cut.size))
 
         def failed(error: Exception) -> None:
             del self._uploads.unfinished[key]
@@ -266,15 +254,16 @@ class _Packing:
         yield from sending.units()
 
     def _done(
-        self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = ""
-    ) -> None:
+        self, name: str, cut: Cut, content: ShardContent, info: ObjectInfo, verified: bool, md5: str = "",
+        part_size: int = 0,
+    ) -> None:  # fmt: skip
         self._index.put({name: copied(_said(name, cut), info)})
         if self._run.reservation is not None:
             self._run.reservation.landed(cut.size, 1)
         self._results.add(name, Outcome.PACKED, cut.size, moved=True, verified=verified, samples=cut.samples)
         self._control.advance(files=1)
         with self._lock:
-            self._digests[name] = digests(info.etag, md5)
+            self._digests[name] = digests(info.etag, md5, 0 if info.encrypted else part_size)
             self._unverified += content.unverified
 
     def _write_manifest(self) -> None:

@@ -16,7 +16,8 @@ from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import Shard, are_shards, fingerprint_of, shards_of
+from nbdata.reading.shards.listing import Shard, fingerprint_of, shards_of
+from nbdata.reading.shards.packing import packs_shards
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.pack import Pack
@@ -26,6 +27,10 @@ __all__ = ["Field", "PackSource", "open_source"]
 
 # Bytes of shards that are read ahead while their index is made.
 _AHEAD = 64 << 20
+# What to do with compressed shards.
+_COMPRESSED = (
+    "With --map true, in Python with map=dict, they are read as a stream by this process, and packed"
+)
 
 
 class Field(NamedTuple):
@@ -243,12 +248,8 @@ def _whole_source(run: Run) -> PackSource:
     assert isinstance(operation, Pack)
     told = replace(run, operation=operation.samples())
     assert isinstance(told.operation, SampleSource)
-    if are_shards(told.operation.sources):
-        if operation.include or operation.exclude:
-            raise BadOption("--include and --exclude are for files", remedy="Name the shards that are meant")
+    if packs_shards(operation):
         return _shards(told, told.operation)
-    if len(told.operation.sources) > 1:
-        raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
     found = loose_index(told)
     return _Loose(found.index, found.prefix, run.open(folder_part(told.operation.place)).store)
 
@@ -265,7 +266,9 @@ def _shards(run: Run, operation: SampleSource) -> _Shards:
             verify=operation.verify, width=WIDTH, ahead_bytes=_AHEAD,
         )  # fmt: skip
         try:
-            index = index_of(path, shards, bodies, fingerprint=fingerprint, told=lambda _: None)
+            index = index_of(
+                path, shards, bodies, fingerprint=fingerprint, told=lambda _: None, otherwise=_COMPRESSED
+            )
         finally:
             bodies.close()
     return _Shards(index, shards, [stores[shard.place] for shard in shards])

@@ -12,6 +12,7 @@ from nbdata.archives.forward_reader import ForwardReader
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
+from nbdata.engine.shards.promised import PromisedBody
 from nbdata.errors import BadOption
 from nbdata.formats.shards import LeftOut, samples_in
 from nbdata.reading.fetcher import WIDTH
@@ -76,6 +77,7 @@ class _Looking:
         self._samples = self._unproven = 0
         self._counts, self._sizes = Counter[str](), Counter[str]()
         self._left_out = LeftOut()
+        self._doubtful: list[str] = []  # of which the JSON index says what cannot be compared
 
     def run_all(self) -> Report:
         try:
@@ -100,8 +102,9 @@ class _Looking:
         left_out, samples = LeftOut(), 0
         try:
             body = self._bodies.open(number)
-            with contextlib.closing(body):
-                stream, _ = open_decompressed(body, name=shard.url)
+            promised = shard if self._source.verify != "none" else shard._replace(promised=None)
+            with contextlib.closing(body), contextlib.closing(PromisedBody(body, promised)) as read:
+                stream, _ = open_decompressed(read, name=shard.url)
                 reader = ForwardReader(stream, shard.url, 0)
                 with contextlib.closing(reader), contextlib.closing(stream):
                     for _, fields, _ in samples_in(reader, left_out.add):
@@ -111,6 +114,8 @@ class _Looking:
                             self._sizes[name] += len(data)
                         if not samples % 100:
                             self._run.control.checkpoint()
+                    if not read.prove():
+                        self._doubtful.append(shard.url)
         except Exception as error:
             self._results.fail(shard.url, error, size=shard.size, samples=samples)
         else:
@@ -152,5 +157,11 @@ class _Looking:
         if self._left_out.count:
             names = ", ".join(self._left_out.names[:3])
             notes.append(f"{self._left_out.count:,} members are in no sample, or only in part: {names}")
+        if self._doubtful:
+            names = ", ".join(self._doubtful[:3]) + (", …" if len(self._doubtful) > 3 else "")
+            notes.append(
+                f"of {len(self._doubtful):,} shards the ETag is not that of the index, which does not say the size of "
+                f"its parts: {names}"
+            )
         if self._unproven and self._source.verify != "none":
             notes.append(f"{self._unproven:,} shards had no checksum in the store to compare with")

@@ -18,14 +18,20 @@ from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
 from nbdata.formats.shards import LeftOut, samples_in
+from nbdata.paths import last_component
 from nbdata.reading.shards.content import Bodies
-from nbdata.reading.shards.listing import Shard
+from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["index_of", "index_path", "known_index"]
+__all__ = ["foreign_index", "index_of", "index_path", "known_index", "saved_name"]
 
 # Seconds between two looks at how far it is.
 _SHOW_EVERY = 0.5
+# What to do with compressed shards.
+_STREAM = (
+    "Use samples.stream(), with PyTorch a DataLoader over SampleStream; or make plain shards of them with "
+    "pack --map true: what is in them is mostly compressed already"
+)
 
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
@@ -34,17 +40,37 @@ def index_path(operation: SampleSource, state_dir: str) -> str:
     return os.path.join(state_dir, "samples", hashlib.sha256(said).hexdigest()[:32] + ".shards.idx")
 
 
-def known_index(path: str, fingerprint: str) -> SampleIndex | None:
-    """The index at a path, if it is of these shards."""
+def saved_name(operation: SampleSource) -> str:
+    """What tells the index of a source from others that are kept beside the same shards, wherever these are."""
+    said = json.dumps([last_component(place) for place in operation.sources])
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex | None:
+    """The index at a path, if it is of these shards, or of others that are the same `elsewhere`."""
     try:
         found = SampleIndex(path)
     except (NbdataError, OSError):  # it is built anew
         return None
+    if elsewhere and found.about.get("elsewhere") == elsewhere:
+        return found
     return found if found.about.get("listing") == fingerprint else None
 
 
+def foreign_index(path: str, shards: Sequence[Shard]) -> SampleIndex | None:
+    """The same of an index that somebody else may have made."""
+    found = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
+    return found if found is not None and found.is_of_shards(len(shards)) else None
+
+
 def index_of(
-    path: str, shards: Sequence[Shard], bodies: Bodies, *, fingerprint: str, told: Callable[[str], None]
+    path: str,
+    shards: Sequence[Shard],
+    bodies: Bodies,
+    *,
+    fingerprint: str,
+    told: Callable[[str], None],
+    otherwise: str = _STREAM,
 ) -> SampleIndex:
     """Read all shards, and write their index.
 
@@ -52,6 +78,8 @@ def index_of(
     ----------
     told : callable
         Told now and then how far it is.
+    otherwise : str
+        What to do with shards that are compressed.
 
     Raises
     ------
@@ -62,7 +90,7 @@ def index_of(
     """
     for shard in shards:
         if not shard.is_plain:
-            raise compressed(shard.url)
+            raise compressed(shard.url, otherwise)
     writer, left_out, unproven = IndexWriter(), LeftOut(), 0
     shown = time.monotonic()
     for number, shard in enumerate(shards):
@@ -71,7 +99,7 @@ def index_of(
         with contextlib.closing(body):
             stream, found = open_decompressed(body, name=shard.url)
             if found != "tar":
-                raise compressed(shard.url)
+                raise compressed(shard.url, otherwise)
             reader = ForwardReader(stream, shard.url, 0)
             with contextlib.closing(reader), contextlib.closing(stream):
                 for key, fields, places in samples_in(reader, _noted(left_out, shard.url)):
@@ -88,6 +116,7 @@ def index_of(
         unproven += not body.proven
     about: dict[str, Any] = {
         "listing": fingerprint,
+        "elsewhere": fingerprint_elsewhere(shards),
         "left_out": left_out.count,
         "left_out_names": left_out.names,
         "unproven": unproven,
@@ -102,10 +131,6 @@ def _noted(left_out: LeftOut, url: str) -> Callable[[str, str], None]:
     return lambda name, why: left_out.add(f"{url}: {name}", why)
 
 
-def compressed(url: str) -> BadOption:
+def compressed(url: str, otherwise: str = _STREAM) -> BadOption:
     """The error for a compressed shard that is to be read by number."""
-    return BadOption(
-        "a compressed shard is read from its beginning only",
-        path=url,
-        remedy="Use samples.stream(), or store the shards as plain tar: what is in them is mostly compressed already",
-    )
+    return BadOption("a compressed shard is read from its beginning only", path=url, remedy=otherwise)

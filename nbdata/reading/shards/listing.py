@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 from nbdata.errors import BadOption, NotFound
+from nbdata.integrity.etags import parse_etag
 from nbdata.paths import canonical, glob_pattern, has_glob, is_url, last_component
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo
@@ -20,7 +21,7 @@ from nbdata.transfer.sources import Opener, find, folder_part
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["Shard", "are_shards", "fingerprint_of", "shards_of"]
+__all__ = ["Promised", "Shard", "are_shards", "fingerprint_elsewhere", "fingerprint_of", "shards_of"]
 
 _SHARD = re.compile(r"(?i)\.(tar|tgz|tzst|txz|tbz2?|tar\.(gz|zst|xz|bz2))$")
 _PLAIN = re.compile(r"(?i)\.tar$")
@@ -29,6 +30,36 @@ _WIDS = "wids-shard-index-v1"
 _MOST_JSON = 64 << 20
 # Names that an error has of shards that are missing.
 _NAMED = 5
+
+
+class Promised(NamedTuple):
+    """What a JSON index says of the bytes of a shard.
+
+    Attributes
+    ----------
+    size : int or None
+    md5, etag : str
+        Of all bytes, or of parts of `part_size` bytes; empty if it does not say.
+    part_size : int
+        0 if it does not say.
+    """
+
+    size: int | None = None
+    md5: str = ""
+    etag: str = ""
+    part_size: int = 0
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Promised:
+        """What the entry of a shard says; what makes no sense is passed over."""
+        size, part_size = said.get("filesize"), said.get("part_size")
+        md5, etag = (parse_etag(str(said.get(word) or "")) for word in ("md5sum", "etag"))
+        return cls(
+            size if isinstance(size, int) else None,
+            md5.md5 or "",
+            etag.value if etag.kind == "multipart" else "",
+            part_size if isinstance(part_size, int) and part_size > 0 else 0,
+        )
 
 
 class Shard(NamedTuple):
@@ -42,6 +73,8 @@ class Shard(NamedTuple):
         How its samples call it, without secrets.
     key, size, etag, modified, version
         As `ObjectInfo` has them.
+    promised : Promised or None
+        What the JSON index says that named it.
     """
 
     place: str
@@ -51,6 +84,7 @@ class Shard(NamedTuple):
     etag: str = ""
     modified: float | None = None
     version: str = ""
+    promised: Promised | None = None
 
     @property
     def info(self) -> ObjectInfo:
@@ -181,18 +215,20 @@ def _of_wids(opener: Opener, place: str) -> list[Shard]:
         raise _no_index(place, "something else") from None
     if not named:
         raise _no_index(place, "no shards")
-    return _heads(opener, [_joined(base, url) for base, url in named])
+    found = _heads(opener, [_joined(base, str(said["url"])) for base, said in named])
+    return [shard._replace(promised=Promised.of(said)) for shard, (_, said) in zip(found, named, strict=True)]
 
 
-def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, str]]:
-    """Base and URL of each shard."""
+def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Base of each shard, and what is said of it; at least its URL."""
     if said["__kind__"] != _WIDS:
         raise ValueError
     lists = [said, *(one for one in said.get("datasets", ()) if "shardlist" in one)]
     for one in lists:
         base = str(one.get("base") or said.get("base") or place)
         for shard in one.get("shardlist", ()):
-            yield base, str(shard["url"])
+            _ = shard["url"]
+            yield base, shard
 
 
 def _joined(base: str, url: str) -> str:
@@ -220,6 +256,17 @@ def _no_index(place: str, got: str) -> BadOption:
         got=got,
         remedy="Name the shards themselves, such as train-{000000..000099}.tar",
     )
+
+
+def fingerprint_elsewhere(shards: Iterable[Shard]) -> str:
+    """The same for the same shards wherever they lie, if their store tells the ETag of each; else empty."""
+    digest = hashlib.blake2b(digest_size=16)
+    for shard in shards:
+        if not shard.etag:
+            return ""
+        said = json.dumps([last_component(shard.key), shard.size, shard.etag])
+        digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
 
 
 def fingerprint_of(shards: Iterable[Shard]) -> str:

@@ -325,3 +325,19 @@ def test_fields_are_renamed(put: Put, there: Any, tmp_path: Path, inline: None) 
             nbdata.Pack("in", "out/", rename=wrong)
     with pytest.raises(BadOption, match="in another one"):
         nbdata.pack(f"{url}in/", f"{tmp_path}/y-%d.tar", rename=("jpeg=JPG",), quiet=True)
+
+
+def test_a_lost_index_is_written_anew_with_the_size_of_the_parts(
+    put: Put, s3: EmbeddedServer, bucket: str, inline: None, there: Any
+) -> None:
+    source = random.Random(2)
+    url = put({f"in/{number:02}.bin": source.randbytes(MIB) for number in range(20)})
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x-%d.tar", shard_size=14 * MIB, part_size=6 * MIB)
+    line.run(quiet=True)
+    first = there("out/")
+    assert [one.get("part_size") for one in json.loads(first["x.json"])["shardlist"]] == [6 * MIB, None]
+    client = client_of(s3)
+    client.delete_object(Bucket=bucket, Key="out/x.json")
+    client.close()
+    assert line.run(quiet=True).counts == {"unchanged": 2}
+    assert there("out/") == first

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, NotFound, TransferFailed
+from tests.client.test_shard_writer import samples_of, there, written
 from tests.faults.proxy import BODY, Fault, FaultProxy
 from tests.faults.test_lines import proxy
 from tests.formats.test_shards import FILE, LINK, shard
@@ -78,3 +81,66 @@ def test_what_is_no_shard_is_told(put: Put, inline: None, tmp_path: Path) -> Non
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(one(1)))
     with pytest.raises(BadOption, match="compressed"):
         nbdata.shards("index", str(tmp_path / "x.tar.gz"), quiet=True)
+
+
+@pytest.mark.parametrize("by", ["pack", "write_shards"])
+def test_a_shard_that_is_not_what_the_index_says_is_named(
+    put: Put, s3: EmbeddedServer, bucket: str, inline: None, by: str
+) -> None:
+    options = {"shard_size": "20MiB", "quiet": True}
+    url = put({})
+    written(f"{url}a/x-%d.tar", samples_of(50, 1 << 20), shard_size="20MiB")
+    if by == "pack":
+        nbdata.pack(f"{url}a/x.json", f"{url}b/x-%d.tar", sort=True, part_size="6MiB", **options)
+    folder = "b" if by == "pack" else "a"
+    index = json.loads(there(s3, bucket)[f"{folder}/x.json"])
+    assert [one["part_size"] >> 20 for one in index["shardlist"][:2]] == [6 if by == "pack" else 8] * 2
+    assert nbdata.shards("verify", f"{url}{folder}/x.json", quiet=True).ok
+    found = there(s3, bucket)
+    first, second, last = (found[f"{folder}/x-{number}.tar"] for number in (0, 1, 2))
+    put({f"{folder}/x-0.tar": first})  # the same bytes with another ETag
+    spoilt = bytearray(second)
+    spoilt[9_000_000] ^= 1
+    put({f"{folder}/x-1.tar": bytes(spoilt), f"{folder}/x-2.tar": last + bytes(512)})
+    with pytest.raises(TransferFailed) as raised:
+        nbdata.shards("verify", f"{url}{folder}/x.json", quiet=True)
+    assert {
+        path.rpartition("/")[2]: why.partition(": ")[0] for path, why in raised.value.report.failures
+    } == {
+        "x-1.tar": "the shard has another ETag than its JSON index says",
+        "x-2.tar": "the shard has another size than its JSON index says",
+    }
+    assert nbdata.shards("ls", f"{url}{folder}/x.json", quiet=True).ok
+    assert nbdata.shards("verify", f"{url}{folder}/x.json", verify="none", quiet=True).ok
+
+
+def test_small_shards_are_compared_with_the_md5_of_the_index(put: Put, inline: None, tmp_path: Path) -> None:
+    written(f"{tmp_path}/x-%d.tar", samples_of(20), shard_size=40_000)
+    assert nbdata.shards("verify", f"{tmp_path}/x.json", quiet=True).ok
+    data = bytearray((tmp_path / "x-1.tar").read_bytes())
+    data[3000] ^= 1  # of a field
+    (tmp_path / "x-1.tar").write_bytes(data)
+    with pytest.raises(TransferFailed, match="another MD5 than its JSON index says"):
+        nbdata.shards("verify", f"{tmp_path}/x.json", quiet=True)
+
+
+def test_an_index_without_the_size_of_parts_can_only_confirm(
+    put: Put, s3: EmbeddedServer, bucket: str, inline: None
+) -> None:
+    url = put({})
+    written(f"{url}x-%d.tar", samples_of(20, 1 << 20), shard_size="20MiB")
+    found = there(s3, bucket)
+    index = json.loads(found["x.json"])
+    for one in index["shardlist"]:
+        one.pop("part_size", None)
+    put({"x.json": json.dumps(index).encode(), "x-0.tar": found["x-0.tar"]})
+    assert not any("ETag" in note for note in nbdata.shards("verify", f"{url}x.json", quiet=True).notes)
+    index["shardlist"][0]["etag"] = "0" * 32 + "-3"
+    put({"x.json": json.dumps(index).encode()})
+    report = nbdata.shards("verify", f"{url}x.json", quiet=True)
+    assert any(
+        "of 1 shards the ETag is not that of the index" in note and "x-0.tar" in note for note in report.notes
+    )
+    index["shardlist"][0] |= {"etag": 3, "md5sum": [], "filesize": "x", "part_size": -1}
+    put({"x.json": json.dumps(index).encode()})
+    assert nbdata.shards("verify", f"{url}x.json", quiet=True).ok

@@ -13,8 +13,10 @@ from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.passing import Pass
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
+from nbdata.client.reading.saved_index import fetch_of_shards, save_of_shards
 from nbdata.client.reading.shards.stream import Order, pass_of
 from nbdata.client.reading.source import Source
+from nbdata.disk import make_folders
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.shards import LeftOut
 from nbdata.operation import slots
@@ -24,7 +26,7 @@ from nbdata.reading.pieces import Piece
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexed import IndexedShards
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
-from nbdata.reading.shards.listing import Shard, fingerprint_of
+from nbdata.reading.shards.listing import Shard, fingerprint_elsewhere, fingerprint_of
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
 from nbdata.rendering import dim
@@ -80,6 +82,9 @@ class ShardSamples(Samples):
         self._workers = 1
         self._reading: _Reading | None = None
         self._fingerprint = fingerprint_of(self._shards)
+        # An index may have been taken from beside the shards, which had come with them from another place.
+        taken = self.operation.refresh == "never"
+        self._elsewhere = fingerprint_elsewhere(self._shards) if taken else ""
         self._index: SampleIndex | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,7 +100,7 @@ class ShardSamples(Samples):
         self._quiet = True
         self._begin()
         if state["index"] is not None:
-            self._index = known_index(state["index"], self._fingerprint)
+            self._index = known_index(state["index"], self._fingerprint, self._elsewhere)
 
     @property
     def shards(self) -> list[Shard]:
@@ -201,6 +206,9 @@ class ShardSamples(Samples):
         with self._indexing:
             if self._index is None:
                 self._index = self._known() if self.operation.refresh != "always" else None
+            if self._index is None and self.operation.refresh == "never":
+                make_folders(os.path.dirname(self._path()), 0o700)
+                self._index = fetch_of_shards(self.operation, self._path(), self._shards)
             if self._index is None:
                 self._index = self._built()
             return self._index
@@ -209,7 +217,22 @@ class ShardSamples(Samples):
         return index_path(self.operation, self._read().opened.context.state_dir)
 
     def _known(self) -> SampleIndex | None:
-        return known_index(self._path(), self._fingerprint)
+        return known_index(self._path(), self._fingerprint, self._elsewhere)
+
+    def save_index(self) -> str:
+        """Put the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes it if there is none.
+
+        Who has no index of the same shards and says ``refresh="never"`` then takes it, and does not read the shards. So
+        do those who have a copy of the shards with the same names and ETags.
+
+        Raises
+        ------
+        BadOption
+            If a shard is compressed.
+        NbdataError
+            If it cannot be written there.
+        """
+        return save_of_shards(self.operation, self.index)
 
     def _built(self) -> SampleIndex:
         reading, display = self._read(), slots.display()

@@ -430,3 +430,20 @@ def test_a_sparse_member_can_be_streamed_only(
     assert next(samples.stream())["bin"] == (tmp_path / "a.bin").read_bytes()
     with pytest.raises(BadOption, match="sparse file"):
         samples[0]
+
+
+def test_a_loader_by_number_over_compressed_shards_names_the_one_that_streams(tmp_path: Path) -> None:
+    place = tmp_path / "x-0.tar.gz"
+    place.write_bytes(gzip.compress(packed(0)))
+    (tmp_path / "y-0.tar").write_bytes(place.read_bytes())  # by its name a plain one
+    for name in ("x-0.tar.gz", "y-0.tar"):
+        with nbdata.samples(str(tmp_path / name)) as samples:
+            for act in (
+                lambda samples=samples: SampleLoader(samples, batch_size=2),
+                lambda samples=samples: len(SampleDataset(samples)),
+                lambda samples=samples: len(samples),
+                lambda samples=samples: samples.batch_sampler(2),
+            ):
+                with pytest.raises(BadOption, match="DataLoader over SampleStream"):
+                    act()
+            assert sum(map(len, DataLoader(SampleStream(samples), batch_size=2, collate_fn=list))) == SIZES[0]

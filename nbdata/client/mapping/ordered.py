@@ -1,0 +1,49 @@
+"""Changes several samples at the same time, and gives the results in the order of the samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+__all__ = ["AT_ONCE", "Changer", "Sample", "changed"]
+
+#: Samples that are under way for each worker, changed ones that wait for their turn included.
+AT_ONCE = 2
+
+#: ``__key__``, and fields by extension.
+Sample = dict[str, Any]
+
+
+class Changer(Protocol):
+    """Makes new samples of a sample."""
+
+    workers: int
+
+    def change(self, sample: Sample) -> list[Sample]:
+        """The new samples, whose fields are bytes; called by as many threads as there are workers."""
+
+    def stop(self) -> None:
+        """End what is under way at once, so that a waiting `change` raises; nothing can be changed afterwards."""
+
+
+def changed(samples: Iterable[Sample], changer: Changer) -> Generator[list[Sample], None, None]:
+    """Yield the new samples of each sample, in the order of the samples.
+
+    At most `AT_ONCE` samples for each worker are in memory. The first error in this order is raised. All workers are
+    stopped at its end, early or not.
+    """
+    pool = ThreadPoolExecutor(changer.workers, "nbdata-map")
+    pending = deque[Future[list[Sample]]]()
+    try:
+        for sample in samples:
+            pending.append(pool.submit(changer.change, sample))
+            if len(pending) >= AT_ONCE * changer.workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        changer.stop()
+        pool.shutdown()

@@ -1,0 +1,156 @@
+"""pack with ``map``: samples are read by this process, changed by what the caller has handed in, and written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from contextlib import ExitStack
+
+from nbdata.client.mapping.commands import CommandChanger
+from nbdata.client.mapping.functions import FunctionChanger
+from nbdata.client.mapping.ordered import Changer, changed
+from nbdata.client.mapping.source import MappedSource
+from nbdata.client.opened import Opened
+from nbdata.client.shard_writer import ShardWriter
+from nbdata.errors import NotFound
+from nbdata.operation import slots
+from nbdata.protocols import Display
+from nbdata.redaction import redacted
+from nbdata.report import Plan, Report, Row, Rows
+from nbdata.sizes import format_size
+from nbdata.verbs.ends import ends_of
+from nbdata.verbs.pack import Pack
+from nbdata.verbs.shard_target import ShardTarget
+
+__all__ = ["MappedPack"]
+
+# Seconds between two updates of what is shown.
+_SHOW_EVERY = 0.5
+_REPLACING = "--overwrite always"
+
+
+class MappedPack:
+    """A pack that this process carries out; see `nbdata.operation.InProcess`.
+
+    Parameters
+    ----------
+    operation : Pack
+    """
+
+    def __init__(self, operation: Pack) -> None:
+        self._operation = operation
+        self._source_end, self._target_end = ends_of(
+            operation.places(), operation.storage_options, operation.target_options, operation.fs
+        )
+        self._target = ShardTarget(
+            target=operation.target,
+            shard_size=operation.most_bytes,
+            overwrite=operation.overwrite == "always",
+            verify=operation.verify,
+            storage_options=self._target_end.options or None,
+            fs=operation.fs if self._target_end.takes_fs else None,
+            concurrency=operation.concurrency,
+        )
+
+    def plan(self) -> Plan:
+        """How many samples would be changed; of shards without an index only how many shards are read."""
+        out = Plan("pack", *self._places())
+        with self._source(quiet=True) as source:
+            source.refuse_own(Opened(self._target))
+            with ShardWriter(self._target, {}, replacing=_REPLACING):
+                pass  # what stands there is looked at, and nothing is written
+            known = source.known
+            if known is None:
+                count, size = source.shards
+                out.actions["read"] = [count, size]
+                out.notes.append("how many samples there are shows while the shards are read")
+            else:
+                out.actions["map"] = [known[0], known[1]]
+                out.details["samples"] = known[0]
+                out.notes.append(
+                    f"{known[0]:,} samples are to be changed; what that makes of them is not known before"
+                )
+        return out
+
+    def run(self, *, quiet: bool) -> Report:
+        """Do it, and show how far it is."""
+        display, began = slots.display(), time.monotonic()
+        try:
+            report = self._run(display, quiet=quiet)
+        except KeyboardInterrupt:
+            again = f"the same line with {_REPLACING} starts again"
+            if not quiet:
+                display.tell("")
+                display.end(f"interrupted; {again}", None)
+            raise KeyboardInterrupt(again) from None
+        except BaseException:
+            display.tell("")
+            raise
+        report.seconds = time.monotonic() - began
+        if not quiet:
+            display.tell("")
+            display.end(report.line, report)
+        return report
+
+    def _run(self, display: Display, *, quiet: bool) -> Report:
+        with ExitStack() as stack:
+            changer = self._changer(stack)  # first, as it may fork
+            source = stack.enter_context(self._source(quiet=quiet))
+            source.refuse_own(Opened(self._target))
+            writer = stack.enter_context(ShardWriter(self._target, {}, replacing=_REPLACING))
+            results = stack.enter_context(contextlib.closing(changed(source, changer)))
+            read, left_out, shown = 0, 0, time.monotonic()
+            for made in results:
+                read += 1
+                left_out += not made
+                for sample in made:
+                    writer.write(sample)
+                if not quiet and time.monotonic() - shown > _SHOW_EVERY:
+                    shown = time.monotonic()
+                    display.tell(f"pack: {writer.samples:,} samples so far, {format_size(writer.bytes)}")
+            if not writer.samples:
+                raise NotFound(
+                    f"--map left all {read:,} samples out: nothing is written", path=self._places()[0]
+                )
+            writer.close()
+            return self._report(source, writer, read, left_out)
+
+    def _report(self, source: MappedSource, writer: ShardWriter, read: int, left_out: int) -> Report:
+        shards = writer.shards
+        report = Report(
+            "pack",
+            *self._places(),
+            counts={"packed": len(shards)},
+            files=len(shards),
+            bytes=sum(shard.size for shard in shards),
+            notes=[f"{writer.samples:,} samples in {len(shards):,} shards", *source.notes()],
+            details={"samples": writer.samples},
+        )
+        if left_out:
+            report.notes.append(f"--map left out {left_out:,} of {read:,} samples")
+        rows = [Row(shard.name, "packed", shard.size, {"samples": shard.samples}) for shard in shards]
+        report.rows = Rows(len(rows), lambda _: (rows, None))
+        return report
+
+    def _places(self) -> tuple[str, str]:
+        source, target = self._operation.places()
+        return redacted(source), redacted(target)
+
+    def _source(self, *, quiet: bool) -> MappedSource:
+        return MappedSource(self._operation, self._source_end, quiet=quiet)
+
+    def _changer(self, stack: ExitStack) -> Changer:
+        """The workers that change samples; they end with the stack."""
+        operation = self._operation
+        workers = operation.map_workers or _processors()
+        if callable(operation.map):
+            functions = FunctionChanger(operation.map, workers, operation.seed)
+            stack.callback(functions.stop)
+            return functions
+        return stack.enter_context(CommandChanger(operation.map_words, workers))
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

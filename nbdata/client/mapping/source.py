@@ -1,0 +1,204 @@
+"""The samples that a mapped pack reads: selected, in its order, with their new names of fields."""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nbdata.client.mapping.ordered import Sample
+from nbdata.client.opened import Opened
+from nbdata.client.reading.making import make_samples
+from nbdata.client.reading.samples import Samples, Selected
+from nbdata.client.reading.shards.samples import ShardSamples
+from nbdata.client.reading.stored import StoredSamples
+from nbdata.errors import BadOption, NotFound
+from nbdata.formats.conditions import Condition, parse
+from nbdata.formats.neighbours import Runs, key_of
+from nbdata.formats.permutation import Permutation
+from nbdata.reading.shards.indexing import compressed
+from nbdata.reading.shards.packing import packs_shards, refuse_own_source
+from nbdata.redaction import redacted
+from nbdata.verbs.ends import End
+from nbdata.verbs.pack import Pack
+
+__all__ = ["MappedSource"]
+
+
+class MappedSource:
+    """The samples that a mapped pack reads; a context manager that closes their store.
+
+    Parameters
+    ----------
+    operation : Pack
+    end : End
+        The options of its source.
+    quiet : bool
+        Whether to show nothing while the source is listed.
+
+    Attributes
+    ----------
+    renamed : int
+        Samples that had the key of the one before.
+
+    Raises
+    ------
+    BadOption
+        If ``--select`` cannot be read, or compressed shards are to be shuffled or sorted.
+    NotFound
+        If there are no samples.
+    """
+
+    def __init__(self, operation: Pack, end: End, *, quiet: bool) -> None:
+        self._operation = operation
+        self._condition = parse(operation.select) if operation.select is not None else None
+        packs_shards(operation)
+        self._read = replace(
+            operation.samples(),
+            storage_options=end.options or None,
+            fs=operation.fs if end.takes_fs else None,
+            concurrency=operation.concurrency,
+        )
+        self.renamed = self._not_selected = 0
+        self._all: Samples = make_samples(self._read, quiet)
+        if isinstance(self._all, ShardSamples) and self._in_other_order:
+            for shard in self._all.shards:
+                if not shard.is_plain:
+                    raise compressed(shard.url, "Leave --shuffle and --sort out")
+
+    def __enter__(self) -> MappedSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._all.close()
+
+    @property
+    def _in_other_order(self) -> bool:
+        return self._operation.shuffle or self._operation.sort
+
+    @property
+    def _by_number(self) -> bool:
+        """Whether samples are read by number; shards are read as a stream where that does."""
+        return isinstance(self._all, StoredSamples) or self._in_other_order
+
+    def refuse_own(self, target: Opened) -> None:
+        """BadOption if shards that are read would be replaced."""
+        if isinstance(self._all, ShardSamples):
+            opened, found = Opened(self._read), {}
+            for place in {shard.place for shard in self._all.shards}:
+                found[place] = opened.open(place).store
+            shards = ((found[shard.place], shard.key) for shard in self._all.shards)
+            refuse_own_source(self._operation, target.open(self._operation.names.folder), shards)
+
+    # -- how many ---------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> tuple[int, int] | None:
+        """How many samples are selected, and their bytes; None if that shows only while they are read."""
+        if not self._by_number and "samples" not in self._all.to_dict():
+            return None
+        numbers = self._numbers()
+        return len(numbers), sum(map(self._all.size, numbers))
+
+    @property
+    def shards(self) -> tuple[int, int]:
+        """How many shards are read, and their bytes."""
+        found = self._all.shards if isinstance(self._all, ShardSamples) else []
+        return len(found), sum(max(0, shard.size) for shard in found)
+
+    def notes(self) -> Iterator[str]:
+        """Notes for the report, once the samples were read."""
+        count = sum(source.left_out[0] for source in self._all.sources)
+        if count:
+            first = next(name for source in self._all.sources for name in source.left_out[1])
+            yield f"{count:,} files belong to no sample, such as {first}"
+        if self._not_selected:
+            yield f"{self._not_selected:,} samples are not selected"
+        if self.renamed:
+            yield f"{self.renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
+        if (unverified := self._all.report.unverified) and self._operation.verify != "none":
+            yield f"{unverified:,} objects had no checksum in the store to compare with"
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Generator[Sample, None, None]:
+        runs, names = Runs(), self._operation.names_of_fields
+        with contextlib.closing(self._selected()) as selected:
+            for sample in selected:
+                own, fields = sample["__key__"], list(sample)[2:]
+                key = key_of(own, runs.number(own))
+                self.renamed += key != own
+                new = [names.get(name, name) for name in fields]
+                _refuse_lost(own, new)
+                yield {
+                    "__key__": key,
+                    "__url__": sample["__url__"],
+                    **{name: sample[field] for name, field in zip(new, fields, strict=True)},
+                }
+
+    def _selected(self) -> Generator[Sample, None, None]:
+        """The samples in their order, under the names of the source."""
+        if self._by_number:
+            of = Selected(self._all, self._numbers())
+            with contextlib.closing(of.stream()) as items:
+                yield from items
+            return
+        seen = taken = 0
+        with contextlib.closing(self._all.stream()) as items:
+            for sample in items:
+                seen += 1
+                sizes = {name: len(sample[name]) for name in list(sample)[2:]}
+                if self._condition is None or self._condition(sample["__key__"], sizes):
+                    taken += 1
+                    yield sample
+        self._count(seen, taken)
+
+    def _numbers(self) -> array[int]:
+        """The samples by number, in the order in which they are packed; 8 bytes each, and for --sort their keys."""
+        count, operation = len(self._all), self._operation
+        numbers = array("q", range(count))
+        if self._condition is not None:
+            numbers = array("q", self._passing(self._condition))
+            self._count(count, len(numbers))
+        order: Iterable[int] = numbers
+        if operation.shuffle:
+            mixed = Permutation(len(numbers), seed=operation.seed, epoch=0)
+            order = (numbers[mixed[position]] for position in range(len(numbers)))
+        elif operation.sort:
+            order = sorted(numbers, key=self._all.key)
+        return array("q", order)
+
+    def _passing(self, condition: Condition) -> Iterator[int]:
+        samples = self._all
+        assert isinstance(samples, (StoredSamples, ShardSamples))
+        members: Any = samples.index.objects if isinstance(samples, StoredSamples) else samples.index.members
+        for number in range(len(samples)):
+            if condition(samples.key(number), {one.field: one.size for one in members(number)}):
+                yield number
+
+    def _count(self, count: int, selected: int) -> None:
+        """Note how many of all samples are selected; NotFound if there are none."""
+        place = redacted(self._operation.places()[0])
+        if not count:
+            raise NotFound("there are no samples in these shards", path=place)
+        if not selected:
+            raise NotFound(
+                f"none of {count:,} samples is selected",
+                path=place,
+                remedy="Loosen --select; nbdata samples shows which fields there are",
+            )
+        self._not_selected = count - selected
+
+
+def _refuse_lost(key: str, fields: Sequence[str]) -> None:
+    """BadOption if a field would be none in a Python sample, or take the place of another one."""
+    if len(set(fields)) < len(fields):
+        raise BadOption(f"--rename gives two fields of {key!r} one name", remedy="Choose another one")
+    for name in fields:
+        if name.startswith("__"):
+            raise BadOption(
+                f"the field {name!r} of {key!r} would be lost: names with two underscores are not written",
+                remedy="Give it another name with --rename",
+            )

@@ -1,0 +1,88 @@
+"""The bytes of a shard beside what its JSON index says of them."""
+
+from __future__ import annotations
+
+from nbdata.errors import ChecksumMismatch
+from nbdata.integrity.digests import Digest, new_digest
+from nbdata.integrity.etags import MultipartDigest, parse_etag, part_size_candidates
+from nbdata.reading.shards.content import Body
+from nbdata.reading.shards.listing import Promised, Shard
+
+__all__ = ["PromisedBody"]
+
+# Part sizes that are tried for a multipart ETag whose part size the index does not say.
+_GUESSES = 4
+
+
+class PromisedBody(Body):
+    """The bytes of a shard, hashed while they are read.
+
+    Parameters
+    ----------
+    body : Body
+    shard : Shard
+        With what its index says of it.
+
+    Raises
+    ------
+    ChecksumMismatch
+        If the shard has another size than the index says.
+    """
+
+    def __init__(self, body: Body, shard: Shard) -> None:
+        super().__init__()
+        self._body, self._shard = body, shard
+        self._promised = promised = shard.promised or Promised()
+        if promised.size is not None and 0 <= shard.size != promised.size:
+            raise _differs(shard, "size", f"{promised.size:,} bytes", f"{shard.size:,} bytes")
+        self._digests: list[Digest] = []
+        self._expected = promised.md5 or promised.etag
+        if self._expected == parse_etag(shard.etag).value:  # with which the bytes are compared anyway
+            self._expected = ""
+        elif promised.md5:
+            self._digests = [new_digest("md5")]
+        elif promised.etag:
+            sizes = [promised.part_size] if promised.part_size else self._guesses(promised.etag)
+            self._digests = [MultipartDigest(size) for size in sizes]
+
+    def _guesses(self, etag: str) -> list[int]:
+        return part_size_candidates(self._shard.size, parse_etag(etag).parts, limit=_GUESSES)
+
+    def _more(self) -> memoryview:
+        block = self._body.block()
+        for digest in self._digests:
+            digest.update(block)
+        return block
+
+    def prove(self) -> bool:
+        """Read what is left, and compare; False if the bytes may be those of the index, or others.
+
+        Raises
+        ------
+        ChecksumMismatch
+            If the bytes are other ones.
+        """
+        while self.block():
+            pass
+        if not self._expected:
+            return True
+        found = [digest.hexdigest() for digest in self._digests]
+        if self._expected in found:
+            return True
+        if self._promised.md5 or self._promised.part_size:
+            raise _differs(self._shard, "MD5" if self._promised.md5 else "ETag", self._expected, found[0])
+        return False
+
+    def close(self) -> None:
+        self._body.close()
+        super().close()
+
+
+def _differs(shard: Shard, what: str, expected: str, got: str) -> ChecksumMismatch:
+    return ChecksumMismatch(
+        f"the shard has another {what} than its JSON index says",
+        path=shard.url,
+        expected=expected,
+        got=got,
+        remedy="Fetch or pack it anew; if it was changed on purpose, write the index anew, too",
+    )

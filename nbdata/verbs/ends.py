@@ -1,0 +1,71 @@
+"""The two ends of a verb between stores: which storage options, and which file system object, hold at each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nbdata.errors import BadOption
+from nbdata.paths import is_url
+
+__all__ = ["End", "ends_of"]
+
+
+class End(NamedTuple):
+    """One end.
+
+    Attributes
+    ----------
+    options : dict
+        Its storage options.
+    takes_fs : bool
+        Whether ``fs=`` is a file system for it.
+    """
+
+    options: dict[str, Any]
+    takes_fs: bool
+
+
+def ends_of(
+    places: tuple[str, str],
+    storage_options: dict[str, Any] | None,
+    target_options: dict[str, Any] | None,
+    handed: object,
+) -> tuple[End, End]:
+    """Source and target.
+
+    ``--option`` holds for both ends if they have one protocol, or if one is the local disk, and ``--target-option``
+    instead of it for the target.
+
+    Parameters
+    ----------
+    places : tuple of (str, str)
+    storage_options, target_options : dict or None
+    handed : object
+        A file system object, its description, or None.
+
+    Raises
+    ------
+    BadOption
+        If the file system is for neither place.
+    """
+    schemes = [place.partition("://")[0] for place in places]
+    alike = schemes[0] == schemes[1] or not is_url(places[0])
+    options = storage_options or {}
+    at_target = target_options or (options if alike else {})
+    known = _protocols(handed)
+    if known and not known & set(schemes):
+        raise BadOption(
+            f"fs= is a file system for {', '.join(sorted(known))}",
+            expected=" or ".join(f"{s}://" for s in schemes),
+        )
+    return End(options, schemes[0] in known), End(at_target, schemes[1] in known)
+
+
+def _protocols(filesystem: object) -> set[str]:
+    """The protocols of a file system object, or of its description; none if there is none."""
+    if filesystem is None:
+        return set()
+    found = (
+        filesystem.get("protocol") if isinstance(filesystem, dict) else getattr(filesystem, "protocol", ())
+    )
+    return {found} if isinstance(found, str) else set(found or ())

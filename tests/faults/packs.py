@@ -1,0 +1,215 @@
+"""kill -9 of the agent at random moments of pack; then the same line again makes the shards that no kill would make.
+
+The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards
+that are sent. After the kill each shard that has its name is whole. The same line, said again, makes the others; all
+are, byte for byte, those of a pack that nobody killed, with the same index beside them, and the store holds no
+unfinished upload.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import nbdata
+from nbdata.errors import AgentUnavailable, NbdataError
+from nbdata.runtime import endpoint, held
+from tests.faults.kills import RIGHT, agent
+from tests.faults.proxy import FaultProxy, Tally
+from tests.faults.trees import Tree
+from tests.waiting import wait_until
+
+__all__ = ["SOURCES", "PackKilled", "kill_packs"]
+
+#: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
+SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
+# Shards that are made, about; one of them holds a single large file, and goes in parts that are read in order.
+_SHARDS = 8
+# Seconds within which a line must end, and those for each byte.
+_BOUND, _SLOWEST = 120.0, 1 / 5_000_000
+
+
+@dataclass
+class PackKilled:
+    """What became of one kill.
+
+    Attributes
+    ----------
+    source : str
+        Of `SOURCES`.
+    share : float
+        The moment, as a share of the bytes that a pack moves.
+    whole : int
+        Shards that had their name after the kill.
+    again : int
+        Bytes of objects that went over the wire twice.
+    """
+
+    number: int
+    source: str
+    share: float
+    connections: int
+    end: str = RIGHT
+    whole: int = 0
+    again: int = 0
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        """Whether it ended as it must."""
+        return self.end == RIGHT
+
+    @property
+    def line(self) -> str:
+        """It in one line."""
+        return (
+            f"{self.number:4} pack of {self.source}: agent killed at {self.share:4.0%}, "
+            f"{self.connections} connections, {self.whole} whole shards, "
+            f"{self.again / 1e6:5.1f} MB again, {self.seconds:4.1f} s: {self.end}"
+        )
+
+
+def kill_packs(
+    tree: Tree,
+    *,
+    seed: int,
+    kills: int,
+    told: Callable[[str], None],
+    switch: Callable[[dict[str, str]], None],
+    over: Callable[[], bool] = lambda: False,
+) -> Iterator[PackKilled]:
+    """So many kills; `switch` sets the variables that lines are to be said with. Nothing is begun when it is `over`."""
+    with FaultProxy(tree.server.url) as proxy:
+        switch({**tree.server.environment(), "AWS_ENDPOINT_URL": proxy.url, "NBDATA_HOST": "agent"})
+        made = _Packs(tree, proxy)
+        try:
+            for number in range(kills):
+                if over():
+                    return
+                chosen = random.Random(f"{seed} pack {number}")
+                killed = PackKilled(
+                    number, SOURCES[number % len(SOURCES)], chosen.random(), chosen.choice((1, 2, 8))
+                )
+                began = time.monotonic()
+                made.kill(killed)
+                killed.seconds = time.monotonic() - began
+                told(killed.line)
+                yield killed
+        finally:
+            made.close()
+
+
+class _Packs:
+    """Packs of a tree, each to a prefix of its own in one bucket."""
+
+    def __init__(self, tree: Tree, proxy: FaultProxy) -> None:
+        self._tree, self._proxy, self._client = tree, proxy, tree.client
+        self._bucket = f"packs-{secrets.token_hex(4)}"
+        tree.server.create_bucket(self._bucket)
+        # Of each source, the digests of what a pack makes of it, and how many bytes that moves.
+        self._right: dict[str, tuple[dict[str, str], int]] = {}
+
+    def close(self) -> None:
+        """Remove all of it."""
+        self._proxy.begin()
+        self._client.delete_bucket(Bucket=self._bucket)
+
+    def kill(self, killed: PackKilled) -> None:
+        """Kill the agent amid a pack, look, say it again, look again."""
+        try:
+            right, total = self._expected(killed.source)
+            prefix = f"killed-{killed.number}/"
+            line = self._line(killed.source, prefix, killed.connections)
+            first = self._interrupted(line, max(1, int(total * killed.share)))
+            found = self._found(prefix)
+            killed.whole = len(found)
+            self._look(found, right, whole=False)
+            second = self._proxy.begin()
+            try:
+                line.start().wait(self._bound)
+            except (NbdataError, TimeoutError) as error:
+                raise _Wrong(f"said again: {error}") from error
+            self._look(self._found(prefix), right, whole=True)
+            killed.again = _bytes(first) + _bytes(second) - total
+            left = self._client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", [])
+            if left:
+                raise _Wrong(f"{len(left)} unfinished uploads")
+        except _Wrong as wrong:
+            killed.end = str(wrong)
+        except Exception as error:  # whatever it is: the others are still to be run
+            killed.end = f"an accident: {error!r}"
+
+    def _interrupted(self, line: nbdata.Pack, at: int) -> Tally:
+        """Say a line, and kill the agent when so many bytes were carried."""
+        victim = agent()
+        tally = self._proxy.begin(at=at, then=lambda: os.kill(victim, signal.SIGKILL))
+        try:
+            line.start().wait(self._bound)
+        except AgentUnavailable:
+            pass
+        except (NbdataError, TimeoutError) as error:
+            raise _Wrong(f"it was to be killed: {error}") from error
+        else:
+            raise _Wrong("it went well, and was to be killed")
+        wait_until(lambda: not held(endpoint().alive))
+        return tally
+
+    def _expected(self, source: str) -> tuple[dict[str, str], int]:
+        if source not in self._right:
+            if source.startswith("shards"):
+                self._expected("files")  # which are its shards
+            prefix = f"right-{len(self._right)}/"
+            for _ in range(2):  # at first shards are indexed, too
+                tally = self._proxy.begin()
+                self._line(source, prefix, 8, overwrite="always").start().wait(self._bound)
+            self._right[source] = self._found(prefix), _bytes(tally)
+        return self._right[source]
+
+    def _line(self, source: str, prefix: str, connections: int, **options: str) -> nbdata.Pack:
+        return nbdata.Pack(
+            self._tree.url if source.startswith("files") else f"s3://{self._bucket}/right-0/x-*.tar",
+            f"s3://{self._bucket}/{prefix}x-%03d.tar",
+            by="file",
+            shard_size=self._tree.size // _SHARDS,
+            part_size=5 << 20,
+            shuffle=source.endswith("shuffled"),
+            concurrency=connections,
+            **options,
+        )
+
+    @property
+    def _bound(self) -> float:
+        return _BOUND + 2 * self._tree.size * _SLOWEST
+
+    def _found(self, prefix: str) -> dict[str, str]:
+        """Digests of what lies below a prefix, straight from the store."""
+        found = {}
+        for entry in self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", []):
+            body = self._client.get_object(Bucket=self._bucket, Key=entry["Key"])["Body"]
+            digest = hashlib.blake2b()
+            for block in iter(lambda body=body: body.read(1 << 20), b""):  # type: ignore[misc]
+                digest.update(block)
+            found[entry["Key"].removeprefix(prefix)] = digest.hexdigest()
+        return found
+
+    def _look(self, found: dict[str, str], right: dict[str, str], *, whole: bool) -> None:
+        when = "at the end" if whole else "after the kill"
+        for name, digest in found.items():
+            if digest != right.get(name):
+                raise _Wrong(f"{when}: {name} is wrong")
+        if whole and (missing := right.keys() - found.keys()):
+            raise _Wrong(f"{when}: {len(missing)} missing, such as {min(missing)}")
+
+
+def _bytes(tally: Tally) -> int:
+    return tally.down.total() + tally.up.total()
+
+
+class _Wrong(Exception):
+    """It did not end as it must."""
