@@ -129,9 +129,9 @@ def open_decompressed(
     found = detect(head, name) if format == "auto" else _FORMATS[format]
     if found == "zip":
         raise BadOption(
-            "zip archives are not supported yet",
+            "a zip archive is read by its directory, not as a stream",
             path=name,
-            remedy="Unpack it with unzip (a set .z01 … .zip: join it with zip -s 0 first)",
+            remedy="Unpack it with untar_volumes",
         )
     at = start or Restart()
     stream = _Headed(raw, head, at.compressed)

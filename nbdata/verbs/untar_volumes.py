@@ -21,6 +21,8 @@ class UntarVolumes(Writing):
     the disk: each file becomes an object, compared with what the store answers. Links become objects with the content
     of the file that they lead to, as stores know none; links to no file, and empty folders, are left out and named.
 
+    A zip archive is read by its directory: ``--list`` and ``--members`` fetch no more than they need.
+
     A line that was interrupted goes on behind what it had unpacked; what is compressed in one piece (as gzip
     does) is read again from its start, and files that are there are compared as they stream past.
 

@@ -121,8 +121,9 @@ class Scene:
         (work / "two" / "set.tar.aa").unlink()
         (work / "cut.tar.gz").write_bytes(gzip.compress(data, mtime=0)[:2000])
         (work / "evil.tar").write_bytes(archive({"../evil": b"x"}))
-        with zipfile.ZipFile(work / "some.zip", "w") as zipped:
+        with zipfile.ZipFile(work / "cut.zip", "w") as zipped:
             zipped.writestr("a", "b")
+        os.truncate(work / "cut.zip", 80)
 
     # -- servers ------------------------------------------------------------------------------------
 

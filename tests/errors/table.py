@@ -190,7 +190,7 @@ CHECKS = [
     Mistake("two archives in one folder", "untar_volumes two data", "BadOption"),
     Mistake("no folder to unpack into", "untar_volumes vols", "BadOption"),
     Mistake("room to be made in a store", "untar_volumes vols {b}/p/ --skip-written", "BadOption"),
-    Mistake("a zip", "untar_volumes some.zip data", "BadOption"),
+    Mistake("a zip that breaks off", "untar_volumes cut.zip data", "BadArchive"),
     Mistake("members that there are not", "untar_volumes vols data2 --members '*.jpg'", "NotFound"),
     Mistake("a member that would leave the target", "untar_volumes evil.tar data3", "UnsafeMember"),
     Mistake("more than was allowed", "untar_volumes vols data4 --max-expansion 100", "BadArchive"),

@@ -7,6 +7,7 @@ import lzma
 import os
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,15 @@ def _tar(*entries: tuple[str, bytes, object]) -> bytes:
                 info.linkname = str(value or "")
             tar.addfile(info, io.BytesIO(value) if isinstance(value, bytes) else None)
     return file.getvalue()
+
+
+def _encrypted() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a", b"content")
+    data = bytearray(out.getvalue())
+    data[data.find(b"PK\1\2") + 8] |= 1
+    return bytes(data)
 
 
 _FILE = ("a", tarfile.REGTYPE, b"content")
@@ -158,11 +168,11 @@ REFUSED = [
         ".tar.lz",
     ),
     Refused(
-        "zip",
-        _bytes(lambda: b"PK\x03\x04" + bytes(600)),
-        "BadOption",
-        "zip archives are not supported yet",
-        "`unzip` it (a set `.z01` … `.zip`: join it with `zip -s 0` first)",
+        "an encrypted member of a zip, or one compressed by Deflate64, PPMd …",
+        _bytes(_encrypted),
+        "BadArchive",
+        "a member is encrypted",
+        "7-Zip unpacks it; `--members` takes the others",
         ".zip",
     ),
 ]

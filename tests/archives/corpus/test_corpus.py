@@ -96,8 +96,8 @@ _PAGE = """\
 For those who have an archive that somebody else made. This page is made by `tests/archives/corpus/`.
 
 `untar_volumes` unpacks tar in all its formats (v7, ustar, pax, GNU tar's with long names and sparse files), plain or
-compressed by gzip, bzip2, xz or Zstandard. Tests pack folders with the programs below and compare what nbdata makes
-of each archive with what GNU tar and bsdtar make of it: names, contents, links, times, and what is executable.
+compressed by gzip, bzip2, xz or Zstandard, and [zip](#zip). Tests pack folders with the programs below and compare
+what nbdata makes of each archive with what GNU tar and bsdtar make of it: names, contents, links, times, and what is executable.
 Owners and groups are left out, and permissions are those of Python's `data` filter.
 
 | program | formats |
@@ -112,6 +112,15 @@ archive is passed over, up to 64 KiB of something else behind the end of gzip or
 kind that the standard does not know are taken for files. Where something is left out, `--delete-volumes` keeps the
 volumes. A note says, too, if more than 64 KiB of zeros lie behind the end: `tar` pads to 10,240 bytes unless it is told
 otherwise, but a failed transfer leaves zeros where members should be. If they fill whole volumes, these are kept.
+
+## Zip
+
+A zip archive is read by its directory, which stands at its end: `--list` reads that alone, and `--members` only the
+members that are named, also in a store. Stored, Deflate, bzip2, LZMA and Zstandard are known, the 64-bit form, names
+in UTF-8, times of Info-ZIP and NTFS, permissions and symbolic links as `zip` and 7-Zip keep them, and sets that `zip
+-s` split (`.z01` … `.zip`); a zip that `split` or 7-Zip cut (`.zip.001` …) is joined. Tests pack with `zip`, 7-Zip,
+bsdtar, `jar` and Python. Each member is compared with its CRC-32; a line that was interrupted reads only the members
+that are missing. Volumes are deleted at the end.
 
 ## Into a store
 
