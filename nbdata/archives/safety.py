@@ -168,9 +168,10 @@ class PathGuard:
             return "symlink", self._links[_fold(target)]
         if target is None or target not in self._files:
             raise BadArchive(
-                f"member {shortened(path)} is a hard link to {shortened(linkname)}, which did not come before it",
+                f"member {shortened(path)} is a hard link to {shortened(linkname)}, which did not come before it, "
+                "or was left out",
                 path=shortened(path),
-                remedy="If it was left out by members or strip_components, take it in as well",
+                remedy="If --members or --strip-components left it out, take it in as well",
             )
         return "hardlink", target
 

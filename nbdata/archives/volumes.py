@@ -188,8 +188,10 @@ def _set_of(first: str, names: list[str]) -> VolumeSet:
 
 
 def _is_suffix(group: _Group) -> bool:
-    """Whether the index of a group's only name is rather a type of file, as in ``data.bin``."""
-    return group.scheme == "letters" and list(map(len, group.texts)) == [3] and not group.is_plausible()
+    """Whether the indexes of a group are rather types of files, as in ``data.bin``, or ``7.jpg`` beside ``7.cls``."""
+    return (
+        group.scheme == "letters" and all(len(text) == 3 for text in group.texts) and not group.is_plausible()
+    )
 
 
 def _is_candidate(name: str) -> bool:

@@ -27,11 +27,12 @@ __all__ = ["Condition", "parse"]
 #: Whether a sample is meant, given its key and the bytes of each of its fields.
 Condition = Callable[[str, Mapping[str, int]], bool]
 
-_TOKEN = re.compile(r"""\s*(?:(<=|>=|!=|[<>=()])|'([^']*)'|"([^"]*)"|([^\s<>=!()'"]+))""")
+_TOKEN = re.compile(r"""\s*(?:(<=|>=|!=|==|[<>=()])|'([^']*)'|"([^"]*)"|([^\s<>=!()'"]+))""")
 # Characters of a condition, and brackets and "not" within each other.
 _MOST, _DEEPEST = 4096, 50
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq, "!=": operator.ne,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
+    "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _END = ("end", "")
 
@@ -143,11 +144,11 @@ class _Parser:
         return lambda _, sizes: text in sizes
 
     def _of_key(self) -> Condition:
-        sign = self._take("=", "!=")
+        sign = self._take("=", "==", "!=")
         if not sign:
             raise self._wrong("key is compared with a glob", "key = GLOB, or key != GLOB")
         matches = glob_filter((self._word("a glob"),), ())
-        wanted = sign == "="
+        wanted = sign != "!="
         return lambda key, _: matches(key) == wanted
 
     def _of_size(self) -> Condition:

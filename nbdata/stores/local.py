@@ -40,8 +40,8 @@ def stat_tag(found: os.stat_result) -> str:
     return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
 
 
-def _make_parents(path: str) -> None:
-    """Make the folders above a file; of however many levels, which `os.makedirs` cannot."""
+def _make_parents(path: str, umask: int | None) -> None:
+    """Make the folders above a file; of however many levels, which `os.makedirs` cannot. umask None: the process's."""
     missing, above = [], os.path.dirname(path)
     while not os.path.isdir(above):
         missing.append(above)
@@ -49,6 +49,8 @@ def _make_parents(path: str) -> None:
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):  # a file in the way is told by who goes on
             os.mkdir(folder)
+            if umask is not None:
+                os.chmod(folder, 0o777 & ~umask)
 
 
 class LocalStore(Store):
@@ -61,13 +63,15 @@ class LocalStore(Store):
     ----------
     noticed : callable, optional
         Is told what a listing leaves out. Without it, what cannot be read ends the listing.
+    umask : int, optional
+        Of the user whose files are written. None: the process's.
     """
 
     name = "local disk"
     refuses_first = False
 
-    def __init__(self, noticed: Noticed | None = None) -> None:
-        self._noticed = noticed
+    def __init__(self, noticed: Noticed | None = None, *, umask: int | None = None) -> None:
+        self._noticed, self._umask = noticed, umask
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         folder, _, start = prefix.rpartition("/")
@@ -199,10 +203,10 @@ class LocalStore(Store):
                 remedy="Name a file or a folder",
             )
         try:
-            _make_parents(path)
+            _make_parents(path, self._umask)
         except OSError as error:
             raise disk_error(error, path) from error
-        return _info(key, write_file(path, fill(source, size, path)))
+        return _info(key, write_file(path, fill(source, size, path), umask=self._umask))
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, LocalStore)

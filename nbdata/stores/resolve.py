@@ -34,7 +34,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
     if not is_url(place):
         from nbdata.stores.local import LocalStore
 
-        return Location(LocalStore(), place.lstrip("/"), place)
+        return Location(LocalStore(umask=context.umask), place.lstrip("/"), place)
     scheme = place.split("://", 1)[0]
     if fs is None and context.filesystem is not None:
         fs = _rebuilt(context.filesystem)

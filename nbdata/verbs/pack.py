@@ -68,7 +68,8 @@ class ShardNames(NamedTuple):
         if found is None or has_glob(name[: found.start()] + name[found.end() :]):
             raise BadOption(
                 f"{name} has no place for the number of a shard",
-                expected="a folder, or a name such as train-%06d.tar or train-{000000..000099}.tar",
+                expected="a folder, which ends in a slash, or a name such as train-%06d.tar or "
+                "train-{000000..000099}.tar",
             )
         before, after = name[: found.start()], name[found.end() :]
         if not after.endswith(".tar"):

@@ -63,7 +63,8 @@ class UntarVolumes(Writing):
     )
     overwrite: str = option(
         "changed",
-        "changed: skip members that are there as this archive wrote them; always; never.",
+        "changed: skip members that are there as this archive wrote them, and replace what else has their names; "
+        "always; never.",
         choices=("changed", "always", "never"),
     )
     delete_volumes: bool = option(

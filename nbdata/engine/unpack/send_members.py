@@ -117,7 +117,10 @@ class MemberSender:
         self._links = LinkCopies(run.control, self._store, self._uploads, op.part_size or PART)
         self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
         self._batch: list[_Item] = []
-        self._again_to = 0
+        self._again, self._again_to = (
+            False,
+            0,
+        )  # whether the last member was there, and where the last such ended
         self._lock = threading.Lock()
         self._unverified = 0
         self._folders, self._symbolic_links = Folders(), SymbolicLinks(written)
@@ -152,7 +155,7 @@ class MemberSender:
         notes = self._results.notes
         notes += left_out("empty folder", "empty folders", self._folders.empty)
         notes += left_out(
-            "symbolic link to no file of the archive", "symbolic links to no file of the archive",
+            "symbolic link to no file that was unpacked", "symbolic links to no file that was unpacked",
             self._leads_nowhere,
         )  # fmt: skip
         if self._unverified:
@@ -203,8 +206,8 @@ class MemberSender:
             yield from self._hard_link(member, key)
         elif verdict.action != "older":
             yield from self._file(member, key, verdict)
-        if member.name not in self._memory:
-            self._again_to = stream.place.offset
+        if self._again:
+            self._again, self._again_to = False, stream.place.offset
 
     def _all_sent(self) -> Iterator[Unit]:
         """Have everything sent that was taken."""
@@ -425,7 +428,7 @@ class MemberSender:
             self._control.checkpoint()
             first = None if link.leads_to is None else self._written.index.get(link.leads_to)
             if link.leads_to is None or first is None or not self._is_sent(first):
-                reason = "a symbolic link to no file of the archive"
+                reason = "a symbolic link to no file that was unpacked"
                 self._results.add(link.name, Outcome.LEFT_OUT, reason=reason)
                 self._leads_nowhere.append(link.name)
                 continue
@@ -482,6 +485,7 @@ class MemberSender:
 
     def _tell(self, member: Member, outcome: Outcome, **detail: str) -> None:
         self._results.add(member.name, outcome, member.size, moved=False, **detail)
+        self._again = outcome is Outcome.UNCHANGED
         failed = outcome is Outcome.CONFLICT
         self._control.advance(files=0 if failed else 1, failures=int(failed))
 

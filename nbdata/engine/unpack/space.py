@@ -28,7 +28,11 @@ _PIECES = {"gz": "gzip member", "bz2": "bzip2 block", "xz": "xz stream", "zst": 
 def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
     """Say when the volumes are deleted: ``details["deletion"]`` is ``amid``, ``by piece`` or ``at the end``."""
     piece = _PIECES.get(out.details["format"])
-    if out.details["format"] == "zip" or not may_delete_amid(run, volumes):
+    op = run.operation
+    assert isinstance(op, UntarVolumes)
+    # A store needs no room of theirs, and only at the end it is known which links lead to a file.
+    to_store = op.local_target() is None
+    if to_store or out.details["format"] == "zip" or not may_delete_amid(run, volumes):
         out.details["deletion"] = "at the end"
         out.notes.append("the volumes are deleted at the end, when everything is unpacked")
     elif piece is None:

@@ -15,7 +15,7 @@ from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.space import plan_deletion
 from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
-from nbdata.engine.unpack.volume_deletion import Deletion, may_delete_amid
+from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
 from nbdata.engine.unpack.volumes import VolumeList, rows_of, volumes_of
 from nbdata.engine.unpack.written import Sound, Written
@@ -110,8 +110,7 @@ def perform(run: Run, planned: Plan) -> Report:
         whole = not found.written.has_left_out()
         target.tidy()
     else:
-        zipped = planned.details["format"] == "zip"
-        amid = deletion if not zipped and may_delete_amid(run, volumes) else None
+        amid = deletion if planned.details.get("deletion") != "at the end" else None
         whole = _unpack(run, target, found, results, planned, details, amid)
     if deletion is not None:
         _delete_rest(target, found.written, deletion, results, whole=whole)
@@ -222,7 +221,7 @@ def _note_read_again(results: Results, details: dict[str, Any], stream: MemberSt
     """Say how far the stream had to be read again."""
     began = stream.began
     details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
-    if not again_to:
+    if not again_to or not any(results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)):
         return
     note = f"{format_size(details['read_again'])} of the tar stream were read again"
     if began.compressed:
@@ -305,8 +304,14 @@ def _delete_rest(
 ) -> None:
     """Delete what is left of the volumes, if all that they hold was written."""
     if not whole:
+        told = [
+            f"{results.counts[outcome]:,} {outcome}"
+            for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
+            if results.counts.get(outcome)
+        ]
         results.notes.append(
             "not all volumes were deleted, because not everything in them is known to be unpacked"
+            + (f" ({', '.join(told)}): delete them yourself if that is not needed" if told else "")
         )
         return
     target.open_index(written.index)

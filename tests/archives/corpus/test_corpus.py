@@ -133,7 +133,7 @@ the store answers. At most 64 MiB of members are in memory. Times and permission
 |---|---|
 | a hard link | an object with the content of the file that it names |
 | a symbolic link to a file of the archive | the same, made at the end |
-| a symbolic link to a folder, or to nothing | left out and named; `--delete-volumes` then keeps the volumes |
+| a symbolic link to a folder, or to nothing that was unpacked | left out and named; `--delete-volumes`, which deletes at the end here, then keeps the volumes |
 | a folder | nothing; empty ones are named |
 | a name that is not UTF-8 | fails, and the rest is stored: keys are UTF-8 |
 | a name that a volume of the archive has | `UnsafeMember` |

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import random
 import tarfile
 from collections.abc import Callable, Iterator
@@ -341,3 +342,19 @@ def test_a_lost_index_is_written_anew_with_the_size_of_the_parts(
     client.close()
     assert line.run(quiet=True).counts == {"unchanged": 2}
     assert there("out/") == first
+
+
+def test_files_on_the_disk_have_the_modes_of_their_user(tmp_path: Path) -> None:
+    """By the agent, whose own files nobody else may read."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(b"a")
+    before = os.umask(0o027)
+    try:
+        nbdata.pack(tmp_path / "in", f"{tmp_path}/out/deep/x-%02d.tar", quiet=True)
+        nbdata.push(tmp_path / "in", tmp_path / "pushed", quiet=True)
+    finally:
+        os.umask(before)
+    modes = {str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes["out"] == modes["out/deep"] == 0o750
+    assert modes["out/deep/x-00.tar"] == modes["out/deep/x.json"] == 0o640
+    assert modes["pushed/a.txt"] == 0o640
