@@ -41,8 +41,8 @@ def plan(run: Run) -> Plan:
     if not are_shards(source.sources):
         raise BadOption(
             "this names no shards", path=redacted(source.place),
-            remedy="Name them, as in s3://bucket/train-{000000..000099}.tar or s3://bucket/train-*.tar; `samples` looks "
-            "at folders of files",
+            remedy="Name them, as in s3://bucket/train-{000000..000099}.tar or s3://bucket/train-*.tar; `samples` "
+            "looks at folders of files",
         )  # fmt: skip
     found = shards_of(replace(run, operation=source))
     run.kept = found

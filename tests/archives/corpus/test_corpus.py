@@ -133,7 +133,7 @@ the store answers. At most 64 MiB of members are in memory. Times and permission
 |---|---|
 | a hard link | an object with the content of the file that it names |
 | a symbolic link to a file of the archive | the same, made at the end |
-| a symbolic link to a folder, or to nothing that was unpacked | left out and named; `--delete-volumes`, which deletes at the end here, then keeps the volumes |
+| a symbolic link to a folder, or to nothing that was unpacked | left out and named |
 | a folder | nothing; empty ones are named |
 | a name that is not UTF-8 | fails, and the rest is stored: keys are UTF-8 |
 | a name that a volume of the archive has | `UnsafeMember` |
@@ -141,7 +141,7 @@ the store answers. At most 64 MiB of members are in memory. Times and permission
 The same line goes on where it was: an object that is as it was recorded, or else has the MD5 of the file, is not sent
 again. The volumes are read again from the last place that their compression allows; the report says from where. An
 object that somebody has replaced since is put right if this archive had made it, and is a conflict if another one
-had.
+had. `--delete-volumes` deletes them at the end, unless something was left out or failed.
 
 ## What is refused
 
