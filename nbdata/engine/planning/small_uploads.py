@@ -136,13 +136,15 @@ class SmallUploads(Generic[T]):
     def _judged(self, item: T, content: Content, info: ObjectInfo) -> None:
         try:
             verified = content.hasher.verify("" if info.encrypted else answer_of(info))
-            self._sent(item, content, info, verified)
         except ChecksumMismatch as error:
             if error.details.get("disproved"):
                 item.wrong = info
             self._missed(item, error)
-        except Exception as error:
-            self._failed(item, error)
+        else:
+            try:
+                self._sent(item, content, info, verified)
+            except Exception as error:
+                self._failed(item, error)
         self._workers.done += 1
 
     def _missed(self, item: T, error: NbdataError | None) -> None:

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from nbdata.archives.place import Place, Restart
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
+from nbdata.engine.unpack.links_and_folders import SymbolicLinks
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
@@ -142,6 +143,9 @@ class Earlier:
                 found.members.append((offset_of(record), path, "file", "", -1 if replaced else record.size))
             else:
                 found.lost.append(path)
+        for link in SymbolicLinks(written).all():
+            if link.offset < checkpoint.place.offset:
+                found.members.append((link.offset, link.name, "symlink", link.linkname, -1))
         return found._closed(tags, checkpoint)
 
     @classmethod

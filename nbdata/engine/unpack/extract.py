@@ -200,7 +200,7 @@ class Extraction:
         if record is not None and same and self._written.is_ours(record):
             if self._written.is_older(record, member):
                 return "leave"  # a later member of the same name was written already
-            if self._written.is_of(record, member):
+            if self._written.is_of(record, member.offset):
                 if self._written.is_doubtful(record):
                     return "write"
                 if member.kind == "file":
@@ -226,7 +226,11 @@ class Extraction:
         That changed the status of the file, and so its record does not fit any more: its content shows what it is.
         """
         first = self._written.index.get(member.linkname) if member.kind == "hardlink" else None
-        if first is None or not self._written.may_be_gone(first) or not self._written.is_of(record, member):
+        if (
+            first is None
+            or not self._written.may_be_gone(first)
+            or not self._written.is_of(record, member.offset)
+        ):
             return False
         place = self._below + member.name
         looks = stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == record[2:4]
@@ -245,7 +249,7 @@ class Extraction:
             return "write"
         if self._written.is_older(record, member):
             return "leave"
-        if not self._written.is_of(record, member):
+        if not self._written.is_of(record, member.offset):
             return "write"
         if member.kind == "file":
             return "moved away"

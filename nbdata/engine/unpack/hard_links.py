@@ -10,7 +10,7 @@ import os
 import stat
 
 from nbdata.archives.member import Member
-from nbdata.engine.unpack.written import Written
+from nbdata.engine.unpack.written import Written, offset_of
 from nbdata.errors import NbdataError
 from nbdata.transfer.index import Record
 
@@ -43,6 +43,11 @@ class HardLinks:
         if not (known and record is not None and (name in self._groups or record.local_same(found))):
             raise NbdataError(
                 f"{name}, to which it is a hard link, is not what this archive holds", path=member.name,
+                remedy="Run the line with --overwrite always",
+            )  # fmt: skip
+        if offset_of(record) > member.offset:
+            raise NbdataError(
+                f"{name}, to which it is a hard link, has the content of a later member by now", path=member.name,
                 remedy="Run the line with --overwrite always",
             )  # fmt: skip
         os.link(original, temporary, follow_symlinks=False)

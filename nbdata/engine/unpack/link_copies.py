@@ -9,7 +9,6 @@ from isal.isal_zlib import crc32
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.unpack.written import Tag
 from nbdata.errors import ChecksumMismatch, SourceChanged
-from nbdata.integrity.etags import combine, parse_etag
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.index import Record
@@ -46,54 +45,38 @@ class LinkCopies:
         if validator(info) != Tag.of(first).version:
             raise SourceChanged("was changed since it was unpacked", path=first_key)
         self._control.expect_more(files=0, bytes=info.size)
+        crc = _RunningCrc(info.key, Tag.of(first).crc)
         if info.size <= self._part or not self._store.multipart:
-            return self._whole(key, info, Tag.of(first).crc)
-        return self._in_parts(key, info)
+            return self._whole(key, info, crc)
+        return self._in_parts(key, info, crc)
 
-    def _whole(self, key: str, info: ObjectInfo, crc: str) -> tuple[ObjectInfo, bool]:
+    def _whole(self, key: str, info: ObjectInfo, crc: _RunningCrc) -> tuple[ObjectInfo, bool]:
         def reader(start: int, size: int, hasher: Hasher) -> Relay:
-            relay, found = Relay(self._control, self._store, info, start, size), [0]
-
-            def update(data: memoryview) -> None:
-                found[0] = crc32(data, found[0])
-
-            def check() -> None:
-                if f"{found[0]:08x}" != crc:
-                    raise ChecksumMismatch(
-                        "other bytes arrived than were unpacked", path=info.key, expected=crc,
-                        got=f"{found[0]:08x}", details={"retry": True},
-                    )  # fmt: skip
-
-            relay.updates, relay.at_end = [update, hasher.update], check
+            relay = Relay(self._control, self._store, info, start, size)
+            crc.begin(start)
+            relay.updates, relay.at_end = [crc.update, hasher.update], crc.check
             return relay
 
         return send_whole(
             self._control, self._store, key, reader, info.size, partial(SentHasher, key, "auto")
         )
 
-    def _in_parts(self, key: str, info: ObjectInfo) -> tuple[ObjectInfo, bool]:
-        """In the same parts as the first one, whose ETag is then proof."""
+    def _in_parts(self, key: str, info: ObjectInfo, crc: _RunningCrc) -> tuple[ObjectInfo, bool]:
+        """One part after the other, so that their CRC is that of the whole."""
         made: list[tuple[ObjectInfo, bool]] = []
         errors: list[Exception] = []
 
         def reader(start: int, size: int, hasher: Hasher) -> Relay:
             relay = Relay(self._control, self._store, info, start, size)
-            relay.updates = [hasher.update]
+            crc.begin(start)
+            relay.updates = [crc.update, hasher.update]
             return relay
-
-        def check(digests: list[str]) -> None:
-            found = parse_etag(info.etag)
-            if found.kind == "multipart" and combine(digests) != found.value:
-                raise ChecksumMismatch(
-                    "other bytes arrived than were unpacked", path=info.key, expected=found.value,
-                    got=combine(digests), remedy="Run the same line again",
-                )  # fmt: skip
 
         sending = PartedSend(
             self._control, info.size, upload_part_size(info.size, self._part, self._store),
             hashed_parts(self._control, reader, partial(SentHasher, key, "auto")),
             begin=lambda: self._uploads.begin(self._store, key, info.size),
-            abandon=partial(self._uploads.abandon, key), before=check,
+            abandon=partial(self._uploads.abandon, key), before=lambda _: crc.check(),
             whole=MultipartChecker(key, "auto"),
             done=lambda info, verified: made.append((info, verified)), failed=errors.append,
             withdraw=partial(withdrawn, self._control, self._store, key),
@@ -107,3 +90,29 @@ class LinkCopies:
             raise errors[0]
         self._uploads.finished(key)
         return made[0]
+
+
+class _RunningCrc:
+    """The CRC-32 of bytes that come in order, of which the last range may be begun anew."""
+
+    def __init__(self, key: str, expected: str) -> None:
+        self._key, self._expected = key, expected
+        self._start = self._before = self._crc = 0
+
+    def begin(self, start: int) -> None:
+        """A range begins: another one, or the last one again."""
+        if start != self._start:
+            self._start, self._before = start, self._crc
+        self._crc = self._before
+
+    def update(self, data: memoryview) -> None:
+        """The next bytes."""
+        self._crc = crc32(data, self._crc)
+
+    def check(self) -> None:
+        """ChecksumMismatch if they are not those that were unpacked."""
+        if f"{self._crc:08x}" != self._expected:
+            raise ChecksumMismatch(
+                "other bytes arrived than were unpacked", path=self._key, expected=self._expected,
+                got=f"{self._crc:08x}", remedy="Run the same line again",
+            )  # fmt: skip

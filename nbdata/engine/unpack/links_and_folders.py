@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 from nbdata.archives.member import Member
 from nbdata.engine.unpack.written import Written, own_data, own_record
 
-__all__ = ["Folders", "SymbolicLink", "SymbolicLinks", "left_out"]
+__all__ = ["AT_THE_END", "Folders", "SymbolicLink", "SymbolicLinks", "left_out"]
+
+#: Added to the offset of a link in the record of its copy: copies are made behind all members, and no checkpoint counts
+#: them.
+AT_THE_END = 1 << 62
 
 # Symbolic links that may lead to each other.
 _HOPS = 40
@@ -26,15 +30,18 @@ class SymbolicLink(NamedTuple):
         Its path.
     offset : int
         Of its member in the archive.
-    volume : int
-        The number of the volume up to which was read when it came.
+    fingerprint : str
+        Of the volumes that were read when it came.
+    linkname : str
+        Where it leads, relative to its folder.
     leads_to : str or None
         The path that it leads to, over other links; None if they lead in a circle.
     """
 
     name: str
     offset: int
-    volume: int
+    fingerprint: str
+    linkname: str
     leads_to: str | None
 
 
@@ -45,9 +52,9 @@ class SymbolicLinks:
         self._written = written
         self._prefix = f"{written.own('links')}/"
 
-    def remember(self, member: Member, volume: int) -> None:
+    def remember(self, member: Member, fingerprint: str) -> None:
         """Note a link."""
-        told = [member.linkname, member.offset, volume]
+        told = [member.linkname, member.offset, fingerprint]
         self._written.index.put({self._prefix + member.name: own_record(told)})
 
     def forget(self, name: str) -> None:
@@ -57,16 +64,17 @@ class SymbolicLinks:
 
     def all(self) -> Iterator[SymbolicLink]:
         """Those that are remembered, in the archive's order; all are in memory meanwhile."""
-        links: dict[str, tuple[str, int, int]] = {}
+        links: dict[str, tuple[str, int, str]] = {}
         for path, record in self._written.index.records():
             if path.startswith(self._prefix):
                 told: Any = own_data(record)
-                links[path.removeprefix(self._prefix)] = tuple(told)
-        for name, (_, offset, volume) in sorted(links.items(), key=lambda link: link[1][1]):
-            yield SymbolicLink(name, offset, volume, _leads_to(name, links))
+                if told[2] in self._written.fingerprints:
+                    links[path.removeprefix(self._prefix)] = tuple(told)
+        for name, (linkname, offset, fingerprint) in sorted(links.items(), key=lambda link: link[1][1]):
+            yield SymbolicLink(name, offset, fingerprint, linkname, _leads_to(name, links))
 
 
-def _leads_to(name: str, links: dict[str, tuple[str, int, int]]) -> str | None:
+def _leads_to(name: str, links: dict[str, tuple[str, int, str]]) -> str | None:
     for _ in range(_HOPS):
         name = posixpath.normpath(posixpath.join(posixpath.dirname(name), links[name][0]))
         if name not in links:

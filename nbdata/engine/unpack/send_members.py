@@ -14,9 +14,7 @@ was interrupted sends nothing twice. How many bytes are in memory says `nbdata.e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from isal.isal_zlib import crc32
@@ -31,17 +29,17 @@ from nbdata.engine.planning.remote_target import is_text, key_at
 from nbdata.engine.planning.small_uploads import BATCH, Content, SmallUploads
 from nbdata.engine.unpack.checkpoints import Checkpoints
 from nbdata.engine.unpack.link_copies import LinkCopies
-from nbdata.engine.unpack.links_and_folders import Folders, SymbolicLinks, left_out
+from nbdata.engine.unpack.links_and_folders import AT_THE_END, Folders, SymbolicLinks, left_out
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.member_verdict import Verdict, verdict_of
 from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes
+from nbdata.engine.unpack.sent_members import SentMember, SentMembers
 from nbdata.engine.unpack.volumes import VolumeList
-from nbdata.engine.unpack.written import Tag, Written, is_version
+from nbdata.engine.unpack.written import Tag, Written, offset_of
 from nbdata.errors import BadArchive, NbdataError, UnsafeMember
 from nbdata.integrity.etags import parse_etag
 from nbdata.stores.base import Location, ObjectInfo, Upload
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.part_records import validator
 from nbdata.transfer.send import (
     PartedSend,
     answer_of,
@@ -60,18 +58,6 @@ __all__ = ["PART", "MemberSender"]
 PART = 8 << 20
 # Bytes that are read at a time of what is only looked at.
 _BLOCK = 1 << 20
-
-
-@dataclass(slots=True, eq=False)
-class _Item:
-    """A file that is sent; a `SmallObject`."""
-
-    name: str
-    key: str
-    size: int
-    tag: Tag
-    data: bytes = b""
-    wrong: ObjectInfo | None = None
 
 
 class MemberSender:
@@ -106,23 +92,20 @@ class MemberSender:
         self._objects, self._written, self._results = objects, written, results
         self._volume, self._open_index = volume, open_index
         self._volume_keys = volumes.keys_in(place.store)
-        self.behind, self.careful = 0, False
+        self.careful = False
         self._workers = WorkerPool(run.control, op.concurrency, sends=True)
-        self._small = SmallUploads[_Item](
+        self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
+        self._sent_members = SentMembers(run.control, written, results, objects, self._memory, volume)
+        self._small = SmallUploads[SentMember](
             run.control, self._workers, self._store,
-            content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._failed,
+            content=self._content_of, sent=self._small_sent, whole=self._whole, failed=self._sent_members.failed,
         )  # fmt: skip
         assert op.target is not None
         self._uploads = BegunUploads(at_target, op.target)
         self._links = LinkCopies(run.control, self._store, self._uploads, op.part_size or PART)
-        self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
-        self._batch: list[_Item] = []
-        self._again, self._again_to = (
-            False,
-            0,
-        )  # whether the last member was there, and where the last such ended
-        self._lock = threading.Lock()
-        self._unverified = 0
+        self._batch: list[SentMember] = []
+        self._again_to = 0  # where the last member ended that was there
+        self._copied: set[str] = set()  # names of which copies may be on their way
         self._folders, self._symbolic_links = Folders(), SymbolicLinks(written)
         self._leads_nowhere: list[str] = []  # symbolic links
 
@@ -132,6 +115,15 @@ class MemberSender:
 
     def __exit__(self, *exc: object) -> None:
         self._uploads.close()
+
+    @property
+    def behind(self) -> int:
+        """See `Taking`."""
+        return self._sent_members.behind
+
+    @behind.setter
+    def behind(self, offset: int) -> None:
+        self._sent_members.behind = offset
 
     def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
         self.behind = behind
@@ -158,8 +150,10 @@ class MemberSender:
             "symbolic link to no file that was unpacked", "symbolic links to no file that was unpacked",
             self._leads_nowhere,
         )  # fmt: skip
-        if self._unverified:
-            notes.append(f"{self._unverified:,} could not be verified: the store answered no checksum")
+        if self._sent_members.unverified:
+            notes.append(
+                f"{self._sent_members.unverified:,} could not be verified: the store answered no checksum"
+            )
         notes += filter(None, [self._written.index.problem])
 
     # -- all members --------------------------------------------------------------------------
@@ -177,8 +171,8 @@ class MemberSender:
         yield from self._all_sent()
 
     def _take(self, member: Member, stream: MemberStream) -> Iterator[Unit]:
-        if member.name in self._memory:  # twice in the archive: the later one must come later
-            yield from self._all_sent()
+        if member.name in self._memory or member.name in self._copied:
+            yield from self._all_sent()  # twice in the archive: the later one must come later
         self._folders.saw(member)
         if member.kind == "folder":
             return
@@ -193,26 +187,36 @@ class MemberSender:
                 "its name is not UTF-8, as keys are", path=member.name,
                 remedy="Unpack it to a folder, and rename it there",
             )  # fmt: skip
+            self._sent_members.missing[member.name] = Outcome.FAILED
             self._results.fail(member.name, error)
             return
         if member.kind == "symlink":
-            self._symbolic_links.remember(member, self._volume())
+            self._symbolic_links.remember(member, self._written.fingerprints[self._volume()])
             return
         self._symbolic_links.forget(member.name)
-        verdict = verdict_of(self._written, member, self._objects.get(key), overwrite=self._op.overwrite)
-        if verdict.action == "skip":
-            self._tell(member, Outcome.SKIPPED, reason="exists, and --overwrite never")
-        elif member.kind == "hardlink":
+        if member.kind == "hardlink":
             yield from self._hard_link(member, key)
-        elif verdict.action != "older":
-            yield from self._file(member, key, verdict)
-        if self._again:
-            self._again, self._again_to = False, stream.place.offset
+        else:
+            yield from self._file(member, key, self._verdict(member.name, key, member.offset, member.size))
+        if self._sent_members.was_there:
+            self._sent_members.was_there, self._again_to = False, stream.place.offset
+
+    def _verdict(self, name: str, key: str, offset: int, size: int | None) -> Verdict:
+        """What is to be done; of what is to be left as it is, that is told."""
+        verdict = verdict_of(
+            self._written, name, offset, self._objects.get(key), overwrite=self._op.overwrite, size=size
+        )
+        if verdict.action == "skip":
+            self._sent_members.tell(name, size or 0, Outcome.SKIPPED, reason="exists, and --overwrite never")
+        elif verdict.action == "conflict" and not verdict.compare:
+            self._sent_members.conflict(name, size or 0)
+        return verdict
 
     def _all_sent(self) -> Iterator[Unit]:
         """Have everything sent that was taken."""
         yield from self._send_batch()
         self._memory.wait_until_empty()
+        self._copied.clear()
 
     def _send_batch(self) -> Iterator[Unit]:
         batch, self._batch = self._batch, []
@@ -226,13 +230,15 @@ class MemberSender:
             record = self._written.index.get(member.name)
             if record is not None and self._written.is_same(record, member.crc):
                 self._written.adopt(member.name, record)
-                self._tell(member, Outcome.UNCHANGED)
+                self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
                 return
             verdict = Verdict("write")
+        if verdict.action == "skip" or (verdict.action == "conflict" and not verdict.compare):
+            return
         if member.size <= PART:
             yield from self._in_memory(member, key, verdict)
         elif verdict.action == "conflict":
-            self._conflict(member)
+            self._sent_members.conflict(member.name, member.size)
         elif verdict.action == "unchanged":
             self._compare(member)
         elif self._store.multipart:
@@ -246,17 +252,17 @@ class MemberSender:
             yield from self._send_batch()
         self._memory.hold(member.size)
         data, record = bytes(member.reader.content()), self._written.index.get(member.name)
-        item = self._item(member, key, crc32(data), data)
+        item = self._sent_members.item(member, key, crc32(data), data)
         if verdict.action == "unchanged" and record is not None and item.tag.crc == Tag.of(record).crc:
             self._written.adopt(member.name, record)
-            self._tell(member, Outcome.UNCHANGED)
+            self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
         elif verdict.compare and (there := self._objects.get(key)) and self._has_md5(item, there):
-            self._record(item, there)
-            self._tell(member, Outcome.UNCHANGED)
+            self._sent_members.record(item, there)
+            self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
         elif verdict.action == "conflict":
-            self._conflict(member)
+            self._sent_members.conflict(member.name, member.size)
         else:
-            self._begin(item)
+            self._sent_members.begin(item)
             if self._small.takes(item.size):
                 self._batch.append(item)
                 if len(self._batch) == BATCH:
@@ -266,21 +272,21 @@ class MemberSender:
             return
         self._memory.release(member.size)
 
-    def _has_md5(self, item: _Item, there: ObjectInfo) -> bool:
+    def _has_md5(self, item: SentMember, there: ObjectInfo) -> bool:
         return parse_etag(answer_of(there)).md5 == self._hashed(item).hexdigest()
 
-    def _hashed(self, item: _Item) -> SentHasher:
+    def _hashed(self, item: SentMember) -> SentHasher:
         hasher = SentHasher(item.key, "auto")
         hasher.update(memoryview(item.data))
         return hasher
 
-    def _content_of(self, item: _Item) -> Content:
+    def _content_of(self, item: SentMember) -> Content:
         return Content(item.data, self._hashed(item))
 
-    def _small_sent(self, item: _Item, content: Content, info: ObjectInfo, verified: bool) -> None:
-        self._sent(item, info, verified)
+    def _small_sent(self, item: SentMember, content: Content, info: ObjectInfo, verified: bool) -> None:
+        self._sent_members.sent(item, info, verified)
 
-    def _whole(self, item: _Item, failed: NbdataError | None) -> None:
+    def _whole(self, item: SentMember, failed: NbdataError | None) -> None:
         """Send a file in one piece; `failed` is why a first try did not do it."""
         try:
             hasher = self._hashed(item)
@@ -290,13 +296,13 @@ class MemberSender:
                 item.size, lambda: hasher, failed=failed, wrong=item.wrong,
             )  # fmt: skip
         except Exception as error:
-            self._failed(item, error)
+            self._sent_members.failed(item, error)
         else:
-            self._sent(item, info, verified)
+            self._sent_members.sent(item, info, verified)
 
     def _in_parts(self, member: Member, key: str) -> Iterator[Unit]:
         """Send a large file while it is read."""
-        item = self._item(member, key)
+        item = self._sent_members.item(member, key)
         size = upload_part_size(member.size, self._op.part_size or PART, self._store)
         parts: dict[int, memoryview] = {}  # by offset
 
@@ -306,11 +312,11 @@ class MemberSender:
         def done(info: ObjectInfo, verified: bool) -> None:
             del self._uploads.unfinished[key]
             self._uploads.finished(key)
-            self._sent(item, info, verified, held=0)
+            self._sent_members.sent(item, info, verified, held=0)
 
         def failed(error: Exception) -> None:
             del self._uploads.unfinished[key]
-            self._failed(item, error, held=0)
+            self._sent_members.failed(item, error, held=0)
 
         reader = hashed_parts(
             self._control,
@@ -324,7 +330,7 @@ class MemberSender:
             withdraw=partial(withdrawn, self._control, self._store, key), counted=False,
         )  # fmt: skip
         self._uploads.unfinished[key] = sending.give_up
-        self._begin(item)
+        self._sent_members.begin(item)
         crc = 0
         for number, unit in enumerate(sending.units()):
             start = number * size
@@ -349,20 +355,21 @@ class MemberSender:
 
     def _in_one_stream(self, member: Member, key: str) -> None:
         """Send a large file to a store that takes no parts: what breaks off cannot be repeated."""
-        item = self._item(member, key)
+        item = self._sent_members.item(member, key)
         source = PassingBytes(partial(self._read, member))
         try:
-            self._announce(item)
+            self._sent_members.announce(item)
             info, verified = send_whole(
                 self._control, self._store, key, source.outgoing, item.size, partial(SentHasher, key, "auto")
             )
         except Exception as error:
             if source.error is not None:
                 raise source.error from None
+            self._sent_members.missing[item.name] = Outcome.FAILED
             self._results.fail(item.name, error)
         else:
             item.tag = item.tag._replace(crc=f"{source.crc:08x}")
-            self._sent(item, info, verified, held=0)
+            self._sent_members.sent(item, info, verified, held=0)
 
     def _compare(self, member: Member) -> None:
         """See whether a large file has the content that is recorded of its object."""
@@ -373,7 +380,7 @@ class MemberSender:
             crc, left = crc32(scratch[:count], crc), left - count
         if record is not None and Tag.of(record).crc == f"{crc:08x}":
             self._written.adopt(member.name, record)
-            self._tell(member, Outcome.UNCHANGED)
+            self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
             return
         self._written.index.put({member.name: None})
         raise BadArchive(
@@ -386,112 +393,75 @@ class MemberSender:
     def _hard_link(self, member: Member, key: str) -> Iterator[Unit]:
         if member.linkname in self._memory:
             yield from self._all_sent()
-        first = self._written.index.get(member.linkname)
-        if first is not None and self._is_sent(first):
-            yield from self._copy_of(member.name, key, member.offset, self._volume(), first, member.linkname)
-            return
-        error = NbdataError(
-            f"{member.linkname}, to which it is a hard link, is not what this archive holds",
-            path=member.name, remedy="Run the line with --overwrite always",
-        )  # fmt: skip
-        self._results.fail(member.name, error)
-
-    def _is_sent(self, record: Record) -> bool:
-        """Whether a record is that of an object which this archive has made."""
-        return self._written.is_ours(record) and record.local_size >= 0
-
-    def _copy_of(
-        self, name: str, key: str, offset: int, volume: int, first: Record, first_name: str
-    ) -> Iterator[Unit]:
-        """Make an object with the content of another one, unless it is there."""
-        tag = Tag.of(first)._replace(offset=offset, fingerprint=self._written.fingerprints[volume])
-        record, there = self._written.index.get(name), self._objects.get(key)
-        if record is not None and is_version(record, there) and Tag.of(record)[:4] == tag[:4]:
-            self._results.add(name, Outcome.UNCHANGED, first.size)
-            self._control.advance(files=1)
-            return
-        item = _Item(name, key, first.size, tag)
-        self._begin(item)
-        yield partial(self._send_copy, item, first, key_at(self._place, first_name))
-
-    def _send_copy(self, item: _Item, first: Record, key: str) -> None:
-        try:
-            info, verified = self._links.send(item.key, first, key)
-        except Exception as error:
-            self._failed(item, error, held=0)
-        else:
-            self._sent(item, info, verified, held=0, outcome=Outcome.LINK)
+        fingerprint = self._written.fingerprints[self._volume()]
+        yield from self._copy_of(member.name, key, member.offset, fingerprint, member.linkname)
 
     def _copies_of_links(self) -> Iterator[Unit]:
         """Make objects of the symbolic links to files that were sent, with the content of these."""
         for link in self._symbolic_links.all():
             self._control.checkpoint()
             first = None if link.leads_to is None else self._written.index.get(link.leads_to)
-            if link.leads_to is None or first is None or not self._is_sent(first):
-                reason = "a symbolic link to no file that was unpacked"
-                self._results.add(link.name, Outcome.LEFT_OUT, reason=reason)
-                self._leads_nowhere.append(link.name)
+            if link.leads_to in self._sent_members.missing or (first is not None and self._is_sent(first)):
+                assert link.leads_to is not None
+                key, offset = key_at(self._place, link.name), link.offset + AT_THE_END
+                yield from self._copy_of(link.name, key, offset, link.fingerprint, link.leads_to)
                 continue
-            key = key_at(self._place, link.name)
-            yield from self._copy_of(link.name, key, link.offset, link.volume, first, link.leads_to)
+            reason = "a symbolic link to no file that was unpacked"
+            self._results.add(link.name, Outcome.LEFT_OUT, reason=reason)
+            self._leads_nowhere.append(link.name)
 
-    # -- what becomes of them -----------------------------------------------------------------
+    def _is_sent(self, record: Record) -> bool:
+        """Whether a record is that of an object which this archive has made."""
+        return self._written.is_ours(record) and record.local_size >= 0
 
-    def _item(self, member: Member, key: str, crc: int = 0, data: bytes = b"") -> _Item:
-        record = Record(self._written.tag(member, self._volume(), crc), 0, 0, 0, 0)
-        return _Item(member.name, key, member.size, Tag.of(record), data)
-
-    def _begin(self, item: _Item) -> None:
-        """An object is about to be made."""
-        self._announce(item)
-        self._memory.begin(item.name)
-
-    def _announce(self, item: _Item) -> None:
-        """Note that an object is about to be another: else it would look as if somebody had changed it."""
-        record = self._written.index.get(item.name)
-        if record is None:
+    def _copy_of(self, name: str, key: str, offset: int, fingerprint: str, first_name: str) -> Iterator[Unit]:
+        """Make an object with the content of another one, unless it is there."""
+        verdict = self._verdict(name, key, offset, None)
+        if verdict.action in ("skip", "conflict"):
             return
-        if (
-            self.behind
-            and self._written.is_of_line(record)
-            and Tag.of(record).offset < self.behind <= item.tag.offset
-        ):
-            self._written.replacing(record, item.name, item.tag.offset)
-        self._written.index.announce({item.name: str(item.tag)})
+        first, record = self._written.index.get(first_name), self._written.index.get(name)
+        later = offset < AT_THE_END and first is not None and offset_of(first) > offset
+        usable = (
+            first is not None
+            and self._is_sent(first)
+            and not later
+            and first_name not in self._sent_members.missing
+        )
+        if verdict.action == "unchanged" and record is not None:
+            same = first is not None and usable and Tag.of(record).crc == Tag.of(first).crc
+            if same or offset < AT_THE_END:  # what a hard link holds is settled
+                self._written.adopt(name, record)
+                self._sent_members.tell(name, record.size, Outcome.UNCHANGED)
+                return
+        if first is None or not usable:
+            self._no_copy(name, first_name)
+            return
+        tag = Tag.of(first)._replace(offset=offset, fingerprint=fingerprint)
+        item = SentMember(name, key, first.size, tag)
+        self._sent_members.begin(item)
+        self._copied.add(first_name)
+        yield partial(self._send_copy, item, first, key_at(self._place, first_name))
 
-    def _record(self, item: _Item, info: ObjectInfo) -> None:
-        tag = item.tag._replace(version=validator(info))
-        self._written.index.put({item.name: Record(str(tag), item.size, 0, 0, 0)})
+    def _no_copy(self, name: str, first_name: str) -> None:
+        """What a link leads to is not there as this archive holds it."""
+        if self._sent_members.missing.get(first_name) is Outcome.SKIPPED:
+            reason = f"{first_name}, to which it leads, exists, and --overwrite never"
+            self._sent_members.tell(name, 0, Outcome.SKIPPED, reason=reason)
+            return
+        error = NbdataError(
+            f"{first_name}, to which it leads, is not there as this archive holds it", path=name,
+            remedy="Mend that first, or run the line with --overwrite always",
+        )  # fmt: skip
+        self._sent_members.missing[name] = Outcome.FAILED
+        self._results.fail(name, error)
 
-    def _sent(
-        self, item: _Item, info: ObjectInfo, verified: bool, *,
-        held: int | None = None, outcome: Outcome = Outcome.EXTRACTED,
-    ) -> None:  # fmt: skip
-        """The store has an object; `held` are the bytes of it that are in memory, if these are not all."""
+    def _send_copy(self, item: SentMember, first: Record, key: str) -> None:
         try:
-            self._record(item, info)
-            self._control.advance(files=1)
-            with self._lock:
-                self._unverified += not verified
-            self._results.add(item.name, outcome, item.size, moved=True, verified=verified)
-        finally:
-            self._memory.release(item.size if held is None else held, item.name)
-
-    def _failed(self, item: _Item, error: Exception, *, held: int | None = None) -> None:
-        try:
-            self._results.fail(item.name, error)
-        finally:
-            self._memory.release(item.size if held is None else held, item.name)
-
-    def _tell(self, member: Member, outcome: Outcome, **detail: str) -> None:
-        self._results.add(member.name, outcome, member.size, moved=False, **detail)
-        self._again = outcome is Outcome.UNCHANGED
-        failed = outcome is Outcome.CONFLICT
-        self._control.advance(files=0 if failed else 1, failures=int(failed))
-
-    def _conflict(self, member: Member) -> None:
-        reason = "changed on both sides since it was unpacked; --overwrite always takes the archive's"
-        self._tell(member, Outcome.CONFLICT, reason=reason)
+            info, verified = self._links.send(item.key, first, key)
+        except Exception as error:
+            self._sent_members.failed(item, error, held=0)
+        else:
+            self._sent_members.sent(item, info, verified, held=0, outcome=Outcome.LINK)
 
     def _read(self, member: Member, buffer: memoryview) -> int:
         self._control.checkpoint()

@@ -117,7 +117,7 @@ class StoreTarget:
         self._at_target = at_target = both_ends(run)[1]
         assert op.target is not None
         self._place = at_target.open(op.target)
-        self._objects = existing_objects(at_target, self._place, "", overwrite=op.overwrite, delete=False)
+        self._objects = existing_objects(at_target, self._place, "", overwrite="changed", delete=False)
 
     def index(self) -> Index:
         assert self._op.target is not None
@@ -165,7 +165,8 @@ class StoreTarget:
 
 def target_of(run: Run, op: UntarVolumes) -> Target:
     """The target of a line; also that of one that has none, as it only lists."""
-    return StoreTarget(run, op) if op.target is not None and is_url(op.target) else FolderTarget(run, op)
+    to_store = op.target is not None and is_url(op.target) and not op.list
+    return StoreTarget(run, op) if to_store else FolderTarget(run, op)
 
 
 def source_run(run: Run, op: UntarVolumes) -> Run:

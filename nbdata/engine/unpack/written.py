@@ -127,9 +127,9 @@ class Written:
             tag = Tag.of(record)._replace(line=self._line)
             self.index.put({path: record._replace(tag=str(tag))})
 
-    def is_of(self, record: Record, member: Member) -> bool:
-        """Whether a record is of this very member."""
-        return self.is_ours(record) and offset_of(record) == member.offset
+    def is_of(self, record: Record, offset: int) -> bool:
+        """Whether a record is of the very member at an offset."""
+        return self.is_ours(record) and offset_of(record) == offset
 
     def is_same(self, record: Record, crc: int) -> bool:
         """Whether the content that was recorded has this CRC."""
@@ -200,9 +200,12 @@ class Written:
 
     def start_again(self) -> None:
         """Forget what a line that is interrupted would go on from."""
-        name = self.own("checkpoint")
-        if self.index.get(name) is not None:
-            self.index.put({name: None})
+        self.index.put(self._left_of_a_line())
+
+    def _left_of_a_line(self) -> dict[str, Record | None]:
+        """What is recorded only for a line that is interrupted, to be forgotten."""
+        needless = (self.own("checkpoint"), self.own("replaced"), self.own("links"))
+        return {name: None for name, _ in self.index.records() if name.startswith(needless)}
 
     # -- the whole ----------------------------------------------------------------------------
 
@@ -211,11 +214,8 @@ class Written:
 
         What is needed to go on is forgotten. `left_out`: it holds something that is not handed over.
         """
-        needless = (self.own("checkpoint"), self.own("replaced"), self.own("links"))
-        forgotten = {name: None for name, _ in self.index.records() if name.startswith(needless)}
-        self.index.put(
-            {self._complete: Record(self.fingerprints[-1], *self._digest(), int(left_out), 0), **forgotten}
-        )
+        complete = Record(self.fingerprints[-1], *self._digest(), int(left_out), 0)
+        self.index.put({self._complete: complete, **self._left_of_a_line()})
 
     def is_complete(self) -> bool:
         """Whether `complete` was said, and the records are the same as then."""

@@ -17,6 +17,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
+from tests.engine.unpack.checkpointing import packed
 from tests.engine.unpack.unpacking import archive, inodes, look, no_leftovers, pack, untar, upload, whole
 from tests.waiting import PATIENCE, wait_until
 
@@ -392,3 +393,17 @@ def test_with_report_or_stop_a_failure_is_told_or_ends_it(tmp_path: Path) -> Non
         untar(source, tmp_path / "out", on_error="stop")
     with pytest.raises(nbdata.TransferFailed):
         untar(source, tmp_path / "out")
+
+
+def test_a_hard_link_gets_no_content_of_a_later_member(inline: None, tmp_path: Path) -> None:
+    """Of a name that comes twice the later content is there when the line is said again."""
+    made = [("a", "file", b"one"), ("link", "hardlink", "a"), ("a", "file", b"two")]
+    (tmp_path / "a.tar").write_bytes(packed(made)[0])
+    out = tmp_path / "out"
+    untar(tmp_path / "a.tar", out)
+    assert ((out / "a").read_bytes(), (out / "link").read_bytes()) == (b"two", b"one")
+    (out / "link").unlink()
+    with pytest.raises(nbdata.TransferFailed, match="has the content of a later member by now"):
+        untar(tmp_path / "a.tar", out)
+    untar(tmp_path / "a.tar", out, overwrite="always")
+    assert ((out / "a").read_bytes(), (out / "link").read_bytes()) == (b"two", b"one")
