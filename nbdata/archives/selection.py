@@ -21,29 +21,37 @@ _TOKEN = re.compile(
 
 
 class Selection:
-    """The members that some patterns name; all of them if there is no pattern.
+    """The members that some patterns name, or all of them if there is no pattern, but for those that others exclude.
 
     `unmatched` are those that nothing matched so far, where an archive is not read from its start.
     """
 
-    def __init__(self, patterns: Sequence[str] = (), *, unmatched: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[str] = (),
+        *,
+        exclude: Sequence[str] = (),
+        unmatched: Sequence[str] | None = None,
+    ) -> None:
         if isinstance(patterns, str):
             raise BadOption(f"members: {patterns!r} is one text", remedy="Give a list of patterns")
         self._patterns = {pattern: _compile(pattern) for pattern in patterns}
+        self._excluded = [_compile(pattern) for pattern in exclude]
         self._unmatched = set(self._patterns) if unmatched is None else set(unmatched)
 
     @property
     def chooses(self) -> bool:
         """Whether there are patterns; else it takes everything."""
-        return bool(self._patterns)
+        return bool(self._patterns or self._excluded)
 
     def takes(self, name: str) -> bool:
         """Whether a name, in components joined by ``/``, is wanted; notes which patterns matched."""
-        if not self._patterns:
-            return True
-        matching = [pattern for pattern, regex in self._patterns.items() if regex.fullmatch(name)]
-        self._unmatched.difference_update(matching)
-        return bool(matching)
+        taken = True
+        if self._patterns:
+            matching = [pattern for pattern, regex in self._patterns.items() if regex.fullmatch(name)]
+            self._unmatched.difference_update(matching)
+            taken = bool(matching)
+        return taken and not any(regex.fullmatch(name) for regex in self._excluded)
 
     @property
     def unmatched(self) -> list[str]:

@@ -104,6 +104,7 @@ def read_members(
     stream: io.RawIOBase,
     *,
     members: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     strip_components: int = 0,
     max_expansion: int | None = None,
     target_check: Callable[[str], None] | None = None,
@@ -123,6 +124,8 @@ def read_members(
     members : sequence of str
         Globs on the names *in the archive* (see `nbdata.archives.selection`). None given: all.
         Members that are not taken are not checked either.
+    exclude : sequence of str
+        Globs of members that are not taken, whatever `members` says.
     strip_components : int
         Leading components to take off; members of which nothing is left are passed over.
     max_expansion : int, optional
@@ -150,7 +153,7 @@ def read_members(
     if strip_components < 0:
         raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
     place = place or Place()
-    selection = Selection(members, unmatched=place.unmatched)
+    selection = Selection(members, exclude=exclude, unmatched=place.unmatched)
     guard = PathGuard(strip_components=strip_components)
     guard.restore(place.earlier)
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)

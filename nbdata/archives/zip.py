@@ -221,6 +221,7 @@ def read_zip(
     source: ZipSource,
     *,
     members: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     strip_components: int = 0,
     max_expansion: int | None = None,
     remarks: Remarks | None = None,
@@ -232,7 +233,7 @@ def read_zip(
     Parameters
     ----------
     source : ZipSource
-    members, strip_components, max_expansion, remarks, name
+    members, exclude, strip_components, max_expansion, remarks, name
         As of `nbdata.archives.tar.read_members`.
     links : bool
         Whether to read where symbolic links lead, which is their content.
@@ -247,7 +248,7 @@ def read_zip(
         If a pattern of `members` matches nothing; before the first member is handed over.
     """
     directory = ZipDirectory(source, name)
-    selection, guard = Selection(members), PathGuard(strip_components=strip_components)
+    selection, guard = Selection(members, exclude=exclude), PathGuard(strip_components=strip_components)
     wanted = bytearray(len(directory))
     for number in range(len(directory)):
         wanted[number] = selection.takes("/".join(components(directory.name(number))))

@@ -58,6 +58,9 @@ class UntarVolumes(Writing):
         identity=False,
     )
     members: tuple[str, ...] = option((), "Only members that match GLOB.", kind="texts", metavar="GLOB")
+    exclude: tuple[str, ...] = option(
+        (), "Leave out members that match GLOB; wins over --members.", kind="texts", metavar="GLOB"
+    )
     strip_components: int = option(
         0, "Leave out the first N components of each name.", kind="count", metavar="N"
     )
@@ -99,6 +102,7 @@ class UntarVolumes(Writing):
         super().check()
         refuse_pairs(self, "list", ("delete_volumes",))
         refuse_pairs(self, "members", ("delete_volumes",))
+        refuse_pairs(self, "exclude", ("delete_volumes",))
         if self.target is None and not self.list:
             raise BadOption(
                 "untar_volumes: no TARGET", remedy="Name the folder to unpack into, or use --list"

@@ -138,8 +138,8 @@ class ArchiveStream:
             self._wake_on_cancel(ahead)
         self._pass_over(top, self.place.offset - self.began.expanded)
         members = read_members(
-            top, members=op.members, strip_components=op.strip_components, max_expansion=op.max_expansion,
-            remarks=self.remarks, name=title, place=self.place,
+            top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
+            max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place,
         )  # fmt: skip
         self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
 

@@ -81,7 +81,11 @@ def look_at(op: UntarVolumes, target: Target, volumes: VolumeList, *, thorough: 
 
 
 def _written(op: UntarVolumes, target: Target, fingerprints: list[str]) -> Written:
-    options: list[object] = [sorted(op.members), op.strip_components]
+    options: list[object] = [
+        sorted(op.members),
+        op.strip_components,
+        *([sorted(op.exclude)] if op.exclude else []),
+    ]
     return Written(target.index(), fingerprints, options, skip_written=op.skip_written)
 
 

@@ -69,7 +69,7 @@ class ZipStream:
     def __enter__(self) -> ZipStream:
         op = self._op
         self.members = read_zip(
-            _Ranges(self._run, self._volumes, self._progress), members=op.members,
+            _Ranges(self._run, self._volumes, self._progress), members=op.members, exclude=op.exclude,
             strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
             name=self._volumes.title, links=not op.list,
         )  # fmt: skip

@@ -17,6 +17,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.extract import Extraction
 from nbdata.errors import BadArchive, Cancelled, MissingVolume
 from tests.conftest import client_of
+from tests.engine.unpack.checkpointing import packed
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import untar
 from tests.faults.proxy import FaultProxy
@@ -161,3 +162,18 @@ def test_volumes_of_a_zip_are_deleted_at_the_end(tmp_path: Path) -> None:
     assert untar(tmp_path / "v", tmp_path / "out", delete_volumes=True).counts["deleted"] == 4
     assert files_of(tmp_path / "out") == content(30)
     assert not os.listdir(tmp_path / "v")
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_members_can_be_left_out(form: str, tmp_path: Path) -> None:
+    files = {"a/x.txt": b"1", "a/y.log": b"2", "b/z.txt": b"3", "b/tmp/w.txt": b"4"}
+    data = zipped(files) if form == "zip" else packed([(name, "file", one) for name, one in files.items()])[0]
+    (tmp_path / f"a.{form}").write_bytes(data)
+    untar(tmp_path / f"a.{form}", tmp_path / "out", exclude=["**/*.log", "b/tmp"])
+    assert set(files_of(tmp_path / "out")) == {"a/x.txt", "b/z.txt"}
+    untar(tmp_path / f"a.{form}", tmp_path / "some", members=["a/**"], exclude="**/*.log")
+    assert set(files_of(tmp_path / "some")) == {"a/x.txt"}
+    untar(tmp_path / f"a.{form}", tmp_path / "out")
+    assert files_of(tmp_path / "out") == files
+    with pytest.raises(nbdata.BadOption, match="--exclude and --delete-volumes"):
+        untar(tmp_path / f"a.{form}", tmp_path / "out", exclude=["b"], delete_volumes=True)
