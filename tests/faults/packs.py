@@ -1,8 +1,9 @@
-"""kill -9 of the agent at random moments of pack; then the same line again makes the shards that no kill would make.
+"""kill -9 of the agent at random moments of pack, and of archives that are unpacked into a store; then the same line
+again makes the shards or objects that no kill would make.
 
 The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards
-that are sent. After the kill each shard that has its name is whole. The same line, said again, makes the others; all
-are, byte for byte, those of a pack that nobody killed, with the same index beside them, and the store holds no
+that are sent. After the kill each object that has its name is whole. The same line, said again, makes the others; all
+are, byte for byte, those of a line that nobody killed, with the same index beside shards, and the store holds no
 unfinished upload.
 """
 
@@ -14,21 +15,24 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import nbdata
 from nbdata.errors import AgentUnavailable, NbdataError
+from nbdata.operation import Operation
 from nbdata.runtime import endpoint, held
 from tests.faults.kills import RIGHT, agent
 from tests.faults.proxy import FaultProxy, Tally
-from tests.faults.trees import Tree
+from tests.faults.trees import FORMS, Tree
 from tests.waiting import wait_until
 
-__all__ = ["SOURCES", "PackKilled", "kill_packs"]
+__all__ = ["SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
 #: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
+#: Volumes that are unpacked into the store, in turns, by their form.
+VOLUMES = tuple(f"volumes {form}" for form in FORMS)
 # Shards that are made, about; one of them holds a single large file, and goes in parts that are read in order.
 _SHARDS = 8
 # Seconds within which a line must end, and those for each byte.
@@ -42,11 +46,11 @@ class PackKilled:
     Attributes
     ----------
     source : str
-        Of `SOURCES`.
+        Of `SOURCES` or `VOLUMES`.
     share : float
         The moment, as a share of the bytes that a pack moves.
     whole : int
-        Shards that had their name after the kill.
+        Shards or other objects that had their name after the kill.
     again : int
         Bytes of objects that went over the wire twice.
     """
@@ -68,9 +72,10 @@ class PackKilled:
     @property
     def line(self) -> str:
         """It in one line."""
+        what = "archive to a store" if self.source in VOLUMES else "pack"
         return (
-            f"{self.number:4} pack of {self.source}: agent killed at {self.share:4.0%}, "
-            f"{self.connections} connections, {self.whole} whole shards, "
+            f"{self.number:4} {what} of {self.source}: agent killed at {self.share:4.0%}, "
+            f"{self.connections} connections, {self.whole} whole objects, "
             f"{self.again / 1e6:5.1f} MB again, {self.seconds:4.1f} s: {self.end}"
         )
 
@@ -80,6 +85,7 @@ def kill_packs(
     *,
     seed: int,
     kills: int,
+    sources: Sequence[str] = SOURCES,
     told: Callable[[str], None],
     switch: Callable[[dict[str, str]], None],
     over: Callable[[], bool] = lambda: False,
@@ -94,7 +100,7 @@ def kill_packs(
                     return
                 chosen = random.Random(f"{seed} pack {number}")
                 killed = PackKilled(
-                    number, SOURCES[number % len(SOURCES)], chosen.random(), chosen.choice((1, 2, 8))
+                    number, sources[number % len(sources)], chosen.random(), chosen.choice((1, 2, 8))
                 )
                 began = time.monotonic()
                 made.kill(killed)
@@ -145,7 +151,7 @@ class _Packs:
         except Exception as error:  # whatever it is: the others are still to be run
             killed.end = f"an accident: {error!r}"
 
-    def _interrupted(self, line: nbdata.Pack, at: int) -> Tally:
+    def _interrupted(self, line: Operation, at: int) -> Tally:
         """Say a line, and kill the agent when so many bytes were carried."""
         victim = agent()
         tally = self._proxy.begin(at=at, then=lambda: os.kill(victim, signal.SIGKILL))
@@ -171,7 +177,11 @@ class _Packs:
             self._right[source] = self._found(prefix), _bytes(tally)
         return self._right[source]
 
-    def _line(self, source: str, prefix: str, connections: int, **options: str) -> nbdata.Pack:
+    def _line(self, source: str, prefix: str, connections: int, **options: str) -> Operation:
+        if source in VOLUMES:
+            url, _ = self._tree.volumes(source.partition(" ")[2])
+            place = f"s3://{self._bucket}/{prefix}"
+            return nbdata.UntarVolumes(url, place, concurrency=connections, **options)
         return nbdata.Pack(
             self._tree.url if source.startswith("files") else f"s3://{self._bucket}/right-0/x-*.tar",
             f"s3://{self._bucket}/{prefix}x-%03d.tar",

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 import nbdata
+from nbdata.demo.server import EmbeddedServer
 from tests.archives.corpus.compare import compare
 from tests.archives.corpus.content import make_content
 from tests.archives.corpus.refused import REFUSED, Refused
 from tests.archives.corpus.writers import WRITERS, Writer, pack
+from tests.conftest import client_of
 from tests.pages import same_page
 
 pytestmark = pytest.mark.usefixtures("inline")
@@ -71,6 +73,21 @@ def test_what_is_refused_is_refused_for_its_reason(case: Refused, tmp_path: Path
     with pytest.raises(getattr(nbdata, case.error), match=case.says):
         nbdata.untar_volumes([str(archive)], tmp_path / "out", quiet=True)
     assert not list((tmp_path / "out").rglob(".nbdata"))
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.what)
+def test_what_is_refused_is_refused_for_a_store_too_and_leaves_nothing_elsewhere(
+    case: Refused, tmp_path: Path, bucket: str, s3: EmbeddedServer
+) -> None:
+    archive = tmp_path / f"a{case.suffix}"
+    case.make(archive)
+    with pytest.raises(getattr(nbdata, case.error), match=case.says):
+        nbdata.untar_volumes([str(archive)], f"s3://{bucket}/deep/out/", quiet=True)
+    client = client_of(s3)
+    keys = [entry["Key"] for entry in client.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    assert all(key.startswith("deep/out/") and ".nbdata" not in key for key in keys)
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    client.close()
 
 
 def test_the_table_of_archives_is_the_committed_one() -> None:
