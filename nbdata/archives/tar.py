@@ -232,7 +232,7 @@ def _checked(found: Header, guard: PathGuard, reader: ForwardReader, remarks: Re
         raise BadArchive(
             f"member {shortened(name)} begins in another volume of GNU tar",
             path=shortened(name),
-            remedy="Unpack such a set with tar --multi-volume",
+            remedy="Name the first volume, or all of them",
         )
     if kind in ("device", "fifo"):
         raise UnsafeMember(

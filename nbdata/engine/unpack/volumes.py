@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from itertools import accumulate
 
 from nbdata.archives.decompress import begins_archive, detect
+from nbdata.archives.multi_volume import HEAD, continued_after
 from nbdata.archives.stream import Readable
 from nbdata.archives.suspects import refuse_empty
 from nbdata.archives.tar import EMPTY_ARCHIVE
@@ -96,8 +97,9 @@ class VolumeList:
         return list(accumulate(v.size or 0 for v in self.volumes))
 
     def is_steady(self) -> bool:
-        """Whether sizes are known, and the store vouches for a version of each."""
-        return self.size is not None and all(validator(volume.info) for volume in self.volumes)
+        """Whether sizes are known, all bytes are read, and the store vouches for a version of each."""
+        known = self.size is not None and not any(volume.skipped for volume in self.volumes)
+        return known and all(validator(volume.info) for volume in self.volumes)
 
     def begun_at(self, offset: int) -> int:
         """Where the volume begins that holds a byte, of volumes of known sizes; 0 if sizes are not known."""
@@ -156,17 +158,32 @@ class StoredVolume:
 
     Attributes
     ----------
+    skipped : int
+        Bytes at its beginning that are not read: see `nbdata.archives.multi_volume`.
+    size : int or None
+        Bytes that are read.
     proven : bool
         Whether all of its bytes were read and are what the store vouches for.
     """
 
     def __init__(
-        self, control: Control, store: Store, name: str, info: ObjectInfo, *, gone: bool = False
+        self,
+        control: Control,
+        store: Store,
+        name: str,
+        info: ObjectInfo,
+        *,
+        gone: bool = False,
+        skipped: int = 0,
     ) -> None:
         self._control, self._store = control, store
-        self.name, self.info, self.gone = name, info, gone
-        self.size = info.size if info.size >= 0 else None
+        self.name, self.info, self.gone, self.skipped = name, info, gone, skipped
+        self.size = info.size - skipped if info.size >= 0 else None
         self.proven = False
+
+    def without(self, count: int) -> StoredVolume:
+        """The same, of which so many bytes at its beginning are not read."""
+        return StoredVolume(self._control, self._store, self.name, self.info, gone=self.gone, skipped=count)
 
     @property
     def local(self) -> str | None:
@@ -180,7 +197,8 @@ class StoredVolume:
     def open(self, offset: int, end: int | None = None, /) -> Readable:
         if self.gone:
             raise NotFound("this volume was deleted when it had been unpacked", path=self.name)
-        return _Reading(self._control, self._store, self, offset, end)
+        end = None if end is None else end + self.skipped
+        return _Reading(self._control, self._store, self, offset + self.skipped, end)
 
     def head(self, count: int) -> bytes:
         """The first bytes, at most `count`."""
@@ -194,7 +212,8 @@ class StoredVolume:
 
         def read() -> None:
             try:
-                with Reader(self._control, self._store, self.info, start, end) as reader:
+                low, high = start + self.skipped, end + self.skipped
+                with Reader(self._control, self._store, self.info, low, high) as reader:
                     found.set_result(b"".join(map(bytes, reader.blocks())))
             except BaseException as error:
                 found.set_exception(error)
@@ -296,12 +315,6 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
         if first is None or not _is_whole(StoredVolume(run.control, location.store, first, entries[first])):
             raise
         chosen = VolumeSet(first, "single", (first,), guess_format(first))
-    if chosen.scheme == "gnu":
-        raise BadOption(
-            f"{chosen.stem} is a multi-volume archive of GNU tar, whose volumes cannot be joined",
-            path=location.place,
-            remedy="Pull them and unpack them with tar --multi-volume; those that split makes can be joined",
-        )
     volumes = tuple(StoredVolume(run.control, location.store, name, entries[name]) for name in chosen.names)
     if _are_whole(chosen, volumes):
         if first is None:
@@ -313,7 +326,20 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
         single_one = next(volume for volume in volumes if volume.name == first)
         return VolumeList(first, guess_format(first), (single_one,))
     refuse_empty(volumes, chosen.stem)
+    if chosen.format in (None, "tar"):
+        volumes = _continued(volumes)
     return VolumeList(chosen.stem, chosen.format, volumes)
+
+
+def _continued(volumes: tuple[StoredVolume, ...]) -> tuple[StoredVolume, ...]:
+    """The same without the headers that GNU tar's ``--multi-volume`` repeats, if it has made them.
+
+    The second volume and the last one tell: nearly all begin within a file.
+    """
+    told = {1, len(volumes) - 1} if len(volumes) > 1 else set[int]()
+    if not any(continued_after(volumes[number].head(HEAD)) for number in told):
+        return volumes
+    return (volumes[0], *(volume.without(continued_after(volume.head(HEAD))) for volume in volumes[1:]))
 
 
 def _is_whole(volume: StoredVolume) -> bool:
@@ -341,7 +367,7 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
         volumes.append(StoredVolume(run.control, location.store, location.key.rpartition("/")[2], info))
     title = _titled([volume.name for volume in volumes])
     refuse_empty(volumes, title)
-    return VolumeList(title, guess_format(title), tuple(volumes))
+    return VolumeList(title, guess_format(title), _continued(tuple(volumes)))
 
 
 def _titled(names: list[str]) -> str:
@@ -376,7 +402,11 @@ def rows_of(volumes: VolumeList, start: int = 0) -> Iterator[Row]:
     for volume, end in zip(volumes.volumes, volumes.ends(), strict=True):
         action = "read" if end > start or not start else "unpacked"
         detail = detail_of(volume.info)
-        yield Row(volume.name, action, volume.info.size, detail | {"gone": True} if volume.gone else detail)
+        if volume.gone:
+            detail |= {"gone": True}
+        if volume.skipped:
+            detail |= {"skipped": volume.skipped}
+        yield Row(volume.name, action, volume.info.size, detail)
 
 
 def volumes_of(
@@ -390,5 +420,6 @@ def volumes_of(
     for number, row in enumerate(rows):
         store = one or run.open(source[number]).store
         gone = "gone" in row.detail
-        volumes.append(StoredVolume(run.control, store, row.path, info_of(row), gone=gone))
+        skipped = row.detail.get("skipped", 0)
+        volumes.append(StoredVolume(run.control, store, row.path, info_of(row), gone=gone, skipped=skipped))
     return VolumeList(title, None, tuple(volumes), tuple(recorded))

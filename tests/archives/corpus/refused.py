@@ -153,11 +153,11 @@ REFUSED = [
         ".tar.zst",
     ),
     Refused(
-        "a later volume of GNU tar's own multi-volume archives",
+        "a later volume of GNU tar's own multi-volume archives, by itself",
         _multi_volume,
         "BadArchive",
         "another volume",
-        "such volumes cannot be joined; `tar --multi-volume` unpacks them",
+        "its first volume is missing; name that, or all of them",
     ),
     Refused(
         "lzip, LZ4, `compress`, LZMA alone, 7-Zip, RAR",

@@ -130,6 +130,8 @@ kind that the standard does not know are taken for files. Where something is lef
 volumes. A note says, too, if more than 64 KiB of zeros lie behind the end: `tar` pads to 10,240 bytes unless it is told
 otherwise, but a failed transfer leaves zeros where members should be. If they fill whole volumes, these are kept.
 
+Volumes that GNU tar makes itself (`tar --multi-volume`) are joined, too, without the headers that it repeats in each.
+
 ## Zip
 
 A zip archive is read by its directory, which stands at its end: `--list` reads that alone, and `--members` only the

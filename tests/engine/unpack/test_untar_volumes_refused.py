@@ -27,13 +27,6 @@ def test_a_hole_is_named_before_anything_is_written(content: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_volumes_of_gnu_tar_are_refused_with_the_remedy(content: Path, tmp_path: Path) -> None:
-    for name in ("a.tar", "a.tar-2"):
-        archive(tmp_path / "v", ("x", "file", b"x"), name=name)
-    with pytest.raises(nbdata.BadOption, match="--multi-volume"):
-        untar(tmp_path / "v", tmp_path / "out")
-
-
 def test_a_file_beside_one_of_its_stem_is_no_volume(tmp_path: Path) -> None:
     for name in ("7.jpg", "7.cls"):
         (tmp_path / name).write_bytes(b"hello, this is text\n" * 100)
