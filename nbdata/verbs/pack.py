@@ -220,6 +220,11 @@ class Pack(Verifying, Storing):
     def check(self) -> None:
         super().check()
         ShardNames.of(self.target)
+        if isinstance(self.source, str) and self.source.rstrip("/") == self.target.rstrip("/"):
+            raise BadOption(
+                "the shards would lie among the files that they are made of",
+                remedy=f"Give them a folder of their own, such as {self.names.folder}shards/",
+            )
         check_part_size(self.part_size)
         refuse_pairs(self, "shuffle", ("sort",))
         if self.shard_size is not None and self.shard_count is not None:

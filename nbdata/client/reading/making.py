@@ -10,9 +10,11 @@ from nbdata.client.reading.samples import Concatenated, Samples
 from nbdata.client.reading.saved_index import fetch
 from nbdata.client.reading.shards.samples import ShardSamples
 from nbdata.client.reading.stored import StoredSamples
+from nbdata.errors import BadOption
 from nbdata.operation import Operation, slots
 from nbdata.reading.loose import index_of
 from nbdata.reading.shards.listing import are_shards, shards_of
+from nbdata.redaction import redacted
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["make_samples"]
@@ -38,4 +40,12 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
         found = index_of(Opened(operation), told, partial(fetch, operation))
     finally:
         display.tell("")
+    shards = found.index.counts.get("tar", [0])[0]
+    if operation.by == "sample" and shards and shards * 2 >= len(found.index):
+        raise BadOption(
+            f"{shards:,} of {len(found.index):,} samples here are tar files",
+            path=redacted(operation.place),
+            remedy="If they are shards, name them, as in s3://bucket/train-*.tar, or their JSON index; "
+            "by='file' takes each as it is",
+        )
     return StoredSamples(operation, found)

@@ -99,6 +99,11 @@ class _Indexed:
     def left_out(self) -> tuple[int, list[str]]:
         return self._index.about["left_out"], self._index.about["left_out_names"]
 
+    @property
+    def field_names(self) -> set[str]:
+        """The names of all fields that there are."""
+        return set(self._index.counts)
+
     def key(self, number: int) -> str:
         return self._index.key(number)
 
@@ -208,9 +213,14 @@ def open_source(run: Run) -> PackSource:
     operation = run.operation
     assert isinstance(operation, Pack)
     condition = parse(operation.select) if operation.select is not None else None
-    source = _whole_source(run)
-    if condition is not None:
-        source = _selected(run, source, condition)
+    whole = _whole_source(run)
+    for name in operation.names_of_fields:
+        if name not in whole.field_names:
+            raise BadOption(
+                f"--rename: no sample has a field {name!r}",
+                expected=", ".join(sorted(whole.field_names)[:10]),
+            )
+    source: PackSource = whole if condition is None else _selected(run, whole, condition)
     return _Renamed(source, operation.names_of_fields) if operation.rename else source
 
 
@@ -229,7 +239,7 @@ def _selected(run: Run, source: PackSource, condition: Condition) -> PackSource:
     return _Selected(source, numbers)
 
 
-def _whole_source(run: Run) -> PackSource:
+def _whole_source(run: Run) -> _Loose | _Shards:
     """Find out what there is; builds the index of the samples where there is none of this version.
 
     Parameters

@@ -358,3 +358,15 @@ def test_files_on_the_disk_have_the_modes_of_their_user(tmp_path: Path) -> None:
     assert modes["out"] == modes["out/deep"] == 0o750
     assert modes["out/deep/x-00.tar"] == modes["out/deep/x.json"] == 0o640
     assert modes["pushed/a.txt"] == 0o640
+
+
+def test_mistakes_that_would_spoil_a_data_set_are_refused(put: Put, there: Any, inline: None) -> None:
+    url = put({f"in/{n}.{field}": b"1" for n in range(3) for field in ("jpg", "cls")})
+    with pytest.raises(BadOption, match=r"no sample has a field 'png' .expected cls, jpg"):
+        nbdata.pack(f"{url}in/", f"{url}out/", rename="png=jpg", quiet=True)
+    with pytest.raises(BadOption, match="among the files that they are made of"):
+        nbdata.pack(f"{url}in/", f"{url}in/", quiet=True)
+    nbdata.pack(f"{url}in/", f"{url}out/x-%02d.tar", shard_count=3, quiet=True)
+    with pytest.raises(BadOption, match="3 of 4 samples here are tar files"):
+        nbdata.samples(f"{url}out/")
+    assert len(nbdata.samples(f"{url}out/", by="file")) == 4
