@@ -29,7 +29,7 @@ _SKIPPED = 1 << 20
 
 
 class ArchiveStream:
-    """The members of an archive; a context manager around reading them.
+    """The members of a tar archive; see `nbdata.engine.unpack.member_stream.MemberStream`.
 
     Parameters
     ----------
@@ -38,20 +38,6 @@ class ArchiveStream:
     volumes : VolumeList
     place : Place, optional
         Where to begin, with the `restart` point before it and the `format` of the volumes.
-
-    Attributes
-    ----------
-    members : generator of Member
-    place : Place
-        Behind the member that was handed over last.
-    format : str
-        Compression of the volumes.
-    began : Restart
-        Where reading began.
-    read : int
-        Bytes of the volumes that were read so far.
-    remarks : Remarks
-        What was left out or put right; all of it at the end.
     """
 
     members: Generator[Member, None, None]
