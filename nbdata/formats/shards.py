@@ -26,6 +26,8 @@ _RESERVED = ("__key__", "__url__")
 _NAMED = 10
 # Bytes of the largest sparse file that is expanded in memory: its holes cost nothing in the shard.
 _MOST_SPARSE = 1 << 30
+# In place of what readers of archives advise, which is about unpacking.
+_REMEDY = "The shard is damaged, or not whole: compare it with its checksum, and fetch it or make it again"
 
 #: The key, the fields by name, and where each of them begins in the uncompressed shard (-1: not in one piece).
 Sample = tuple[str, "dict[str, bytes]", "list[int]"]
@@ -100,36 +102,44 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
     fields: dict[str, bytes] = {}
     places: list[int] = []
     split, lower, is_one_of_ours = _split, str.lower, _META.match
-    for name, view, place, header in _members(reader):
-        found = split(name)
-        if found is None or (name[0] == "_" and is_one_of_ours(name)) or (header and header.kind != "file"):
-            if why := _why_not(name, "file" if header is None else header.kind, found is not None):
-                left_out(name, why)
-            continue
-        key, extension = found
-        if key != current or not fields:
-            if fields:
-                yield current, fields, places
-            fields, places, current = {}, [], key
-            before = len(seen)
-            seen.add(hash(key))
-            if len(seen) == before:
-                left_out(name, "its sample came before, and others since: this is one more")
-        extension = lower(extension)
-        if extension in fields or extension in _RESERVED:
-            left_out(name, "the sample has this field already")
-        elif header is None:
-            places.append(place)
-            fields[extension] = bytes(view)
-        elif header.data is None:
-            places.append(reader.tell())
-            fields[extension] = bytes(reader.content(header.size))
-        else:
-            places.append(-1)
-            fields[extension] = _expanded(reader, header)
-    if fields:
-        yield current, fields, places
-    reader.drain()
+    try:
+        for name, view, place, header in _members(reader):
+            found = split(name)
+            if (
+                found is None
+                or (name[0] == "_" and is_one_of_ours(name))
+                or (header and header.kind != "file")
+            ):
+                if why := _why_not(name, "file" if header is None else header.kind, found is not None):
+                    left_out(name, why)
+                continue
+            key, extension = found
+            if key != current or not fields:
+                if fields:
+                    yield current, fields, places
+                fields, places, current = {}, [], key
+                before = len(seen)
+                seen.add(hash(key))
+                if len(seen) == before:
+                    left_out(name, "its sample came before, and others since: this is one more")
+            extension = lower(extension)
+            if extension in fields or extension in _RESERVED:
+                left_out(name, "the sample has this field already")
+            elif header is None:
+                places.append(place)
+                fields[extension] = bytes(view)
+            elif header.data is None:
+                places.append(reader.tell())
+                fields[extension] = bytes(reader.content(header.size))
+            else:
+                places.append(-1)
+                fields[extension] = _expanded(reader, header)
+        if fields:
+            yield current, fields, places
+        reader.drain()
+    except BadArchive as error:  # what a reader of archives advises is about unpacking
+        error.remedy = _REMEDY
+        raise
 
 
 def _members(reader: ForwardReader) -> Iterator[tuple[str, memoryview, int, Header | None]]:
