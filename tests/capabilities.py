@@ -116,6 +116,9 @@ for _name in (
     "pax",
     "perl",
     "zstd",
+    "zip",
+    "unzip",
+    "lz4",
 ):
     CAPABILITIES[_name] = Capability(
         f"there is no {_name}; tests/archives/corpus/install-archivers installs it",

@@ -7,7 +7,7 @@ blocks begin, and can begin at one.
 gzip is decoded by ISA-L, clearly faster than zlib. It verifies the checksums; its own header
 parser is not used, because it fails on headers that are split over two inputs.
 
-Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.txt 1.2.
+Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.txt 1.2, lz4_Frame_format.md 1.6.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import zstandard
 from isal import igzip_lib
 
 from nbdata.archives.bzip2 import Bzip2Stream
+from nbdata.errors import BadOption
 
 __all__ = ["CODECS", "Codec", "Decoder"]
 
@@ -147,6 +148,32 @@ class _ZstdFrame:
         return b"".join(blocks)
 
 
+class _Lz4Frame:
+    """One LZ4 frame; the library, an extra, is imported with the first one."""
+
+    def __init__(self) -> None:
+        try:
+            from lz4.frame import LZ4FrameDecompressor
+        except ImportError:
+            raise BadOption("LZ4 data needs the package lz4", remedy="pip install lz4") from None
+        self._frame = LZ4FrameDecompressor()
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        return bool(self._frame.needs_input)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data or b""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return bytes(self._frame.decompress(data, max_length))
+
+
 def _is_bzip2(head: bytes) -> bool:
     return head[:3] == b"BZh" and head[3:4] in b"123456789"
 
@@ -168,4 +195,5 @@ CODECS = {
         (lzma.LZMAError,),
     ),
     "zst": Codec("Zstandard", _is_zstd, _ZstdFrame, (zstandard.ZstdError,)),
+    "lz4": Codec("LZ4", lambda head: head[:4] == b"\x04\x22\x4d\x18", _Lz4Frame, (RuntimeError,)),
 }

@@ -34,11 +34,11 @@ _MOST_TRAILING = 64 << 10
 _TAR_BLOCK = 512
 
 _FORMATS = {"tar": "tar", "tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst", "zip": "zip"}
-_FORMATS |= {name: name for name in ("gz", "bz2", "xz", "zst")}
+_FORMATS |= {"tar.lz4": "lz4", **{name: name for name in ("gz", "bz2", "xz", "zst", "lz4")}}
 
 
 def detect(head: bytes, name: str | None = None) -> str:
-    """``tar``, ``gz``, ``bz2``, ``xz``, ``zst`` or ``zip``, by the first bytes of a stream.
+    """``tar``, ``gz``, ``bz2``, ``xz``, ``zst``, ``lz4`` or ``zip``, by the first bytes of a stream.
 
     Parameters
     ----------

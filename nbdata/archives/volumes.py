@@ -41,25 +41,26 @@ _ARCHIVES = {
     ".txz": "tar.xz",
     ".tar.zst": "tar.zst",
     ".tzst": "tar.zst",
+    ".tar.lz4": "tar.lz4",
     ".zip": "zip",
 }
 # Compressions that are not supported; known so that `.lz` is not taken for the number of a volume.
 _UNSUPPORTED = (
-    *(".tar.lz", ".tlz", ".tar.lzo", ".tar.lz4", ".tar.lzma"),
+    *(".tar.lz", ".tlz", ".tar.lzo", ".tar.lzma"),
     *(".tar.z", ".tar.br", ".tar.sz", ".tar.rz", ".tar.zz"),
 )
-_COMPRESSED = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst"}
+_COMPRESSED = {".gz": "gz", ".bz2": "bz2", ".xz": "xz", ".zst": "zst", ".lz4": "lz4"}
 
 _DIGITS = "0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _INDEX = r"[0-9]+|[a-z]{2,3}|z[a-z]{3}|zz[a-z]{4}"
 _SEPARATED = re.compile(rf"(.+?)([._-]part[._-]?(?=[0-9]+$|[a-z]{{2}}$)|[._-])({_INDEX})", re.IGNORECASE)
 # ``split`` puts no separator of its own: its default prefix is x, and people give it a file's name.
-_GLUED = re.compile(rf"((?:.*/)?x|.+\.(?:tar|tgz|zip|tar\.(?:gz|bz2|xz|zst)))()({_INDEX})")
+_GLUED = re.compile(rf"((?:.*/)?x|.+\.(?:tar|tgz|zip|tar\.(?:gz|bz2|xz|zst|lz4)))()({_INDEX})")
 # The number of a part, perhaps of how many, before the suffix of the archive or at the end.
 _PART = re.compile(
     r"(.+?)([._-]part[._-]?)([0-9]+)([._-]?of[._-]?([0-9]+))?"
-    r"((?:\.tar(?:\.gz|\.bz2|\.xz|\.zst)?|\.tgz|\.tbz2?|\.txz|\.tzst)?)",
+    r"((?:\.tar(?:\.gz|\.bz2|\.xz|\.zst|\.lz4)?|\.tgz|\.tbz2?|\.txz|\.tzst)?)",
     re.IGNORECASE,
 )
 # What may stand at the end of a name to number a volume; names that differ before that are no set.

@@ -80,7 +80,7 @@ class UntarVolumes(Writing):
     format: str = option(
         "auto",
         "Compression of the archive, or zip.",
-        choices=("auto", "tar", "gz", "bz2", "xz", "zst", "zip"),
+        choices=("auto", "tar", "gz", "bz2", "xz", "zst", "lz4", "zip"),
     )
     max_expansion: int | None = option(
         None,

@@ -22,7 +22,13 @@ __all__ = ["plan_deletion", "plan_space"]
 
 _IN_STEPS = "{} is not known beforehand: space is reserved step by step while it grows"
 # What a reader can begin with, by compression.
-_PIECES = {"gz": "gzip member", "bz2": "bzip2 block", "xz": "xz stream", "zst": "Zstandard frame"}
+_PIECES = {
+    "gz": "gzip member",
+    "bz2": "bzip2 block",
+    "xz": "xz stream",
+    "zst": "Zstandard frame",
+    "lz4": "LZ4 frame",
+}
 
 
 def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:

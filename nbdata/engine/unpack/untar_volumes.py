@@ -170,8 +170,8 @@ def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) 
     except (BadArchive, ChecksumMismatch) as error:
         if run.control.is_set():  # the end of what was read may only look like one
             raise
-        # The frames of Zstandard may have no checksums.
-        unsure = stream.format == "zst" and isinstance(error, ChecksumMismatch)
+        # The frames of Zstandard and LZ4 may have no checksums.
+        unsure = stream.format in ("zst", "lz4") and isinstance(error, ChecksumMismatch)
         right = 0 if unsure else min(stream.verified, stream.proven)
         if taking.careful:
             right = max(right, taking.behind)

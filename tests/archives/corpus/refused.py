@@ -160,7 +160,7 @@ REFUSED = [
         "its first volume is missing; name that, or all of them",
     ),
     Refused(
-        "lzip, LZ4, `compress`, LZMA alone, 7-Zip, RAR",
+        "lzip, `compress`, LZMA alone, 7-Zip, RAR",
         _bytes(lambda: b"LZIP\x01" + bytes(600)),
         "BadArchive",
         "lzip",

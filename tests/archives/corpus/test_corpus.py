@@ -113,9 +113,10 @@ _PAGE = """\
 For those who have an archive that somebody else made. This page is made by `tests/archives/corpus/`.
 
 `untar_volumes` unpacks tar in all its formats (v7, ustar, pax, GNU tar's with long names and sparse files), plain or
-compressed by gzip, bzip2, xz or Zstandard, and [zip](#zip). Tests pack folders with the programs below and compare
-what nbdata makes of each archive with what GNU tar and bsdtar make of it: names, contents, links, times, and what is
-executable. Owners and groups are left out, and permissions are those of Python's `data` filter.
+compressed by gzip, bzip2, xz, Zstandard or LZ4 (`pip install lz4`), and [zip](#zip). Tests pack folders with the
+programs below and compare what nbdata makes of each archive with what GNU tar and bsdtar make of it: names, contents,
+links, times, and what is executable. Owners and groups are left out, and permissions are those of Python's `data`
+filter.
 
 | program | formats |
 |---|---|

@@ -9,9 +9,11 @@ import lzma
 import random
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
 import zstandard
 
@@ -69,6 +71,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "whole.tar.bz2": lambda data: bz2.compress(data, 1),
     "tar.xz": lambda data: in_pieces(data, lambda piece: lzma.compress(piece, preset=0)),
     "tar.zst": lambda data: in_pieces(data, zstandard.ZstdCompressor(1, write_checksum=True).compress),
+    "tar.lz4": lambda data: in_pieces(data, partial(lz4.frame.compress, content_checksum=True)),
 }
 
 

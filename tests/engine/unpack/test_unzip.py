@@ -67,6 +67,7 @@ def test_a_zip_is_unpacked_to_the_disk_and_not_read_again(tmp_path: Path) -> Non
     assert again.details["compressed"] == 0
 
 
+@pytest.mark.needs("zip")
 def test_a_split_zip_goes_from_store_to_store(
     put: Put, bucket: str, s3: EmbeddedServer, tmp_path: Path
 ) -> None:
