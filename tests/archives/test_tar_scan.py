@@ -34,3 +34,14 @@ def test_a_header_whose_checksum_is_wrong_is_left_to_the_careful_parser(place: i
     found, end = plain_files(memoryview(data))
     assert found == [("a.jpg", 512, 5)]
     assert end == 1024
+
+
+def test_a_member_whose_pax_header_says_more_than_name_and_time_is_left_to_the_careful_parser() -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as made:
+        for name, records in (("a.jpg", {"mtime": "1.5"}), ("b.jpg", {"GNU.sparse.name": "c.jpg"})):
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = 5, records
+            made.addfile(info, io.BytesIO(b"12345"))
+    found, _ = plain_files(memoryview(out.getvalue()))
+    assert [name for name, _, _ in found] == ["a.jpg"]
