@@ -306,7 +306,7 @@ class Session:
         if folder:
             if not re.fullmatch(r"[0-9a-f]{32}", folder):
                 raise BadOption("no such plan")
-            rows, after = read_page(os.path.join(runtime_folder(), "jobs", folder, "plan.jsonl"), offset)
+            rows, after = read_page(os.path.join(runtime_folder(), "jobs", folder, "plan.rows"), offset)
         else:
             rows, after = self._job(message).page("report", offset)
         return {"rows": rows, "next": after}

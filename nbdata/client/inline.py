@@ -116,7 +116,7 @@ class InlineHost:
 
     def plan(self, operation: Operation) -> Plan:
         planned, folder = self._jobs.plan(operation, capture(operation), bindings_of(operation))
-        planned.rows = Rows(len(planned.rows), lambda offset: read_page(f"{folder}/plan.jsonl", offset))
+        planned.rows = Rows(len(planned.rows), lambda offset: read_page(f"{folder}/plan.rows", offset))
         return planned
 
     def submit(self, operation: Operation, *, background: bool) -> InlineJob:

@@ -106,7 +106,7 @@ class EngineJob:
 
     def page(self, name: str, offset: int) -> tuple[list[Row], int | None]:
         """Rows of its ``plan`` or ``report`` from a byte offset on."""
-        return read_page(f"{self.folder}/{'plan' if name == 'plan' else 'report'}.jsonl", offset)
+        return read_page(f"{self.folder}/{'plan' if name == 'plan' else 'report'}.rows", offset)
 
 
 class Jobs:

@@ -78,7 +78,7 @@ class Run:
 
     def row_file(self, name: str) -> RowFile:
         """A new file for rows."""
-        file = RowFile(os.path.join(self.folder, f"{name}.jsonl"))
+        file = RowFile(os.path.join(self.folder, f"{name}.rows"))
         self._files.append(file)
         return file
 

@@ -1,4 +1,8 @@
-"""Rows of plans and reports on disk: written as they arise, read in pages, never all in memory."""
+"""Rows of plans and reports on disk: written as they arise, read in pages, never all in memory.
+
+A file of rows is made of blocks: four bytes with the size of what follows, and lines of JSON, compressed by
+Zstandard. The disk may be small, and the rows of a million files are alike.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import zstandard
 
 from nbdata.disk import disk_error
 from nbdata.report import Row, Rows
@@ -17,21 +24,26 @@ __all__ = ["RowFile"]
 _PAGE_BYTES = 256 << 10
 # Rows of a line: JSON has a price for each text that is made or read, however short.
 _LINE = 32
+# Bytes of the lines of a block, about: what is read at a time.
+_BLOCK_BYTES = 64 << 10
+_SIZE_BYTES = 4
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
 _row = Row._make
 
 
 class RowFile:
-    """A file of rows, a JSON array of some of them a line; safe to append to from many threads."""
+    """A file of rows; safe to append to from many threads."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.count = 0
         self._lock = threading.Lock()
-        self._line: list[Row] = []
+        self._rows: list[Row] = []  # fewer than a line has
+        self._block = bytearray()  # the lines of the next block
+        self._compressor = zstandard.ZstdCompressor(level=1)
         with self._disk():
-            self._file = open(path, "w", encoding="utf-8", errors="surrogatepass", buffering=1 << 16)  # noqa: SIM115
+            self._file = open(path, "wb")  # noqa: SIM115
 
     def add(self, row: Row) -> None:
         """Append one row; nobody may change it afterwards."""
@@ -40,23 +52,32 @@ class RowFile:
     def extend(self, rows: Iterable[Row]) -> None:
         """Append several."""
         with self._lock:
-            before = len(self._line)
-            self._line.extend(rows)
-            self.count += len(self._line) - before
-            if len(self._line) >= _LINE:
-                self._write()
+            before = len(self._rows)
+            self._rows.extend(rows)
+            self.count += len(self._rows) - before
+            if len(self._rows) >= _LINE:
+                self._write_lines()
 
-    def _write(self) -> None:
-        rows, self._line = self._line, []
+    def _write_lines(self) -> None:
+        rows, self._rows = self._rows, []
+        for start in range(0, len(rows), _LINE):
+            self._block += _encode(rows[start : start + _LINE]).encode("ascii") + b"\n"
+            if len(self._block) >= _BLOCK_BYTES:
+                self._write_block()
+
+    def _write_block(self) -> None:
+        data = self._compressor.compress(bytes(self._block))
+        self._block.clear()
         with self._disk():
-            for start in range(0, len(rows), _LINE):
-                self._file.write(_encode(rows[start : start + _LINE]) + "\n")
+            self._file.write(len(data).to_bytes(_SIZE_BYTES, "big") + data)
 
     def close(self) -> None:
         """Write out what is buffered; reading works after that."""
         with self._lock:
-            if self._line and not self._file.closed:
-                self._write()
+            if not self._file.closed:
+                self._write_lines()
+                if self._block:
+                    self._write_block()
             with self._disk():
                 self._file.close()
 
@@ -69,9 +90,9 @@ class RowFile:
             raise disk_error(error, self.path) from error
 
     def __iter__(self) -> Iterator[Row]:
-        with open(self.path, encoding="utf-8", errors="surrogatepass") as lines:
-            for line in lines:
-                yield from map(_row, _decode(line))
+        with open(self.path, "rb") as file:
+            while (block := _read_block(file)) is not None:
+                yield from _rows_of(block)
 
     def rows(self) -> Rows:
         """The rows as Plans and Reports carry them."""
@@ -80,16 +101,31 @@ class RowFile:
 
 
 def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
-    """Rows from byte `offset` on, and the offset of the next page, or None at the end."""
+    """Rows of the blocks from byte `offset` on, and the offset of the next page, or None at the end."""
     rows: list[Row] = []
+    size = 0
     try:
-        with open(path, "rb") as lines:
-            lines.seek(offset)
-            after = offset
-            while after - offset < _PAGE_BYTES and (line := lines.readline()):
-                rows.extend(map(_row, _decode(line.decode("utf-8", "surrogatepass"))))
-                after += len(line)
-            end = os.fstat(lines.fileno()).st_size
+        with open(path, "rb") as file:
+            file.seek(offset)
+            while size < _PAGE_BYTES:
+                block = _read_block(file)
+                if block is None:
+                    return rows, None
+                size += len(block)
+                rows.extend(_rows_of(block))
+            after = file.tell()
+            return rows, after if after < os.fstat(file.fileno()).st_size else None
     except FileNotFoundError:  # the job was dropped from the agent's list
         return rows, None
-    return rows, after if after < end else None
+
+
+def _read_block(file: BinaryIO) -> bytes | None:
+    """The lines of the next block; None where no whole one follows."""
+    size = int.from_bytes(file.read(_SIZE_BYTES), "big")
+    data = file.read(size)
+    return zstandard.ZstdDecompressor().decompress(data) if size and len(data) == size else None
+
+
+def _rows_of(block: bytes) -> Iterator[Row]:
+    for line in block.decode("ascii").splitlines():
+        yield from map(_row, _decode(line))

@@ -1,0 +1,77 @@
+"""Rows on disk: all come back in their order, in pages, and take little room."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbdata.engine.job.spool import RowFile, read_page
+from nbdata.report import Row
+
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=60)  # lone surrogates and line separators, too
+ROWS = st.lists(
+    st.builds(Row, TEXTS, TEXTS, st.integers(0, 1 << 60), st.dictionaries(TEXTS, TEXTS, max_size=3))
+)
+
+
+def written(path: Path, rows: list[Row]) -> RowFile:
+    file = RowFile(str(path))
+    for row in rows:
+        file.add(row)
+    file.close()
+    return file
+
+
+def paged(path: Path) -> list[list[Row]]:
+    pages, offset = [], 0
+    while offset is not None:
+        rows, offset = read_page(str(path), offset)
+        pages.append(rows)
+    return pages
+
+
+@given(ROWS)
+def test_rows_come_back_as_they_were(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("rows") / "report.rows"
+    assert list(written(path, rows)) == rows
+    assert joined(paged(path)) == rows
+
+
+def joined(pages: list[list[Row]]) -> list[Row]:
+    return list(chain.from_iterable(pages))
+
+
+def many() -> list[Row]:
+    return [Row(f"train/{n // 100:04}/frame-{n:06}.jpg", "fetched", n, {"mtime": n}) for n in range(50_000)]
+
+
+def test_pages_hold_each_row_once_and_are_bounded(tmp_path):
+    rows = many()
+    written(tmp_path / "plan.rows", rows)
+    pages = paged(tmp_path / "plan.rows")
+    assert joined(pages) == rows
+    assert len(pages) > 5
+    assert max(len(json.dumps(page)) for page in pages) < 1 << 20  # a frame of the wire
+
+
+def test_rows_take_a_fraction_of_their_json(tmp_path):
+    rows = many()
+    written(tmp_path / "plan.rows", rows)
+    assert (tmp_path / "plan.rows").stat().st_size < len(json.dumps(rows)) / 5
+
+
+def test_a_file_that_ends_within_a_block_has_the_rows_before_it(tmp_path):
+    rows, path = many(), tmp_path / "plan.rows"
+    written(path, rows)
+    path.write_bytes(path.read_bytes()[:-1])
+    found = joined(paged(path))
+    assert found == rows[: len(found)]
+    assert 40_000 < len(found) < 50_000
+
+
+def test_rows_of_a_job_that_is_gone_are_none(tmp_path):
+    assert read_page(str(tmp_path / "gone.rows"), 0) == ([], None)
