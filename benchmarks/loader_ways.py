@@ -182,7 +182,7 @@ def _nbdata(options: argparse.Namespace, **more: Any) -> Any:
 def count_requests(options: argparse.Namespace) -> None:
     """Read all windows of 8 samples in the order of their keys, and print how many requests that took."""
     import nbdata
-    from nbdata.client.reading import fetcher
+    from nbdata.reading import fetcher
 
     asked, read = 0, fetcher.Read
 

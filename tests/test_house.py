@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,29 @@ def test_every_file_named_in_the_ways_through_the_code_is_there() -> None:
     ways = text[text.index("### Three ways") : text.index("Rules that tests hold")]
     named = {word.strip("().,;") for word in ways.replace("`", " ").split()}
     assert [word for word in sorted(named) if word.endswith(".py") and not (ROOT / word).is_file()] == []
+
+
+def test_what_campaigns_and_benchmarks_take_from_nbdata_is_there() -> None:
+    missing = []
+    for folder in ("benchmarks", "tests/faults", "tests/mutants"):
+        for path in sorted((ROOT.parent / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "nbdata":
+                    missing += [
+                        f"{path.name}: {node.module}.{one.name}"
+                        for one in node.names
+                        if not _there(node, one)
+                    ]
+    assert missing == []
+
+
+def _there(node: ast.ImportFrom, one: ast.alias) -> bool:
+    """Whether a name can be imported from a module, as one of its own or as a module in it."""
+    assert node.module is not None
+    try:
+        if hasattr(importlib.import_module(node.module), one.name):
+            return True
+        importlib.import_module(f"{node.module}.{one.name}")
+    except ModuleNotFoundError as error:
+        return not (error.name or "").startswith("nbdata")  # an extra that is not installed here
+    return True
