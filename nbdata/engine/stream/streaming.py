@@ -24,24 +24,18 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import numbered
+from nbdata.engine.stream.file_fetching import FileFetching
 from nbdata.engine.stream.items import Group, ItemFile
-from nbdata.engine.stream.small_files import SmallFiles, WantedFile, new_file
-from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace, SourceChanged
+from nbdata.engine.stream.small_files import WantedFile
+from nbdata.errors import BadOption, Cancelled, NbdataError, NotEnoughSpace
 from nbdata.protocols import Item
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
-from nbdata.stores.base import ObjectInfo
-from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
-from nbdata.transfer.part_records import validator
-from nbdata.transfer.partials import UnrecordedParts
-from nbdata.transfer.reader import RangesIgnored
-from nbdata.transfer.retry import retrying
 from nbdata.transfer.selection import Entry
 from nbdata.transfer.sources import folder_part
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.cache_stream import CacheStream
-from nbdata.verification.checker import Checker
 
 __all__ = ["Streaming"]
 
@@ -95,9 +89,8 @@ class Streaming:
         self.queue: deque[_Delivery] = deque()  # in order; the first may not be whole yet
         self.offered: dict[int, _Delivery] = {}
         self.ahead = threading.Semaphore(_AHEAD)
-        self.open_files: set[int] = set()  # of big objects, whose parts come from many workers
         self.workers = WorkerPool(run.control, op.concurrency)
-        self.small = SmallFiles(run.control, self.workers, self.store, op.verify, self._alone, self._fatal)
+        self.files = FileFetching(run.control, self.workers, self.store, op.verify, self._fatal)
         self.numbered = self.handed = self.hits = 0
         self.shown = 0.0
 
@@ -117,8 +110,7 @@ class Streaming:
                     raise
         finally:
             self.items.close()
-            for fd in self.open_files:  # a stop left them with parts that nobody fetches
-                os.close(fd)
+            self.files.close()
         counts = {"items": self.handed}
         if self.op.keep == "lru":
             counts["from the cache"] = self.hits
@@ -169,13 +161,13 @@ class Streaming:
                 self._failed(path, error, Outcome.UNREPRESENTABLE)
                 continue
             if not self.ahead.acquire(blocking=False):
-                yield from self.small.flush()
+                yield from self.files.flush()
                 while not self.ahead.acquire(timeout=0.1):
                     self._pause()
             room = group.room(self.block)
             taken = self.room.take(turn.item, room, turn.position)
             if taken is None:
-                yield from self.small.flush()
+                yield from self.files.flush()
                 taken = self.room.take(turn.item, room, turn.position, self._pause)
             assert taken is not None
             slot, new = taken
@@ -189,7 +181,7 @@ class Streaming:
                 self.hits += 1
                 control.advance(bytes=group.size)
                 self._hand_out()
-        yield from self.small.flush()
+        yield from self.files.flush()
 
     def _pause(self) -> None:
         """What is done while room is waited for, which nobody gives back once an error has ended all."""
@@ -207,90 +199,9 @@ class Streaming:
             raise disk_error(error, folder) from error
         for entry in group.entries:
             wanted = WantedFile(entry.info, f"{folder}/{entry.path}", partial(self._file, filling, entry))
-            if self.small.has(entry.info):
-                yield from self.small.add(wanted)
-                continue
-            yield from self.small.flush()  # small ones do not wait for large ones
-            if self.store.ranges and entry.info.size >= BIG and validator(entry.info):
-                yield from self._big(filling, entry, wanted)
-            else:
-                yield partial(self._whole, wanted)
+            yield from self.files.fetch(wanted)
 
     # -- from many threads ----------------------------------------------------------------------
-
-    def _whole(self, wanted: WantedFile, error: NbdataError | None = None) -> None:
-        """Fetch a file in one piece, whatever its size; `error` is why a first try did not do it."""
-        with wanted.fetched():
-            fd = new_file(wanted.path)
-            try:
-                fetch_whole(
-                    self.run.control,
-                    self.store,
-                    wanted.info,
-                    fd,
-                    lambda told: self._checker(wanted.info, told).check(),
-                    failed=error,
-                )
-            finally:
-                os.close(fd)
-
-    def _alone(self, wanted: WantedFile, error: NbdataError | None) -> None:
-        with self._fatal():
-            self._whole(wanted, error)
-
-    def _big(self, filling: _Filling, entry: Entry, wanted: WantedFile) -> Iterator[Callable[[], None]]:
-        info = told = entry.info
-        try:
-            if self.op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
-                told = retrying(self.run.control, lambda: self.store.head(info.key))
-            checker = self._checker(info, told)
-            fd = new_file(wanted.path)
-        except NbdataError as error:
-            self._failed(entry.path, error)
-            self._one_less(filling, failed=True)
-            return
-        self.open_files.add(fd)
-        parts = UnrecordedParts(fd, info.size, checker.layout)
-
-        def close() -> None:
-            self.open_files.discard(fd)
-            os.close(fd)
-
-        def done(_verified: bool) -> None:
-            close()
-            self._one_less(filling, failed=False)
-
-        def failed(error: Exception) -> None:
-            close()
-            if isinstance(error, RangesIgnored):
-                os.unlink(wanted.path)
-                self.run.control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
-                self._whole(wanted)
-                return
-            with wanted.fetched():
-                raise error
-
-        fetch = PartedFetch(
-            self.run.control,
-            self.store,
-            info,
-            parts,
-            lambda _: checker.check(parts.part_size),
-            done=done,
-            failed=failed,
-        )
-        yield from fetch.units()
-
-    def _checker(self, listed: ObjectInfo, info: ObjectInfo) -> Checker:
-        """What the store vouches for of an object, of which it says `info` now."""
-        if info.size not in (-1, listed.size):  # room was taken for what was listed
-            raise SourceChanged(
-                "the object changed since it was listed",
-                path=listed.key,
-                expected=f"{listed.size} bytes",
-                got=f"{info.size} bytes",
-            )
-        return Checker(self.run.control, self.store, info, self.op.verify)
 
     @contextlib.contextmanager
     def _file(self, filling: _Filling, entry: Entry) -> Iterator[None]:

@@ -89,7 +89,7 @@ def test_what_no_verb_foresaw_ends_the_loop_too(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("not foreseen")
 
-    monkeypatch.setattr("nbdata.engine.stream.streaming.Checker", broken)
+    monkeypatch.setattr("nbdata.engine.stream.file_fetching.Checker", broken)
     with pytest.raises(nbdata.NbdataError, match="not foreseen"):
         for _ in nbdata.cache_stream(str(source), max_size="2MB", quiet=True):
             pass

@@ -1,0 +1,446 @@
+"""What a cache that many consumers share has on the disk: who waits for what, who holds what, and what has to go.
+
+A consumer *announces* the objects that it will need, in its order; it *acquires* those that it needs now, all of them
+by one lease, and *releases* the lease when it has read them. An object is in one of these states:
+
+=======  =========================================================================  =============================
+state    meaning                                                                    next
+=======  =========================================================================  =============================
+absent   not on the disk; nothing is known of it                                    coming, when its turn comes
+coming   its room is taken, and it is being fetched                                 whole, or absent if that fails
+whole    on the disk under its name                                                 going, if room is needed
+going    being deleted; its room is free when that is done                          absent
+=======  =========================================================================  =============================
+
+Room is taken before an object comes and is free after it is gone, so the capacity is never exceeded. What a lease
+holds stays. Of the rest goes first what nobody has announced, the least recently used of it first, and then what was
+announced last; but what was announced makes room for nothing that is only announced, too.
+
+Leases get their room in the order in which they were asked for, each for all its objects at once, and nobody who holds
+one waits for another: so each of them is filled at some time, however small the cache is.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nbdata.errors import BadOption, NbdataError
+from nbdata.sizes import format_size
+
+__all__ = ["CacheContents", "Wanted"]
+
+#: Objects that a consumer may have announced and not acquired; what it announces beyond them is not fetched ahead.
+MOST_ANNOUNCED = 100_000
+# Entries of the heap that say what is not so any more, beside as many as there are objects twice.
+_STALE = 1024
+
+
+class Wanted(NamedTuple):
+    """An object that is wanted.
+
+    Attributes
+    ----------
+    name : str
+        The same for the same version of the same object.
+    room : int
+        Bytes of disk that it takes at most.
+    of : object
+        What is needed to fetch it.
+    """
+
+    name: str
+    room: int
+    of: Any
+
+
+class _State(enum.Enum):
+    ABSENT = enum.auto()
+    COMING = enum.auto()
+    WHOLE = enum.auto()
+    GOING = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Object:
+    """An object that is there, or that somebody wants."""
+
+    wanted: Wanted
+    state: _State = _State.ABSENT
+    leases: set[_Lease] = field(default_factory=set)  # that have room for it
+    announced: dict[Hashable, int] = field(
+        default_factory=dict
+    )  # by consumer: its place in all announcements
+
+    @property
+    def idle(self) -> bool:
+        """Whether it may go."""
+        return self.state is _State.WHOLE and not self.leases
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nothing need be known of it."""
+        return self.state is _State.ABSENT and not self.leases and not self.announced
+
+
+@dataclass(slots=True, eq=False)
+class _Lease:
+    """What one call acquires."""
+
+    consumer: Hashable
+    wanted: list[Wanted]
+    missing: set[str] = field(default_factory=set)
+    errors: dict[str, NbdataError] = field(default_factory=dict)
+    admitted: bool = False
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """What one consumer has announced and not acquired."""
+
+    objects: dict[str, _Object] = field(default_factory=dict)
+    unfetched: deque[_Object] = field(default_factory=deque)  # in its order; some came otherwise
+
+
+class CacheContents:
+    """The objects of one cache; safe to use from many threads.
+
+    Parameters
+    ----------
+    capacity : int
+        Bytes of disk.
+    remove : callable
+        Deletes the file of a name. What it raises reaches everybody who waits: room that is not free must not be given
+        away.
+
+    Attributes
+    ----------
+    used : int
+        Bytes of room that are taken.
+    acquired, fetched : int
+        Objects that leases got, and objects that had to come for that or because they were announced.
+    """
+
+    def __init__(self, capacity: int, remove: Callable[[str], None]) -> None:
+        self.capacity = capacity
+        self.used = self.acquired = self.fetched = 0
+        self._remove = remove
+        self._changed = threading.Condition()
+        self._objects: dict[str, _Object] = {}
+        self._pinned = 0  # room of all that leases hold
+        self._queue: deque[_Lease] = deque()  # that have no room yet
+        self._leases: dict[Hashable, _Lease] = {}
+        self._demanded: deque[_Object] = deque()  # absent, and held by a lease
+        self._announced: dict[Hashable, _Ahead] = {}
+        self._turns = deque[Hashable]()  # consumers that have announced something
+        self._numbers = itertools.count()
+        self._unwanted: OrderedDict[str, _Object] = OrderedDict()  # idle, and not announced; the oldest first
+        self._latest: list[
+            tuple[int, int, _Object]
+        ] = []  # a heap of idle ones that are announced; some are neither
+        self._error: NbdataError | None = None
+
+    def there(self, wanted: Wanted) -> None:
+        """Take in an object that was found on the disk."""
+        with self._changed:
+            found = self._objects[wanted.name] = _Object(wanted, _State.WHOLE)
+            self.used += wanted.room
+            self._keep(found)
+
+    # -- for consumers ----------------------------------------------------------------------------
+
+    def announce(self, consumer: Hashable, wanted: Iterable[Wanted]) -> None:
+        """Say what the consumer will acquire next, after what it has announced before."""
+        with self._changed:
+            ahead = self._announced.get(consumer)
+            if ahead is None:
+                ahead = self._announced[consumer] = _Ahead()
+                self._turns.append(consumer)
+            for one in wanted:
+                if len(ahead.unfetched) >= MOST_ANNOUNCED or len(ahead.objects) >= MOST_ANNOUNCED:
+                    break
+                if one.name in ahead.objects:
+                    continue
+                found = ahead.objects[one.name] = self._object(one)
+                found.announced[consumer] = next(self._numbers)
+                ahead.unfetched.append(found)
+                self._keep(found)
+            self._changed.notify_all()
+
+    def unannounce(self, consumer: Hashable) -> None:
+        """The consumer will acquire something else."""
+        with self._changed:
+            ahead = self._announced.get(consumer)
+            if ahead is None:
+                return
+            for found in list(ahead.objects.values()):
+                self._unannounced(found, consumer)
+            del self._announced[consumer]
+            self._turns.remove(consumer)
+            self._changed.notify_all()
+
+    def acquire(self, lease: Hashable, consumer: Hashable, wanted: Iterable[Wanted]) -> None:
+        """Ask for objects, all by one lease; `wait` for them.
+
+        Raises
+        ------
+        BadOption
+            If all of them together are larger than the cache.
+        """
+        asked = _Lease(consumer, list({one.name: one for one in wanted}.values()))
+        room = sum(one.room for one in asked.wanted)
+        if room > self.capacity:
+            raise BadOption(
+                f"{len(asked.wanted):,} objects that are needed together take {format_size(room)} on the disk",
+                expected=f"at most {format_size(self.capacity)}, the size of the cache",
+                remedy="Give it a larger cache=, or ask for fewer samples at a time",
+            )
+        with self._changed:
+            if lease in self._leases:
+                raise ValueError(f"there is a lease {lease!r}")
+            self._leases[lease] = asked
+            self._queue.append(asked)
+            self._admit()
+            self._changed.notify_all()
+
+    def wait(self, lease: Hashable, timeout: float | None = None) -> dict[str, NbdataError] | None:
+        """Wait until all objects of a lease are there; by name why one could not be had. None after `timeout` seconds.
+
+        Raises
+        ------
+        NbdataError
+            If the cache has come to its end.
+        """
+        with self._changed:
+            asked = self._leases[lease]
+            done = self._changed.wait_for(
+                lambda: self._error or (asked.admitted and not asked.missing), timeout
+            )
+            if self._error is not None:
+                raise self._error
+            return asked.errors if done else None
+
+    def release(self, lease: Hashable) -> None:
+        """The objects of a lease were read, or are not needed any more."""
+        with self._changed:
+            asked = self._leases.pop(lease, None)
+            if asked is None:
+                return
+            if not asked.admitted:
+                self._queue.remove(asked)
+            for one in asked.wanted:
+                found = self._objects.get(one.name)
+                if found is None:
+                    continue
+                if asked in found.leases:
+                    found.leases.discard(asked)
+                    if not found.leases:
+                        self._pinned -= found.wanted.room
+                self._keep(found)
+            self._admit()
+            self._changed.notify_all()
+
+    def end(self, consumer: Hashable) -> None:
+        """The consumer is gone: so are its leases and what it has announced."""
+        with self._changed:
+            for lease in [name for name, asked in self._leases.items() if asked.consumer == consumer]:
+                self.release(lease)
+            self.unannounce(consumer)
+
+    def close(self, error: NbdataError) -> None:
+        """No object will come any more; who waits is told why. Only the first error counts."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    # -- for who fetches --------------------------------------------------------------------------
+
+    def next(self, timeout: float) -> Wanted | None:
+        """What to fetch next; its room is taken. None if there is nothing to do, or no room, for `timeout` seconds."""
+        while True:
+            victim: _Object | None = None
+            with self._changed:
+                if self._error is not None:
+                    raise self._error
+                chosen, victim = self._choose()
+                if chosen is not None:
+                    return chosen.wanted
+                if victim is None and not self._changed.wait_for(self._may_choose, timeout):
+                    return None
+            if victim is not None:
+                self._delete(victim)
+
+    def landed(self, name: str) -> None:
+        """An object stands on the disk under its name."""
+        with self._changed:
+            found = self._objects[name]
+            found.state = _State.WHOLE
+            self.fetched += 1
+            for asked in found.leases:
+                asked.missing.discard(name)
+            self._keep(found)
+            self._changed.notify_all()
+
+    def failed(self, name: str, error: NbdataError) -> None:
+        """An object could not be had; nothing of it is on the disk."""
+        with self._changed:
+            found = self._objects[name]
+            found.state = _State.ABSENT
+            self.used -= found.wanted.room
+            if found.leases:
+                self._pinned -= found.wanted.room
+            for asked in found.leases:
+                asked.missing.discard(name)
+                asked.errors[name] = error
+            found.leases.clear()
+            for consumer in list(found.announced):  # else it would be fetched in vain again and again
+                self._unannounced(found, consumer)
+            self._forget(found)
+            self._admit()
+            self._changed.notify_all()
+
+    # -- under the lock ---------------------------------------------------------------------------
+
+    def _object(self, wanted: Wanted) -> _Object:
+        found = self._objects.get(wanted.name)
+        if found is None:
+            found = self._objects[wanted.name] = _Object(wanted)
+        return found
+
+    def _forget(self, found: _Object) -> None:
+        if found.forgotten and self._objects.get(found.wanted.name) is found:
+            del self._objects[found.wanted.name]
+
+    def _unannounced(self, found: _Object, consumer: Hashable) -> None:
+        if found.announced.pop(consumer, None) is not None:
+            del self._announced[consumer].objects[found.wanted.name]
+            self._keep(found)
+
+    def _keep(self, found: _Object) -> None:
+        """Put it among those that may go, or take it out; or forget it."""
+        name = found.wanted.name
+        self._unwanted.pop(name, None)
+        if found.idle and found.announced:
+            number = min(found.announced.values())
+            heapq.heappush(self._latest, (-number, next(self._numbers), found))
+            if len(self._latest) > 2 * len(self._objects) + _STALE:
+                self._latest = [one for one in self._latest if self._may_go_late(one)]
+                heapq.heapify(self._latest)
+        elif found.idle:
+            self._unwanted[name] = found
+        else:
+            self._forget(found)
+
+    def _admit(self) -> None:
+        """Give room to the leases that come first."""
+        while self._queue:
+            asked = self._queue[0]
+            objects = [self._object(one) for one in asked.wanted]
+            more = sum(found.wanted.room for found in objects if not found.leases)
+            if self._pinned + more > self.capacity:
+                return
+            self._queue.popleft()
+            asked.admitted = True
+            self._pinned += more
+            for found in objects:
+                self.acquired += 1
+                found.leases.add(asked)
+                self._unannounced(found, asked.consumer)
+                self._unwanted.pop(found.wanted.name, None)
+                if found.state is not _State.WHOLE:
+                    asked.missing.add(found.wanted.name)
+                if found.state is _State.ABSENT:  # one that goes is demanded when it is gone
+                    self._demanded.append(found)
+
+    def _may_choose(self) -> bool:
+        return self._error is not None or self._choosable()
+
+    def _choosable(self) -> bool:
+        """Whether `_choose` would find something."""
+        demanded = self._first_demanded()
+        if demanded is not None:
+            return self._fits(demanded) or self._victim(take=False, announced=True) is not None
+        announced = self._first_announced()
+        if announced is None:
+            return False
+        return self._fits(announced) or self._victim(take=False, announced=False) is not None
+
+    def _choose(self) -> tuple[_Object | None, _Object | None]:
+        """What comes next, or else what has to go for it."""
+        chosen = self._first_demanded()
+        demanded = chosen is not None
+        if chosen is None:
+            chosen = self._first_announced()
+        if chosen is None:
+            return None, None
+        if not self._fits(chosen):
+            return None, self._victim(take=True, announced=demanded)
+        if demanded:
+            self._demanded.popleft()
+        else:
+            self._turns.rotate(-1)
+        chosen.state = _State.COMING
+        self.used += chosen.wanted.room
+        return chosen, None
+
+    def _fits(self, found: _Object) -> bool:
+        return self.used + found.wanted.room <= self.capacity
+
+    def _first_demanded(self) -> _Object | None:
+        while self._demanded:
+            found = self._demanded[0]
+            if found.state is _State.ABSENT and found.leases:
+                return found
+            self._demanded.popleft()  # it came otherwise, or is not needed any more
+        return None
+
+    def _first_announced(self) -> _Object | None:
+        """What the consumer whose turn it is will need first."""
+        for _ in range(len(self._turns)):
+            consumer = self._turns[0]
+            coming = self._announced[consumer].unfetched
+            while coming and (consumer not in coming[0].announced or coming[0].state is not _State.ABSENT):
+                coming.popleft()
+            if coming:
+                return coming[0]
+            self._turns.rotate(-1)
+        return None
+
+    def _victim(self, *, take: bool, announced: bool) -> _Object | None:
+        """An idle object that may go."""
+        found: _Object | None = next(iter(self._unwanted.values()), None)
+        if found is None and announced:
+            while self._latest:
+                if self._may_go_late(self._latest[0]):
+                    found = self._latest[0][2]
+                    break
+                heapq.heappop(self._latest)
+        if found is not None and take:
+            self._unwanted.pop(found.wanted.name, None)
+            found.state = _State.GOING
+        return found
+
+    def _may_go_late(self, one: tuple[int, int, _Object]) -> bool:
+        """Whether this entry of the heap still says what is so."""
+        number, _, found = one
+        return found.idle and bool(found.announced) and min(found.announced.values()) == -number
+
+    def _delete(self, victim: _Object) -> None:
+        try:
+            self._remove(victim.wanted.name)
+        except NbdataError as error:
+            self.close(error)
+            raise
+        with self._changed:
+            victim.state = _State.ABSENT
+            self.used -= victim.wanted.room
+            if victim.leases:
+                self._demanded.append(victim)
+            self._forget(victim)
+            self._changed.notify_all()

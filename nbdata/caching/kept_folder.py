@@ -1,0 +1,209 @@
+"""The folder of a cache that is kept: its objects are found again by the next process that needs them.
+
+``DIR/.nbdata/kept-XXXX/`` holds a file for each object, whose name says which version of which object it is
+(`name_of`); ``DIR/.nbdata/kept-XXXX.lock`` is the flock of the process that fills it. A file gets its name when it is
+whole and verified, so each one may be trusted as long as the machine runs. After the machine was lost only what had
+reached the disk may: the file ``durable`` in the folder names that, with the time of each file, since a name may have
+been deleted and made again. What it does not name is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
+from nbdata.errors import BadOption
+from nbdata.paths import OWN_FOLDER
+from nbdata.runtime import file_lock
+from nbdata.space.limits import round_up
+from nbdata.stores.base import ObjectInfo
+
+__all__ = ["KEPT", "KeptFolder", "is_name", "name_of", "room_of_object"]
+
+#: How the names of such folders begin.
+KEPT = "kept-"
+_NAME = re.compile(r"[0-9a-f]{32}")
+_PART, _BOOT, _DURABLE = ".part", "boot", "durable"
+# Bytes that a folder's entry for one file takes, with its name: more than any common file system needs.
+_ENTRY = 128
+# Names that ``durable`` may hold beside as many as there are files twice; then it is written anew.
+_STALE = 10_000
+
+
+def name_of(info: ObjectInfo) -> str:
+    """The name of the file of one version of an object."""
+    # The time tells a version only where nothing better does.
+    version = (info.etag, info.version) if info.etag or info.version else (info.modified,)
+    said = "\0".join(map(str, (info.key, info.size, *version)))
+    return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_name(text: object) -> bool:
+    """Whether this is such a name."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def room_of_object(size: int, block: int) -> int:
+    """Bytes of disk that the file of an object takes at most, with its entry in the folder."""
+    return round_up(max(size, 1), block) + _ENTRY
+
+
+class KeptFolder:
+    """One such folder, for the process that fills it; a context manager.
+
+    Parameters
+    ----------
+    parent : str
+        Made if it is not there.
+    of : str
+        What the objects come from: each has a folder of its own.
+    block : int
+        Bytes of a block of the disk.
+    boot : str
+        What tells this run of the machine from the one before; empty: nobody knows, and nothing may be trusted that had
+        not reached the disk.
+
+    Raises
+    ------
+    BadOption
+        When entered, if another process fills it.
+    """
+
+    #: Files and folders of its own, in blocks: the folder, the lock, its two records, and their new forms.
+    OVERHEAD_BLOCKS = 8
+
+    def __init__(self, parent: str, of: str, block: int, boot: str) -> None:
+        self._own, self._block, self._boot = os.path.join(parent, OWN_FOLDER), block, boot
+        self.path = os.path.join(
+            self._own, KEPT + hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        )
+        self.overhead = self.OVERHEAD_BLOCKS * block
+        self._unsynced: list[str] = []  # as many as landed since the last `sync`
+        self._noted = 0  # names in `durable`
+
+    def __enter__(self) -> KeptFolder:
+        try:
+            make_folders(os.path.dirname(self._own), 0o777)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._own, 0o700)
+            self._lock = file_lock(self.path + ".lock")
+            if not self._lock.acquire(wait=False):
+                raise BadOption(
+                    "another process fills this cache",
+                    path=os.path.dirname(self._own),
+                    remedy="Give both the same cache= and verify=, and they share it; or another cache_dir=",
+                )
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, 0o700)
+        except OSError as error:
+            raise disk_error(error, self._own) from error
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.sync()
+        finally:
+            self._lock.release()
+
+    def found(self) -> Iterator[tuple[str, int]]:
+        """The objects that are there and may be trusted, and their sizes; all else is deleted."""
+        trusted = self._trusted()
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    line = _line(entry.name, status)
+                    if is_name(entry.name) and (trusted is None or line in trusted):
+                        yield entry.name, status.st_size
+                    elif entry.name not in (_BOOT, _DURABLE):
+                        os.unlink(entry.path)
+            self._write(_BOOT, [self._boot])
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def _trusted(self) -> set[str] | None:
+        """Lines of what had reached the disk before the machine was lost; None if it was not: all may be trusted."""
+        if self._boot and self._read(_BOOT) == [self._boot]:
+            return None
+        return set(self._read(_DURABLE))
+
+    def file_of(self, name: str) -> str:
+        """Where an object is, once it is whole."""
+        return f"{self.path}/{name}"
+
+    def part_of(self, name: str) -> str:
+        """Where it is written until then."""
+        return self.file_of(name) + _PART
+
+    def land(self, name: str) -> None:
+        """Give an object its name."""
+        try:
+            os.rename(self.part_of(name), self.file_of(name))
+        except OSError as error:
+            raise disk_error(error, self.file_of(name)) from error
+        self._unsynced.append(name)
+
+    def drop(self, name: str) -> None:
+        """Delete what there is of an object that did not come."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.part_of(name))
+
+    def remove(self, name: str) -> None:
+        """Delete an object; AccessDenied and the like if that cannot be."""
+        try:
+            os.unlink(self.file_of(name))
+        except FileNotFoundError:  # somebody else deleted it
+            pass
+        except OSError as error:
+            raise disk_error(error, self.file_of(name)) from error
+
+    def sync(self) -> None:
+        """Have all that has landed reach the disk, and note that; from one thread."""
+        landed, self._unsynced = self._unsynced, []
+        if not landed or syncfs is None:
+            return
+        try:
+            lines = self._lines(landed)
+            sync_disks([self.path + "/"])
+            if self._noted == 0 or self._noted > 2 * len(os.listdir(self.path)) + _STALE:
+                there = set(self._lines(filter(is_name, os.listdir(self.path))))
+                lines = sorted({*self._read(_DURABLE), *lines} & there)
+                self._write(_DURABLE, lines)
+                self._noted = len(lines)
+            else:
+                with open(f"{self.path}/{_DURABLE}", "a", encoding="ascii") as file:
+                    file.writelines(line + "\n" for line in lines)
+                self._noted += len(lines)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def _lines(self, names: Iterable[str]) -> list[str]:
+        """What ``durable`` says of objects, as they are now."""
+        lines = []
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # it had to go
+                lines.append(_line(name, os.stat(self.file_of(name))))
+        return lines
+
+    def _read(self, record: str) -> list[str]:
+        try:
+            with open(f"{self.path}/{record}", encoding="ascii") as file:
+                return file.read().splitlines()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return []
+
+    def _write(self, record: str, lines: list[str]) -> None:
+        fresh = f"{self.path}/{record}{_PART}"
+        with open(fresh, "w", encoding="ascii") as file:
+            file.writelines(line + "\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, f"{self.path}/{record}")
+
+
+def _line(name: str, status: os.stat_result) -> str:
+    return f"{name} {status.st_size} {status.st_mtime_ns}"

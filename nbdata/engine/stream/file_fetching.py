@@ -1,0 +1,145 @@
+"""Files of a cache, fetched whatever their size: many small ones together, large ones in parts, others in one piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+
+from nbdata.engine.stream.small_files import SmallFiles, WantedFile, new_file
+from nbdata.errors import NbdataError, SourceChanged
+from nbdata.stores.base import ObjectInfo, Store
+from nbdata.transfer.control import Control
+from nbdata.transfer.fetch import BIG, PartedFetch, fetch_whole
+from nbdata.transfer.part_records import validator
+from nbdata.transfer.partials import UnrecordedParts
+from nbdata.transfer.reader import RangesIgnored
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.worker_pool import Unit, WorkerPool
+from nbdata.verification.checker import Checker
+
+__all__ = ["FileFetching"]
+
+
+class FileFetching:
+    """Fetches the files of one cache from one store.
+
+    Parameters
+    ----------
+    verify : str
+        The option.
+    fatal : callable
+        A context: what is raised there ends the job, whoever runs it.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        workers: WorkerPool,
+        store: Store,
+        verify: str,
+        fatal: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._control, self._store, self._verify, self._fatal = control, store, verify, fatal
+        self._small = SmallFiles(control, workers, store, verify, self._alone, fatal)
+        self._open: set[int] = set()  # files of large objects, whose parts come from many workers
+
+    def fetch(self, wanted: WantedFile) -> Iterator[Unit]:
+        """What is to be done now for one more file; small ones wait until there are many, or until `flush`."""
+        info = wanted.info
+        if self._small.has(info):
+            yield from self._small.add(wanted)
+            return
+        yield from self.flush()  # small ones do not wait for large ones
+        if self._store.ranges and info.size >= BIG and validator(info):
+            yield from self._large(wanted)
+        else:
+            yield partial(self._whole, wanted)
+
+    def flush(self) -> Iterator[Unit]:
+        """What is to be done before anything is waited for: these may be what it waits for."""
+        return self._small.flush()
+
+    def close(self) -> None:
+        """Close what a stop left with parts that nobody fetches."""
+        for fd in self._open:
+            os.close(fd)
+
+    def _whole(self, wanted: WantedFile, error: NbdataError | None = None) -> None:
+        """Fetch a file in one piece; `error` is why a first try did not do it."""
+        with wanted.fetched():
+            fd = new_file(wanted.path)
+            try:
+                fetch_whole(
+                    self._control,
+                    self._store,
+                    wanted.info,
+                    fd,
+                    lambda told: self._checker(wanted.info, told).check(),
+                    failed=error,
+                )
+            finally:
+                os.close(fd)
+
+    def _alone(self, wanted: WantedFile, error: NbdataError | None) -> None:
+        with self._fatal():
+            self._whole(wanted, error)
+
+    def _large(self, wanted: WantedFile) -> Iterator[Unit]:
+        info = told = wanted.info
+        try:
+            if self._verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+                told = retrying(self._control, lambda: self._store.head(info.key))
+            checker = self._checker(info, told)
+            fd = new_file(wanted.path)
+        except NbdataError as error:
+            _refused(wanted, error)
+            return
+        self._open.add(fd)
+        parts = UnrecordedParts(fd, info.size, checker.layout)
+
+        def close() -> None:
+            self._open.discard(fd)
+            os.close(fd)
+
+        def done(_verified: bool) -> None:
+            close()
+            with wanted.fetched():
+                pass
+
+        def failed(error: Exception) -> None:
+            close()
+            if isinstance(error, RangesIgnored):
+                os.unlink(wanted.path)
+                self._control.advance(bytes=-sum(b - a for a, b in map(parts.span, parts.done)))
+                self._whole(wanted)
+                return
+            _refused(wanted, error)
+
+        fetch = PartedFetch(
+            self._control,
+            self._store,
+            info,
+            parts,
+            lambda _: checker.check(parts.part_size),
+            done=done,
+            failed=failed,
+        )
+        yield from fetch.units()
+
+    def _checker(self, listed: ObjectInfo, info: ObjectInfo) -> Checker:
+        """What the store vouches for of an object, of which it says `info` now."""
+        if info.size not in (-1, listed.size):  # room was taken for what was listed
+            raise SourceChanged(
+                "the object changed since it was listed",
+                path=listed.key,
+                expected=f"{listed.size} bytes",
+                got=f"{info.size} bytes",
+            )
+        return Checker(self._control, self._store, info, self._verify)
+
+
+def _refused(wanted: WantedFile, error: Exception) -> None:
+    with wanted.fetched():
+        raise error

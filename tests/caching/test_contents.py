@@ -1,0 +1,230 @@
+"""A cache that many share: whatever consumers and fetches do, its room, its leases and its bytes stay right."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nbdata.caching.contents import CacheContents, Wanted
+from nbdata.errors import BadOption, NbdataError, NotFound
+
+ROOMS = {f"object-{n}": 1 + n % 4 for n in range(14)}
+NAMES = st.lists(st.sampled_from(sorted(ROOMS)), min_size=1, max_size=5, unique=True)
+CONSUMERS = st.sampled_from(["A", "B", "C"])
+
+
+def wanted(*names: str) -> list[Wanted]:
+    return [Wanted(name, ROOMS[name], None) for name in names]
+
+
+class Caches(RuleBasedStateMachine):
+    """What is on the disk is modelled by `self.disk`: names, and whether they are whole."""
+
+    @initialize(capacity=st.integers(4, 20), found=NAMES)
+    def begin(self, capacity, found):
+        self.disk: dict[str, bool] = {}
+        self.leases: dict[int, tuple[str, list[str]]] = {}
+        self.failed: dict[int, set[str]] = {}
+        self.count = 0
+        self.cache = CacheContents(capacity, self.remove)
+        for name in found:
+            if sum(ROOMS[one] for one in self.disk) + ROOMS[name] <= capacity:
+                self.disk[name] = True
+                self.cache.there(wanted(name)[0])
+
+    def remove(self, name):
+        assert self.disk[name], "what is on its way was removed"
+        assert not self.held(name), "what a lease holds was removed"
+        del self.disk[name]
+
+    def held(self, name):
+        return any(name in names and self.has(lease) for lease, (_, names) in self.leases.items())
+
+    def has(self, lease):
+        """Whether a lease is filled."""
+        return self.cache.wait(lease, 0) is not None
+
+    @rule(consumer=CONSUMERS, names=NAMES)
+    def announce(self, consumer, names):
+        self.cache.announce(consumer, wanted(*names))
+
+    @rule(consumer=CONSUMERS)
+    def unannounce(self, consumer):
+        self.cache.unannounce(consumer)
+
+    @rule(consumer=CONSUMERS, names=NAMES)
+    def acquire(self, consumer, names):
+        self.count += 1
+        if sum(ROOMS[name] for name in names) > self.cache.capacity:
+            with pytest.raises(BadOption):
+                self.cache.acquire(self.count, consumer, wanted(*names))
+            return
+        self.cache.acquire(self.count, consumer, wanted(*names))
+        self.leases[self.count] = consumer, names
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def release(self, data):
+        lease = data.draw(st.sampled_from(sorted(self.leases)))
+        del self.leases[lease]
+        self.cache.release(lease)
+
+    @rule(consumer=CONSUMERS)
+    def die(self, consumer):
+        self.leases = {n: held for n, held in self.leases.items() if held[0] != consumer}
+        self.cache.end(consumer)
+
+    @rule()
+    def fetch(self):
+        chosen = self.cache.next(0)
+        if chosen is not None:
+            assert chosen.name not in self.disk
+            self.disk[chosen.name] = False
+
+    @precondition(lambda self: not all(self.disk.values()))
+    @rule(data=st.data(), well=st.booleans())
+    def land(self, data, well):
+        name = data.draw(st.sampled_from(sorted(name for name, whole in self.disk.items() if not whole)))
+        self.end_fetch(name, well=well)
+
+    def end_fetch(self, name, *, well):
+        if well:
+            self.disk[name] = True
+            self.cache.landed(name)
+        else:
+            del self.disk[name]
+            self.cache.failed(name, NotFound("it is gone", path=name))
+
+    @rule()
+    def all_leases_are_filled_at_some_time(self):
+        while self.leases:
+            for name in [name for name, whole in self.disk.items() if not whole]:
+                self.end_fetch(name, well=True)
+            while (chosen := self.cache.next(0)) is not None:
+                self.disk[chosen.name] = False
+                self.end_fetch(chosen.name, well=True)
+            filled = [lease for lease in self.leases if self.has(lease)]
+            assert filled, "nobody can go on"
+            for lease in filled:
+                _, names = self.leases.pop(lease)
+                errors = self.cache.wait(lease, 0)
+                assert all(self.disk.get(name) or name in errors for name in names)
+                self.cache.release(lease)
+
+    @invariant()
+    def what_is_on_the_disk_has_room(self):
+        taken = sum(ROOMS[name] for name in self.disk)
+        assert taken == self.cache.used <= self.cache.capacity
+
+    @invariant()
+    def what_filled_leases_hold_is_there(self):
+        for lease, (_, names) in self.leases.items():
+            errors = self.cache.wait(lease, 0)
+            if errors is not None:
+                assert all(self.disk.get(name) or name in errors for name in names)
+
+    def teardown(self):
+        if not hasattr(self, "cache"):
+            return
+        for consumer in "ABC":
+            self.cache.end(consumer)
+        for name in [name for name, whole in self.disk.items() if not whole]:
+            self.end_fetch(name, well=True)
+        assert self.cache.next(0) is None
+        assert set(self.cache._objects) == set(self.disk), "something is remembered that is not there"
+
+
+TestCaches = Caches.TestCase
+TestCaches.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def cache_with(*names: str, capacity: int) -> tuple[CacheContents, list[str]]:
+    """A cache with these objects, the oldest first, and what is removed from it."""
+    removed: list[str] = []
+    cache = CacheContents(capacity, removed.append)
+    for name in names:
+        cache.there(Wanted(name, 1, None))
+    return cache, removed
+
+
+def one(name: str) -> list[Wanted]:
+    return [Wanted(name, 1, None)]
+
+
+def test_the_least_recently_used_goes_first():
+    cache, removed = cache_with("a", "b", "c", capacity=3)
+    cache.acquire(1, "A", one("a"))
+    cache.release(1)
+    cache.acquire(2, "A", one("d"))
+    assert cache.next(0).name == "d"
+    assert removed == ["b"]
+
+
+def test_what_was_announced_goes_last_and_of_it_what_comes_last():
+    cache, removed = cache_with("a", "b", "c", capacity=3)
+    cache.announce("A", one("a") + one("b"))
+    for number, name in enumerate("def"):
+        cache.acquire(number, "B", one(name))
+        assert cache.next(0).name == name
+        cache.landed(name)
+    assert removed == ["c", "b", "a"]
+
+
+def test_what_is_only_announced_removes_nothing_that_is_announced():
+    cache, removed = cache_with("a", "b", capacity=2)
+    cache.announce("A", one("a") + one("b") + one("c"))
+    assert cache.next(0) is None
+    assert removed == []
+
+
+def test_what_is_needed_now_comes_before_what_was_announced():
+    cache, _ = cache_with(capacity=9)
+    cache.announce("A", one("a"))
+    cache.acquire(1, "B", one("b"))
+    assert [cache.next(0).name, cache.next(0).name] == ["b", "a"]
+
+
+def test_consumers_take_turns_in_what_comes_ahead():
+    cache, _ = cache_with(capacity=9)
+    cache.announce("A", one("a") + one("b"))
+    cache.announce("B", one("c") + one("d"))
+    assert [cache.next(0).name for _ in range(4)] == ["a", "c", "b", "d"]
+
+
+def test_what_is_left_of_old_announcements_is_bounded():
+    cache, _ = cache_with("a", "b", capacity=2)
+    for number in range(5000):
+        cache.announce("A", one("a"))
+        cache.acquire(number, "A", one("a"))
+        cache.release(number)
+    assert len(cache._latest) < 1100
+    assert not cache._announced["A"].objects
+    cache.next(0)
+    assert not cache._announced["A"].unfetched
+
+
+def test_who_waits_is_told_of_a_removal_that_fails():
+    def remove(name: str) -> None:
+        raise NbdataError("it cannot be removed", path=name)
+
+    cache = CacheContents(1, remove)
+    cache.there(Wanted("a", 1, None))
+    cache.acquire(1, "A", one("b"))
+    with pytest.raises(NbdataError, match="cannot be removed"):
+        cache.next(0)
+    with pytest.raises(NbdataError, match="cannot be removed"):
+        cache.wait(1)
+
+
+def test_a_lease_wakes_who_waits_for_something_to_fetch():
+    cache, _ = cache_with(capacity=1)
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(cache.next(60)))
+    waiting.start()
+    cache.acquire(1, "A", one("a"))
+    waiting.join(60)
+    assert found[0].name == "a"
