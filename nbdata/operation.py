@@ -82,6 +82,8 @@ class Operation:
     query: ClassVar[bool] = False
     # Worth nothing without the process that asked for it, and ends with its connection.
     bound: ClassVar[bool] = False
+    # Of use to several processes at a time, and ends some time after the last of them.
+    shared: ClassVar[bool] = False
     #: What is said of one that was stopped.
     stopped: ClassVar[str] = "The same line continues"
     #: With which option it takes less room.

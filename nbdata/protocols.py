@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +13,7 @@ from nbdata.report import Report, Snapshot
 if TYPE_CHECKING:
     from nbdata.errors import NbdataError
 
-__all__ = ["Display", "Item", "Job", "Waiting"]
+__all__ = ["Display", "Item", "Job", "Staging", "Waiting"]
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,32 @@ class Job(Protocol):
 
     def release(self) -> None:
         """End a job that is bound to this process, and wait until what it held is free."""
+
+    def stage(self) -> Staging:
+        """Use the cache that it keeps; NotFound if it has just come to its end."""
+
+
+class Staging(Protocol):
+    """A process's use of a cache that a job keeps; for one thread at a time."""
+
+    @property
+    def folder(self) -> str:
+        """Where the objects are, each in a file of its name."""
+
+    def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
+        """Say what will be acquired next: of each the name of its file, and what a store's `ObjectInfo` has."""
+
+    def forget(self) -> None:
+        """Say that something else will be acquired than was announced."""
+
+    def acquire(self, names: Sequence[str]) -> dict[str, NbdataError]:
+        """Hold objects that were announced until `release`, once they are all there; by name why one is not."""
+
+    def release(self) -> None:
+        """Hold no object any more."""
+
+    def close(self) -> None:
+        """Use it no more."""
 
 
 class Display(Protocol):

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from nbdata import wire
 from nbdata.agent.messages import context_of, number_of, operation_of
+from nbdata.agent.staging import serve
 from nbdata.disk import disk_error, is_full
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
@@ -328,6 +329,17 @@ class Session:
             self.open = False
             job.leases.give_back(self.id)
 
+    def stage(self, message: dict[str, Any]) -> None:
+        """Use the cache of a job, until this connection ends; what is said then is `nbdata.agent.staging`'s."""
+        job = self._job(message)
+        consumer = job.staged.join(self.id)
+        try:
+            self._send({"ok": True, "folder": consumer.folder})
+            serve(self._sock, consumer, self._send)
+        finally:
+            self.open = False
+            consumer.close()
+
     def _hand_out(self, job: EngineJob, credit: int) -> None:
         try:
             while self.open and not job.leases.exhausted(self.id):
@@ -381,5 +393,6 @@ _HANDLERS: dict[str, _Handler] = {
         "report",
         "rows",
         "items",
+        "stage",
     )
 }

@@ -196,10 +196,14 @@ class CacheContents:
         asked = _Lease(consumer, list({one.name: one for one in wanted}.values()))
         room = sum(one.room for one in asked.wanted)
         if room > self.capacity:
+            one = getattr(asked.wanted[0].of, "key", asked.wanted[0].name)
+            what = (
+                f"{one} takes" if len(asked.wanted) == 1 else f"{len(asked.wanted):,} objects together take"
+            )
             raise BadOption(
-                f"{len(asked.wanted):,} objects that are needed together take {format_size(room)} on the disk",
-                expected=f"at most {format_size(self.capacity)}, the size of the cache",
-                remedy="Give it a larger cache=, or ask for fewer samples at a time",
+                f"{what} {format_size(room)} on the disk",
+                expected=f"at most {format_size(self.capacity)}, which the cache can hold",
+                remedy="Give it a larger cache=",
             )
         with self._changed:
             if lease in self._leases:
@@ -311,6 +315,8 @@ class CacheContents:
         found = self._objects.get(wanted.name)
         if found is None:
             found = self._objects[wanted.name] = _Object(wanted)
+        elif found.wanted.of is None:  # of one that was found nobody could say where it came from
+            found.wanted = found.wanted._replace(of=wanted.of)
         return found
 
     def _forget(self, found: _Object) -> None:

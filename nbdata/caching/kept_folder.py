@@ -152,12 +152,14 @@ class KeptFolder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.part_of(name))
 
-    def remove(self, name: str) -> None:
-        """Delete an object; AccessDenied and the like if that cannot be."""
+    def remove(self, name: str) -> int:
+        """Delete an object, and tell its size; AccessDenied and the like if that cannot be."""
         try:
+            size = os.stat(self.file_of(name)).st_size
             os.unlink(self.file_of(name))
+            return size
         except FileNotFoundError:  # somebody else deleted it
-            pass
+            return 0
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
 

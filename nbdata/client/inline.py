@@ -17,7 +17,7 @@ from nbdata.client.ending import FutureMethods, conclude
 from nbdata.engine.job.spool import read_page
 from nbdata.engine.jobs import EngineJob, Jobs
 from nbdata.operation import Operation
-from nbdata.protocols import Item, Waiting
+from nbdata.protocols import Item, Staging, Waiting
 from nbdata.report import Plan, Report, Rows, Snapshot
 
 __all__ = ["InlineHost", "InlineJob", "inline_host"]
@@ -106,6 +106,9 @@ class InlineJob(FutureMethods):
     def release(self) -> None:
         self._job.task.cancel("its loop was left")
         self._job.task.wait_end(_RELEASED)
+
+    def stage(self) -> Staging:
+        return self._job.staged.join(f"inline-{id(self)}-{time.monotonic_ns()}")
 
 
 class InlineHost:

@@ -14,7 +14,7 @@ from nbdata.stores.resolve import open_place
 from nbdata.transfer.free_control import FreeControl
 from nbdata.verbs.options import Connecting
 
-__all__ = ["Opened"]
+__all__ = ["Opened", "resolved"]
 
 
 class Opened:
@@ -31,7 +31,7 @@ class Opened:
 
     def __init__(self, operation: Connecting) -> None:
         self.operation = operation
-        self.context = capture(replace(operation, storage_options=_resolved(operation.storage_options)))
+        self.context = capture(replace(operation, storage_options=resolved(operation.storage_options)))
         self.control = FreeControl()
         self._fs = bindings_of(operation).get("fs")
 
@@ -40,7 +40,7 @@ class Opened:
         return open_place(place, self.context, stop=self.control, fs=self._fs)
 
 
-def _resolved(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def resolved(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Storage options with the values that ``env:NAME`` names, as this process has them."""
     if options is None:
         return None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from nbdata.client.ending import FutureMethods, conclude
 from nbdata.errors import NotFound, error_from_dict
 from nbdata.history import Past
-from nbdata.protocols import Item, Waiting
+from nbdata.protocols import Item, Staging, Waiting
 from nbdata.report import Report, Snapshot
 
 __all__ = ["PastJob"]
@@ -68,3 +68,6 @@ class PastJob(FutureMethods):
         return iter(())
 
     def release(self) -> None: ...
+
+    def stage(self) -> Staging:
+        raise NotFound("this job is over")

@@ -18,10 +18,11 @@ from nbdata.client.ending import FutureMethods, conclude
 from nbdata.client.interrupts import held_interrupt
 from nbdata.client.launch import connect
 from nbdata.client.past import PastJob
+from nbdata.client.staging import AgentStaging
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
 from nbdata.history import Past, past_jobs
 from nbdata.operation import Operation
-from nbdata.protocols import Item, Job, Waiting
+from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot
 from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
@@ -225,6 +226,15 @@ class AgentJob(FutureMethods):
             self._ask("cancel", left=True)
             self._ended_within(_RELEASED)
         self._let_go()
+
+    def stage(self) -> Staging:
+        connection = _reach(self._where)
+        try:
+            answer = connection.ask({"do": "stage", "job": self._id})
+        except BaseException:
+            connection.close()
+            raise
+        return AgentStaging(connection, answer["folder"])
 
 
 class AgentHost:

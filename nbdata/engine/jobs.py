@@ -9,6 +9,7 @@ from functools import partial
 from nbdata.engine import runner
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.spool import read_page
+from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
 from nbdata.engine.job.turns import Turns
 from nbdata.engine.journal import Journal
@@ -50,7 +51,7 @@ class EngineJob:
         self.operation, self.context, self.task, self.folder = operation, context, task, folder
         self.identity = operation.identity()
         self.on_error = _on_error(operation)
-        self.leases = Leases(task)
+        self.leases, self.staged = Leases(task), Staged(task)
         self.foreground = 0  # connections that wait for it in the foreground; changed under `joining`
         self.joining = threading.Lock()
 
@@ -183,7 +184,7 @@ class Jobs:
             note = partial(self._note, self._journal, job, context.state_dir)
             note(begins=True)
             task.on_end(note)
-        if operation.bound:
+        if operation.bound or operation.shared:
             turns = self._streams
         elif operation.query:
             turns = self._queries
@@ -198,7 +199,7 @@ class Jobs:
 
     @staticmethod
     def _work(job: EngineJob, context: Context, bindings: dict[str, object], task: Task) -> Report:
-        return runner.perform(job.operation, context, task, job.folder, bindings, job.leases)
+        return runner.perform(job.operation, context, task, job.folder, bindings, job.leases, job.staged)
 
     def _forget_old(self) -> None:
         finished = [job for job in self._jobs.values() if job.task.finished]

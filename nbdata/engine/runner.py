@@ -20,6 +20,7 @@ from nbdata.disk import full_disk_told
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.shortage import Shortage
+from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
 from nbdata.errors import NotEnoughSpace, NotFound, cleaned
 from nbdata.operation import Context, Operation
@@ -53,6 +54,7 @@ _VERBS = {
     "md5check": "check.md5check",
     "untar_volumes": "unpack.untar_volumes",
     "cache_stream": "stream.cache_stream",
+    "sample_cache": "stream.staging",
     "quota": "upkeep.quota",
     "cleanup": "upkeep.cleanup",
     "probe": "queries.probe",
@@ -195,6 +197,7 @@ def perform(
     folder: str,
     bindings: Mapping[str, object],
     leases: Leases,
+    staged: Staged,
 ) -> Report:
     """Plan, take the target's lock, reserve, move, report; the callable that a Task runs.
 
@@ -216,7 +219,7 @@ def perform(
     shortage = Shortage(task, planned_anew)
     try:
         while True:
-            run = Run(operation, context, task, folder, dict(bindings), leases=leases)
+            run = Run(operation, context, task, folder, dict(bindings), leases=leases, staged=staged)
             try:
                 report = _performed(run, task)
             except NotEnoughSpace as error:
@@ -231,6 +234,7 @@ def perform(
     finally:
         leases.end()
         leases.release()
+        staged.end()
 
 
 def _performed(run: Run, task: Task) -> Report:

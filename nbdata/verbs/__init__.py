@@ -17,6 +17,7 @@ from nbdata.verbs.probe import Probe
 from nbdata.verbs.pull import Pull
 from nbdata.verbs.push import Push
 from nbdata.verbs.quota import Quota
+from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
 from nbdata.verbs.shards import Shards
 from nbdata.verbs.transfers import Transfers
@@ -43,7 +44,7 @@ VERBS: dict[str, type[Operation]] = {
     )
 }
 
-_OWN: dict[str, type[Operation]] = {cls.verb: cls for cls in (Probe, Complete)}
+_OWN: dict[str, type[Operation]] = {cls.verb: cls for cls in (Probe, Complete, SampleCache)}
 
 
 def operation_from_dict(data: dict[str, Any]) -> Operation:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
+from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
 from nbdata.verbs.options import Connecting, Verifying
@@ -79,6 +80,31 @@ class SampleSource(Verifying, Connecting):
         metavar="SIZE",
         identity=False,
     )
+
+    cache: int | None = option(
+        None,
+        "Keep objects on the disk, SIZE at most, for the next epoch and for all processes that read the same samples. "
+        "Default: read straight to memory.",
+        kind="size",
+        metavar="SIZE",
+        identity=False,
+    )
+    cache_dir: str = option(
+        ".",
+        "Folder for --cache; what is kept lies in its .nbdata, and is found again until cleanup --all removes it.",
+        kind="path",
+        metavar="DIR",
+        identity=False,
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.cache is not None and not all(map(is_url, self.sources)):
+            raise BadOption(
+                "--cache is for what lies in a store", remedy="Leave it out: this lies on a disk already"
+            )
+        if self.cache is not None and is_url(self.cache_dir):
+            raise BadOption(f"--cache-dir {self.cache_dir} is a URL", expected="a local folder")
 
     @property
     def sources(self) -> tuple[str, ...]:

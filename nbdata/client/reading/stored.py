@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nbdata.client.opened import Opened
+from nbdata.client.opened import Opened, resolved
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.saved_index import save
 from nbdata.client.reading.source import Source
+from nbdata.client.reading.staged import StagedFetcher
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.counts import Counts
@@ -27,8 +28,8 @@ from nbdata.redaction import redacted
 from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
-from nbdata.transfer.free_control import FreeControl
 from nbdata.transfer.sources import folder_part
+from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["StoredSamples"]
@@ -52,7 +53,7 @@ class StoredSamples(Samples):
     def _begin(self) -> None:
         self._lock = ForkLock()
         self._workers = 1
-        self._fetcher: Fetcher | None = None
+        self._fetcher: Fetcher | StagedFetcher | None = None
         self._pid = 0
         self._closing: Callable[[], object] | None = None
         place = folder_part(self.operation.place)
@@ -152,21 +153,35 @@ class StoredSamples(Samples):
     def _url(self, path: str) -> str:
         return self._place + path
 
-    def _reader(self) -> Fetcher:
+    def _reader(self) -> Fetcher | StagedFetcher:
         """The fetcher of this process."""
         with self._lock:
             if self._fetcher is None or self._pid != os.getpid():
-                opened, operation = Opened(self.operation), self.operation
-                fetcher = Fetcher(
-                    opened.open(folder_part(operation.place)).store, opened.control,
-                    partial(_pieces, self._index, self._prefix),
-                    verify=operation.verify, width=operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
-                    ahead_bytes=operation.ahead_bytes or AHEAD_BYTES // self._workers,
-                )  # fmt: skip
-                self._fetcher, self._pid = fetcher, os.getpid()
-                self._closing = weakref.finalize(self, _close, fetcher, opened.control, self._pid)
+                self._fetcher, stop = self._staged() if self.operation.cache is not None else self._straight()
+                self._pid = os.getpid()
+                self._closing = weakref.finalize(self, _close, self._fetcher, stop, self._pid)
                 READERS.add(self)
             return self._fetcher
+
+    def _straight(self) -> tuple[Fetcher, Callable[[], object]]:
+        """What fetches to memory, and what stops it."""
+        opened, operation = Opened(self.operation), self.operation
+        fetcher = Fetcher(
+            opened.open(folder_part(operation.place)).store, opened.control,
+            partial(_pieces, self._index, self._prefix),
+            verify=operation.verify, width=operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
+            ahead_bytes=operation.ahead_bytes or AHEAD_BYTES // self._workers,
+        )  # fmt: skip
+        return fetcher, opened.control.stop
+
+    def _staged(self) -> tuple[StagedFetcher, Callable[[], object]]:
+        """What reads through a cache on the disk."""
+        op = self.operation
+        cache = SampleCache(
+            source=folder_part(op.place), cache_dir=op.cache_dir, max_size=op.cache or 0, verify=op.verify,
+            storage_options=resolved(op.storage_options), fs=op.fs, concurrency=op.concurrency,
+        )  # fmt: skip
+        return StagedFetcher(cache, partial(_pieces, self._index, self._prefix)), lambda: None
 
     def save_index(self) -> str:
         """Put the index beside the data, as ``_nbdata-index.….idx``, and return its URL.
@@ -208,7 +223,7 @@ def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:
     ]
 
 
-def _close(fetcher: Fetcher, control: FreeControl, pid: int) -> None:
+def _close(fetcher: Fetcher | StagedFetcher, stop: Callable[[], object], pid: int) -> None:
     if os.getpid() == pid:  # a child of a fork has a copy of it, whose connections are the parent's
         fetcher.close()
-        control.stop()
+        stop()

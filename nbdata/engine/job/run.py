@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.spool import RowFile
+from nbdata.engine.job.staged import Staged
 from nbdata.operation import Context, Operation
 from nbdata.space.ledger import Reservation
 from nbdata.stores.base import Location
@@ -33,6 +34,8 @@ class Run:
         The disk space that is held for it, while it is performed.
     leases : Leases or None
         Where it hands out items, while it is performed.
+    staged : Staged or None
+        How processes reach the cache that it keeps, while it is performed.
     bindings : dict
         Objects of this process: ``fs``.
     only_plan : bool
@@ -50,6 +53,7 @@ class Run:
     bindings: dict[str, object] = field(default_factory=dict)
     reservation: Reservation | None = None
     leases: Leases | None = None
+    staged: Staged | None = None
     only_plan: bool = False
     moving: bool = False
     kept: object = None

@@ -1,0 +1,54 @@
+"""What a process says on a connection by which it uses a cache, and what it is told.
+
+Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}}`` once all objects are there:
+
+- ``{"announce": [[NAME, KEY, SIZE, ETAG, MODIFIED, VERSION], …]}``: what will be acquired next;
+- ``{"forget": true}``: something else will;
+- ``{"acquire": [NAME, …]}``: hold these, which were announced;
+- ``{"release": true}``: hold them no more.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from nbdata import wire
+from nbdata.engine.job.staged import Consumer
+from nbdata.errors import NbdataError
+
+__all__ = ["serve"]
+
+# Seconds in which a message must be whole once it has begun.
+_MESSAGE = 30.0
+
+
+def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any]], None]) -> None:
+    """Do what a process says, until its connection ends."""
+    while (said := wire.receive(sock, within=_MESSAGE)) is not None:
+        try:
+            if "announce" in said:
+                consumer.announce([(str(one[0]), *one[1:]) for one in said["announce"]])
+            elif "acquire" in said:
+                failed = consumer.acquire(said["acquire"], lambda: _lives(sock))
+                send({"failed": {name: error.to_dict() for name, error in failed.items()}})
+            elif "release" in said:
+                consumer.release()
+            elif "forget" in said:
+                consumer.forget()
+        except NbdataError as error:
+            send({"error": error.to_dict()})
+        except (KeyError, TypeError, ValueError) as error:
+            raise wire.FrameError(f"a cache is not asked so: {error!r}") from error
+
+
+def _lives(sock: socket.socket) -> bool:
+    """Whether the other end of a connection is there; it says nothing while it waits."""
+    if not select.select([sock], [], [], 0)[0]:
+        return True
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False

@@ -1,0 +1,147 @@
+"""How processes reach the cache that a job keeps for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents, Wanted
+from nbdata.caching.kept_folder import is_name, room_of_object
+from nbdata.engine.job.task import Task
+from nbdata.errors import Cancelled, NbdataError, NotFound
+from nbdata.stores.objects import ObjectInfo
+
+__all__ = ["Consumer", "OpenCache", "Staged"]
+
+# Seconds between two looks whether a job that has not opened its cache yet still lives, or who waits for objects does.
+_LOOK = 0.2
+
+
+class OpenCache(NamedTuple):
+    """A cache that can be used.
+
+    Attributes
+    ----------
+    contents : CacheContents
+    folder : str
+        Where its objects are.
+    block : int
+        Bytes of a block of its disk.
+    """
+
+    contents: CacheContents
+    folder: str
+    block: int
+
+
+class Staged:
+    """Between one job and the processes that use its cache; safe to use from many threads."""
+
+    def __init__(self, control: Task) -> None:
+        self._control = control
+        self._changed = threading.Condition()
+        self._cache: OpenCache | None = None
+        self._consumers: set[str] = set()
+        self._left = time.monotonic()
+        self._over = False
+
+    def opened(self, cache: OpenCache) -> None:
+        """The job has a cache now."""
+        with self._changed:
+            self._cache, self._left = cache, time.monotonic()
+            self._changed.notify_all()
+
+    def join(self, name: str) -> Consumer:
+        """Use the cache, as soon as it is open.
+
+        Raises
+        ------
+        NbdataError
+            What ended the job; NotFound if it just came to its end: another one has to be begun.
+        """
+        with self._changed:
+            while self._cache is None and not self._over:
+                self._changed.wait(_LOOK)
+            if self._cache is not None and not self._over:
+                self._consumers.add(name)
+                return Consumer(name, self._cache, lambda: self._leave(name))
+        self._control.wait_end(_ENDING)
+        raise self._control.error or NotFound("this cache has just been closed")
+
+    def _leave(self, name: str) -> None:
+        with self._changed:
+            if name in self._consumers:
+                self._consumers.discard(name)
+                self._left = time.monotonic()
+
+    @property
+    def consumers(self) -> int:
+        """How many processes use it."""
+        return len(self._consumers)
+
+    def end_if_idle(self, seconds: float) -> bool:
+        """End it if nobody has used it for so long; whether it ends."""
+        with self._changed:
+            if not self._consumers and time.monotonic() - self._left >= seconds:
+                self._over = True
+            return self._over
+
+    def end(self) -> None:
+        """The job is over: hold nothing of the engine any more."""
+        with self._changed:
+            self._over, self._cache = True, None
+            self._changed.notify_all()
+
+
+# Seconds that a job may take to end after it has nothing more to do.
+_ENDING = 10.0
+
+
+class Consumer:
+    """One process's use of a cache, which is a `nbdata.protocols.Staging`; for one thread at a time."""
+
+    def __init__(self, name: str, cache: OpenCache, left: Callable[[], None]) -> None:
+        self._name, self._contents, self._block, self._left = name, cache.contents, cache.block, left
+        self.folder = cache.folder
+        self._announced: dict[str, Wanted] = {}  # and not acquired; at most MOST_ANNOUNCED
+
+    def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
+        """See `nbdata.protocols.Staging`; ValueError if these are no objects."""
+        wanted = [self._wanted(*one) for one in objects]
+        if len(self._announced) + len(wanted) > MOST_ANNOUNCED:
+            self.forget()
+        self._announced.update((one.name, one) for one in wanted)
+        self._contents.announce(self._name, wanted)
+
+    def _wanted(self, name: Any, key: Any, size: Any, etag: Any, modified: Any, version: Any) -> Wanted:
+        if not is_name(name) or not isinstance(key, str) or not isinstance(size, int) or size < 0:
+            raise ValueError(f"{key!r} of {size!r} bytes is no object")
+        return Wanted(name, room_of_object(size, self._block), ObjectInfo(key, size, etag, modified, version))
+
+    def forget(self) -> None:
+        """See `nbdata.protocols.Staging`."""
+        self._announced.clear()
+        self._contents.unannounce(self._name)
+
+    def acquire(
+        self, names: Sequence[str], living: Callable[[], bool] = lambda: True
+    ) -> dict[str, NbdataError]:
+        """See `nbdata.protocols.Staging`; KeyError if one was not announced, Cancelled once who asked has died."""
+        self.release()
+        wanted = [self._announced.pop(name) for name in dict.fromkeys(names)]
+        self._contents.acquire(self._name, self._name, wanted)
+        while (failed := self._contents.wait(self._name, _LOOK)) is None:
+            if not living():
+                raise Cancelled("who asked for it is gone")
+        return failed
+
+    def release(self) -> None:
+        """See `nbdata.protocols.Staging`."""
+        self._contents.release(self._name)
+
+    def close(self) -> None:
+        """Hold nothing, and use it no more."""
+        self._contents.end(self._name)
+        self._left()

@@ -1,0 +1,192 @@
+"""The cache of samples: objects that processes announce and acquire are kept on the disk, within a limit.
+
+One generator asks `CacheContents` what comes next and gives out the work; workers fetch the files. A file has its name
+only when it is whole and verified. The job ends some time after the last process that used it; what is on the disk
+stays, and the next job finds it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from nbdata.caching.contents import CacheContents, Wanted
+from nbdata.caching.kept_folder import KeptFolder, room_of_object
+from nbdata.disk import full_disk_told
+from nbdata.engine.job.run import Run
+from nbdata.engine.job.staged import OpenCache
+from nbdata.engine.stream.file_fetching import FileFetching
+from nbdata.engine.stream.small_files import WantedFile
+from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.report import Plan, Report
+from nbdata.sizes import format_size
+from nbdata.space.limits import disk_of
+from nbdata.transfer.part_records import boot
+from nbdata.transfer.sources import folder_part
+from nbdata.transfer.worker_pool import Unit, WorkerPool
+from nbdata.verbs.sample_cache import SampleCache
+
+__all__ = ["perform", "plan"]
+
+#: Seconds after the last process has left until the job ends: the workers of the next epoch come at once.
+IDLE = 30.0
+# Seconds for which nobody is asked again whether there is something to do, or how much is in the cache.
+_WAIT, _SHOW_EVERY = 0.2, 0.5
+# Seconds between two syncs of what has landed.
+_SYNC_EVERY = 5.0
+
+
+def plan(run: Run) -> Plan:
+    """How much room the cache may still take; writes nothing."""
+    op = run.operation
+    assert isinstance(op, SampleCache)
+    out = Plan("sample_cache", *op.places())
+    out.needed = max(0, op.max_size - _there(_folder(op)))
+    return out
+
+
+def _folder(op: SampleCache) -> KeptFolder:
+    return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify == 'none'}", disk_of(op.cache_dir)[2], boot())
+
+
+def _there(folder: KeptFolder) -> int:
+    """Bytes that are in it already, as the disk counts."""
+    found = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder.path) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                found += entry.stat(follow_symlinks=False).st_blocks * 512
+    return found
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Keep the cache until nobody uses it."""
+    del planned
+    op = run.operation
+    assert isinstance(op, SampleCache)
+    return _Staging(run, op).run_all()
+
+
+class _Staging:
+    """One cache while it is used."""
+
+    def __init__(self, run: Run, op: SampleCache) -> None:
+        assert run.staged is not None
+        self.run, self.op, self.staged = run, op, run.staged
+        self.block = disk_of(op.cache_dir)[2]
+        self.folder = _folder(op)
+        if op.max_size <= self.folder.overhead:
+            raise BadOption(
+                f"cache: {format_size(op.max_size)} is too little",
+                expected=f"more than {format_size(self.folder.overhead)}, which its own records take",
+            )
+        self.contents = CacheContents(op.max_size - self.folder.overhead, self._remove)
+        self.workers = WorkerPool(run.control, op.concurrency)
+        store = run.open(folder_part(op.source)).store
+        self.files = FileFetching(run.control, self.workers, store, op.verify, self._fatal)
+        self.lock = threading.Lock()
+        self.bytes = 0
+        self.shown = self.synced = 0.0
+
+    def run_all(self) -> Report:
+        with self.folder:
+            try:
+                self._find()
+                self.staged.opened(OpenCache(self.contents, self.folder.path, self.block))
+                self.workers.run(self._units())
+            except NbdataError as error:
+                self.contents.close(error)
+                raise
+            finally:
+                self.files.close()
+        hits = max(0, self.contents.acquired - self.contents.fetched)
+        source, target = self.op.places()
+        return Report(
+            verb="sample_cache", source=source, target=target, state="DONE",
+            counts={"fetched": self.contents.fetched, "from the cache": hits},
+            files=self.contents.fetched, bytes=self.bytes,
+        )  # fmt: skip
+
+    def _find(self) -> None:
+        """Take in what is there; what has no room any more is deleted."""
+        for name, size in self.folder.found():
+            wanted = Wanted(name, room_of_object(size, self.block), None)
+            if self.contents.used + wanted.room <= self.contents.capacity:
+                self.contents.there(wanted)
+            else:
+                self.folder.remove(name)
+
+    @contextlib.contextmanager
+    def _fatal(self) -> Iterator[None]:
+        """What is raised here ends the job: nobody waits for an object that will never come."""
+        try:
+            with full_disk_told(self.folder.path):
+                yield
+        except Cancelled:
+            raise
+        except Exception as error:
+            told = error
+            if not isinstance(told, NbdataError):
+                told = NbdataError(f"internal error: {type(error).__name__}: {error}")
+            self.contents.close(told)
+            self.run.control.fail(told)
+            raise
+
+    def _units(self) -> Iterator[Unit]:
+        with self._fatal():
+            while True:
+                wanted = self.contents.next(0)
+                if wanted is None:
+                    yield from self.files.flush()  # somebody may wait for these
+                    self._look_after()
+                    wanted = self.contents.next(_WAIT)
+                self._show()
+                if wanted is not None:
+                    path = self.folder.part_of(wanted.name)
+                    yield from self.files.fetch(WantedFile(wanted.of, path, partial(self._file, wanted)))
+                elif self.workers.broken or self.staged.end_if_idle(IDLE):
+                    return
+
+    def _look_after(self) -> None:
+        """What is done now and then while nothing is to be fetched."""
+        self.run.control.checkpoint()
+        now = time.monotonic()
+        if now - self.synced > _SYNC_EVERY:
+            self.synced = now
+            self.folder.sync()
+
+    @contextlib.contextmanager
+    def _file(self, wanted: Wanted) -> Iterator[None]:
+        """The fetch of one object, from any thread: it lands, or who waits for it is told why not."""
+        try:
+            yield
+            self.folder.land(wanted.name)
+        except NbdataError as error:
+            self.run.control.checkpoint()  # what failed because of a stop is no failure
+            self.folder.drop(wanted.name)
+            if error.path is None:
+                error.path = wanted.of.key
+            self.contents.failed(wanted.name, error)
+            return
+        self.run.control.advance(files=1)
+        with self.lock:
+            self.bytes += wanted.of.size
+        if self.run.reservation is not None:
+            self.run.reservation.landed(wanted.room, 1)
+        self.contents.landed(wanted.name)
+
+    def _remove(self, name: str) -> None:
+        size = self.folder.remove(name)
+        if self.run.reservation is not None:
+            self.run.reservation.landed(-room_of_object(size, self.block), -1)
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self.shown > _SHOW_EVERY:
+            self.shown = now
+            used, capacity = format_size(self.contents.used), format_size(self.contents.capacity)
+            self.run.control.phase(f"{used} of {capacity} in the cache, used by {self.staged.consumers}")

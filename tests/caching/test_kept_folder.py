@@ -1,0 +1,90 @@
+"""The folder of a cache that is kept: found again as it was, and after a lost machine as far as the disk has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nbdata.caching.kept_folder import KeptFolder, name_of
+from nbdata.errors import BadOption
+from nbdata.stores.objects import ObjectInfo
+
+NAMES = [f"{n:032x}" for n in range(4)]
+
+
+def folder(parent: Path, boot: str = "this run") -> KeptFolder:
+    return KeptFolder(str(parent), "s3://bucket/x/", 4096, boot)
+
+
+def put(kept: KeptFolder, name: str, data: bytes = b"data") -> None:
+    Path(kept.part_of(name)).write_bytes(data)
+    kept.land(name)
+
+
+def test_what_landed_is_found_again_and_what_did_not_is_deleted(tmp_path):
+    with folder(tmp_path) as kept:
+        assert list(kept.found()) == []
+        put(kept, NAMES[0])
+        put(kept, NAMES[1], b"other")
+        Path(kept.part_of(NAMES[2])).write_bytes(b"half")
+    with folder(tmp_path) as kept:
+        assert dict(kept.found()) == {NAMES[0]: 4, NAMES[1]: 5}
+        assert not Path(kept.part_of(NAMES[2])).exists()
+
+
+def test_after_the_machine_was_lost_only_what_had_reached_the_disk_is_trusted(tmp_path):
+    with folder(tmp_path) as kept:
+        list(kept.found())
+        for name in NAMES[:3]:
+            put(kept, name)
+        kept.sync()
+        put(kept, NAMES[3])
+        kept.remove(NAMES[0])
+        put(kept, NAMES[0], b"new!")  # under a name that had reached the disk with other bytes
+        os.utime(kept.file_of(NAMES[0]), ns=(1, 1))
+        kept._unsynced.clear()  # as if it had ended here
+    with folder(tmp_path, boot="next run") as kept:
+        assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
+    with folder(tmp_path, boot="next run") as kept:
+        assert sorted(name for name, _ in kept.found()) == NAMES[1:3]
+
+
+def test_where_nobody_knows_whether_the_machine_was_lost_it_is_taken_for_lost(tmp_path):
+    with folder(tmp_path, boot="") as kept:
+        list(kept.found())
+        put(kept, NAMES[0])
+        kept._unsynced.clear()
+    with folder(tmp_path, boot="") as kept:
+        assert list(kept.found()) == []
+
+
+def test_the_record_of_what_reached_the_disk_is_written_anew_before_it_is_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("nbdata.caching.kept_folder._STALE", 10)
+    with folder(tmp_path) as kept:
+        list(kept.found())
+        for number in range(60):
+            put(kept, NAMES[number % 2], str(number).encode())
+            kept.sync()
+        assert len(Path(kept.path, "durable").read_text().splitlines()) < 25
+    with folder(tmp_path, boot="next run") as kept:
+        assert sorted(name for name, _ in kept.found()) == NAMES[:2]
+
+
+def test_two_processes_do_not_fill_one_folder(tmp_path):
+    with (
+        folder(tmp_path),
+        pytest.raises(BadOption, match="another process fills this cache"),
+        folder(tmp_path),
+    ):
+        pass
+
+
+def test_other_versions_of_an_object_have_other_names():
+    infos = [
+        ObjectInfo("a", 1, '"x"'), ObjectInfo("a", 2, '"x"'), ObjectInfo("b", 1, '"x"'), ObjectInfo("a", 1, '"y"'),
+        ObjectInfo("a", 1, '"x"', version="2"), ObjectInfo("a", 1, "", 5.0), ObjectInfo("a", 1, "", 6.0),
+    ]  # fmt: skip
+    assert len({name_of(info) for info in infos}) == len(infos)
+    assert name_of(ObjectInfo("a", 1, '"x"', 5.0)) == name_of(ObjectInfo("a", 1, '"x"', 6.0))

@@ -1,0 +1,195 @@
+"""Samples through a cache on the disk: right, within the limit, fetched once for all, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.agents import stop_all
+from nbdata.demo.server import EmbeddedServer
+from nbdata.errors import BadOption, NbdataError, SourceChanged
+from nbdata.loaders.pytorch import SampleLoader
+from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
+from tests.conftest import client_of
+from tests.faults.proxy import BODY, Fault, FaultProxy
+from tests.faults.test_lines import proxy
+from tests.waiting import PATIENCE, wait_until
+from tests.watcher import Watcher
+
+__all__ = ["images", "opened", "proxy"]
+
+_BYTES = sum(map(len, FILES.values()))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "disk"
+
+
+@pytest.fixture
+def ended() -> Iterator[None]:
+    """The agent that kept the cache, and its server's address with it, is of no use to other tests."""
+    yield
+    stop_all(now=True)
+
+
+def test_samples_are_those_of_the_store_and_come_once(
+    proxy: FaultProxy, images: str, opened: Open, cache: Path
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    tally = proxy.begin()
+    assert list(samples.stream(shuffle=True, seed=1)) != in_order(images)
+    assert list(samples) == in_order(images)
+    assert samples.fetch([5, 3, 5]) == [in_order(images)[n] for n in (5, 3, 5)]
+    assert sum(tally.down.values()) == _BYTES
+    assert samples.report.samples == 123
+    samples.close()
+    tally = proxy.begin()
+    assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
+    assert not tally.down
+
+
+def test_it_is_found_again_by_the_next_agent(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
+) -> None:
+    assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
+    before = {path: path.stat().st_ino for path in cache.rglob("kept-*/*")}
+    assert len(before) >= len(FILES)
+    stop_all(now=True)
+    assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
+    kept = {path: inode for path, inode in before.items() if path.name not in ("boot", "durable")}
+    assert {path: path.stat().st_ino for path in kept} == kept
+
+
+@pytest.mark.parametrize(("way", "epochs"), [("fork", 3), ("spawn", 1)])
+def test_workers_share_it_and_never_exceed_the_limit(
+    s3: EmbeddedServer, images: str, cache: Path, tmp_path: Path, ended: None, way: str, epochs: int
+) -> None:
+    cache.mkdir()
+    limit = 60 * 4096
+    samples = nbdata.samples(images, cache=limit, cache_dir=str(cache))
+    with Watcher(cache, tmp_path / "notes") as watcher:
+        for epoch in range(epochs):
+            loader = SampleLoader(
+                samples, 8, shuffle=True, seed=epoch, num_workers=2, multiprocessing_context=way
+            )
+            got = [sample for batch in loader for sample in batch]
+            assert sorted(s["__key__"] for s in got) == sorted(s["__key__"] for s in in_order(images))
+            assert all(s["jpg"] == FILES[s["__key__"] + ".jpg"] for s in got)
+        wait_until(lambda: _noted(tmp_path / "notes") > 3)
+    samples.close()
+    assert watcher.most <= limit + 2 * 4096  # the folder that was there, and its .nbdata
+
+
+def _noted(notes: Path) -> int:
+    try:
+        return int(notes.read_text().split()[0])
+    except (FileNotFoundError, IndexError):
+        return 0
+
+
+def test_what_fails_reaches_who_asked_for_it_and_nobody_else(
+    proxy: FaultProxy, images: str, opened: Open, cache: Path
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    proxy.begin(lambda request, _before: Fault("flip", BODY, 0.5) if request.key == "n0/003.jpg" else None)
+    with pytest.raises(NbdataError, match=r"n0/003\.jpg"):
+        samples.fetch([0, 1, 2])
+    assert samples.fetch([0, 2]) == [in_order(images)[n] for n in (0, 2)]
+    proxy.begin()
+    assert samples.fetch([1]) == [in_order(images)[1]]
+    assert not list(cache.rglob("*.part"))
+
+
+def test_faults_on_the_way_are_put_right(proxy: FaultProxy, images: str, opened: Open, cache: Path) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    tally = proxy.begin(often(Fault("cut", BODY, 0.3)))
+    assert list(samples.stream()) == in_order(images)
+    assert tally.faults
+
+
+def test_an_object_that_changed_is_no_sample_of_these(
+    s3: EmbeddedServer, inline: None, bucket: str, opened: Open, cache: Path
+) -> None:
+    client = client_of(s3)
+    for name in ("a.jpg", "b.jpg"):
+        client.put_object(Bucket=bucket, Key=name, Body=name.encode())
+    samples = opened(f"s3://{bucket}/", cache="50MB", cache_dir=str(cache))
+    client.put_object(Bucket=bucket, Key="a.jpg", Body=b"other")
+    with pytest.raises(SourceChanged):
+        samples.fetch([0, 1])
+    assert samples[1]["jpg"] == b"b.jpg"
+    client.close()
+
+
+def test_a_worker_that_is_killed_holds_nothing(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
+) -> None:
+    # It holds all that the cache can hold: nobody else gets anything before it is gone.
+    code = (
+        "import sys, time, nbdata\n"
+        "from nbdata.client.reading import staged\n"
+        "def stop(path, info):\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(600)\n"
+        "staged._read, staged._SHARE = stop, 1\n"
+        "samples = nbdata.samples(sys.argv[1], cache=int(sys.argv[2]), cache_dir=sys.argv[3], quiet=True)\n"
+        "samples.fetch(range(6))\n"
+    )
+    size = str((12 + 9) * 4300)
+    command = [sys.executable, "-c", code, images, size, str(cache)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # where no other nbdata lies
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE)
+    process.stdout.close()
+    assert list(opened(images, cache=int(size), cache_dir=str(cache))) == in_order(images)
+
+
+def test_an_agent_that_is_killed_is_followed_by_another(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    got = []
+    for number, sample in enumerate(samples.stream(shuffle=True, seed=3)):
+        got.append(sample["__key__"])
+        if number in (10, 40):
+            stop_all(now=True)
+    assert Counter(got) == Counter(s["__key__"] for s in in_order(images))
+
+
+def test_an_object_that_is_larger_than_the_cache_is_refused_with_its_size(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
+) -> None:
+    with pytest.raises(BadOption, match=r"n0/000\.\w+ takes 4\.2 kB on the disk"):
+        opened(images, cache=8 * 4096 + 100, cache_dir=str(cache)).fetch([0])
+
+
+def test_what_somebody_changed_in_the_cache_is_told(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    for path in cache.rglob("kept-*/*"):
+        os.truncate(path, 1)
+    with pytest.raises(NbdataError, match="somebody has changed the file"):
+        samples.fetch([0])
+
+
+def test_what_makes_no_sense_is_refused(s3: EmbeddedServer, tmp_path: Path, images: str) -> None:
+    for source, options in {
+        str(tmp_path): {"cache": "1GB"},
+        images: {"cache": "1GB", "cache_dir": "s3://images/cache"},
+        "s3://images/x-{0..1}.tar": {"cache": "1GB"},
+    }.items():
+        with pytest.raises(BadOption):
+            nbdata.samples(source, **options)
