@@ -214,7 +214,8 @@ class LockFile:
 class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock(path):
     """An exclusive flock on a file, held as a context manager or until `release`.
 
-    The file itself stays: removing it would let two processes hold "the" lock on two inodes.
+    The file itself stays: removing it would let two processes hold "the" lock on two inodes. Where it may be removed
+    after all, by who holds it, who takes the lock asks whether it still `stands`.
     """
 
     def __init__(self, path: str) -> None:
@@ -231,6 +232,13 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
             if not taken:
                 self._file.close()
         return taken
+
+    def stands(self) -> bool:
+        """Whether the file that is locked still has its name."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file.fd))
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Give the lock back; harmless if it is not held."""

@@ -119,12 +119,10 @@ def _remove_files(path: str) -> None:
     os.rmdir(path)
 
 
-def cache_folders(own: str) -> Iterator[tuple[str, bool]]:
-    """The caches in a ``.nbdata`` folder, and whether their owners live."""
+def cache_folders(own: str, prefix: str = _PREFIX) -> Iterator[tuple[str, bool]]:
+    """The caches in a ``.nbdata`` folder whose names begin so, and whether their owners live."""
     with os.scandir(own) as found:
-        names = sorted(
-            e.name for e in found if e.name.startswith(_PREFIX) and e.is_dir(follow_symlinks=False)
-        )
+        names = sorted(e.name for e in found if e.name.startswith(prefix) and e.is_dir(follow_symlinks=False))
     for name in names:
         path = os.path.join(own, name)
         yield path, held(path + LOCK)

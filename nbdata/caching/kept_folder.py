@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from nbdata.caching.folder import LOCK
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER
@@ -22,7 +23,7 @@ from nbdata.runtime import file_lock
 from nbdata.space.limits import round_up
 from nbdata.stores.base import ObjectInfo
 
-__all__ = ["KEPT", "KeptFolder", "is_name", "name_of", "room_of_object"]
+__all__ = ["KEPT", "KeptFolder", "is_name", "kept_in", "lock_of", "name_of", "room_of_object"]
 
 #: How the names of such folders begin.
 KEPT = "kept-"
@@ -42,6 +43,12 @@ def name_of(info: ObjectInfo) -> str:
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+def kept_in(path: str) -> str | None:
+    """The folder of such a cache that a path lies in, or is; None if it does not."""
+    found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}/{KEPT}[0-9a-f]+", path)
+    return found[0] if found is not None else None
+
+
 def is_name(text: object) -> bool:
     """Whether this is such a name."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
@@ -50,6 +57,17 @@ def is_name(text: object) -> bool:
 def room_of_object(size: int, block: int) -> int:
     """Bytes of disk that the file of an object takes at most, with its entry in the folder."""
     return round_up(max(size, 1), block) + _ENTRY
+
+
+def lock_of(folder: str) -> file_lock | None:
+    """The lock of such a folder, held; None if somebody else holds it. Who removes the folder removes it, too."""
+    while True:
+        lock = file_lock(folder + LOCK)
+        if not lock.acquire(wait=False):
+            return None
+        if lock.stands():
+            return lock
+        lock.release()  # it was removed between opening and locking
 
 
 class KeptFolder:
@@ -84,14 +102,15 @@ class KeptFolder:
         self.overhead = self.OVERHEAD_BLOCKS * block
         self._unsynced: list[str] = []  # as many as landed since the last `sync`
         self._noted = 0  # names in `durable`
+        self._lock: file_lock | None = None
 
     def __enter__(self) -> KeptFolder:
         try:
             make_folders(os.path.dirname(self._own), 0o777)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._own, 0o700)
-            self._lock = file_lock(self.path + ".lock")
-            if not self._lock.acquire(wait=False):
+            self._lock = lock_of(self.path)
+            if self._lock is None:
                 raise BadOption(
                     "another process fills this cache",
                     path=os.path.dirname(self._own),
@@ -104,6 +123,7 @@ class KeptFolder:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        assert self._lock is not None
         try:
             self.sync()
         finally:

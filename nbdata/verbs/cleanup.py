@@ -18,7 +18,7 @@ __all__ = ["Cleanup", "cleanup"]
 @dataclass(frozen=True)
 class Cleanup(Storing):
     """Partials, dead locks and, below a URL, unfinished uploads that nbdata began. With ``--all`` also the
-    files that nbdata staged below PATH, each only if it is unchanged since.
+    files that nbdata staged below PATH, each only if it is unchanged since, and what ``samples --cache`` keeps there.
     """
 
     verb: ClassVar[str] = "cleanup"
@@ -31,7 +31,9 @@ class Cleanup(Storing):
 
     source: str = argument("Local folder, or URL.", metavar="PATH")
     all: bool = option(
-        False, "Also delete the files that nbdata wrote there, if unchanged since.", kind="flag"
+        False,
+        "Also delete the files that nbdata wrote there, if unchanged since, and caches of samples.",
+        kind="flag",
     )
 
     def check(self) -> None:

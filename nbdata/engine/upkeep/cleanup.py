@@ -12,14 +12,24 @@ import itertools
 import os
 import stat
 
+from nbdata.caching.kept_folder import kept_in, lock_of
 from nbdata.disk import disk_error, sync_folder
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.upkeep.leftovers import CHANGED, Inside, Leftover, Written, left_at_store, left_on_disk
+from nbdata.engine.upkeep.leftovers import (
+    AS_CACHE,
+    CHANGED,
+    Inside,
+    Leftover,
+    Written,
+    left_at_store,
+    left_on_disk,
+)
 from nbdata.errors import AccessDenied, NbdataError
 from nbdata.paths import OWN_FOLDER, is_inside, is_url
 from nbdata.report import Plan, Report
+from nbdata.runtime import file_lock
 from nbdata.sizes import format_size
 from nbdata.space.holders import dead_holders
 from nbdata.space.ledger import Ledger
@@ -114,13 +124,19 @@ class _Cleaning:
         """What was found in one target, while nobody else works there."""
         lock = TargetLock(target, "cleanup")
         held = lock.acquire()
+        caches = dict[str, file_lock | None]()
         try:
             gone: _Gone = {}
             inside = dict[str, Inside]()
             for row in rows:
                 self.run.control.checkpoint()
+                kept = kept_in(os.path.join(self.root, row.path)) if row.action == "remove" else None
+                if kept is not None and kept not in caches:
+                    caches[kept] = lock_of(kept)
                 if row.action == "keep":
                     self.results.add(row.path, Outcome.KEPT, row.size, reason=row.reason)
+                elif kept is not None and caches[kept] is None:  # somebody has begun to use it since
+                    self.results.add(row.path, Outcome.IN_USE, row.size, reason=AS_CACHE)
                 elif held is not None or row.action == "in use":
                     reason = row.reason or f"job {held} works there"
                     self.results.add(row.path, Outcome.IN_USE, row.size, reason=reason)
@@ -133,6 +149,8 @@ class _Cleaning:
             if held is None:
                 self._remove_empty(target, rows)
         finally:
+            for cache in filter(None, caches.values()):
+                cache.release()
             lock.release()
 
     def _remove(self, row: Leftover, gone: _Gone, inside: dict[str, Inside]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbdata.caching.folder import LOCK, cache_folders
+from nbdata.caching.kept_folder import KEPT
 from nbdata.disk import PARTIAL, disk_error
 from nbdata.engine.job.run import Run
 from nbdata.errors import NotFound
@@ -26,10 +27,14 @@ from nbdata.transfer.retry import retrying
 from nbdata.transfer.uploads import remembered
 from nbdata.verbs.cleanup import Cleanup
 
-__all__ = ["CHANGED", "Inside", "Leftover", "Written", "left_at_store", "left_on_disk"]
+__all__ = ["AS_CACHE", "CHANGED", "Inside", "Leftover", "Written", "left_at_store", "left_on_disk"]
 
 #: Why what nbdata wrote is kept.
 CHANGED = "changed since nbdata wrote it"
+#: Why a cache is left alone.
+AS_CACHE = "it is in use as a cache"
+# Why a cache that nobody uses just now is kept.
+_FOR_LATER = "a cache that is found again; --all removes it"
 # A file that a store writes under a name of its own is taken for left behind after so many seconds.
 _STILL = 60.0
 
@@ -130,13 +135,13 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     root = os.path.realpath(op.source)
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
-    yield from _leftovers(run, root, planned)
+    yield from _leftovers(run, op, root, planned)
     if op.all:
         for index in written_below(run.context.state_dir, root):
             yield from _written(index, root)
 
 
-def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Leftover]:
+def _leftovers(run: Run, op: Cleanup, root: str, planned: Plan) -> Iterator[Leftover]:
     """All in our own folders, and files that a store was writing."""
 
     def failed(error: OSError) -> None:
@@ -151,7 +156,7 @@ def _leftovers(run: Run, root: str, planned: Plan) -> Iterator[Leftover]:
         if OWN_FOLDER in folders:
             folders.remove(OWN_FOLDER)
             held = _holder(folder) or _elsewhere(os.path.join(folder, OWN_FOLDER))
-            yield from _own(root, folder, held)
+            yield from _own(root, folder, held, kept_too=op.all)
         for name in names:
             if name.endswith(PARTIAL):
                 path = os.path.join(folder, name)
@@ -182,7 +187,7 @@ def _walk(root: str, failed: Callable[[OSError], None]) -> Iterator[tuple[str, l
         pending += [os.path.join(at, name) for name in sorted(folders, reverse=True)]
 
 
-def _own(root: str, folder: str, held: str | None) -> Iterator[Leftover]:
+def _own(root: str, folder: str, held: str | None, *, kept_too: bool) -> Iterator[Leftover]:
     own = os.path.join(folder, OWN_FOLDER)
     if os.path.islink(own):
         return
@@ -190,11 +195,15 @@ def _own(root: str, folder: str, held: str | None) -> Iterator[Leftover]:
         names = sorted(os.listdir(own))
     except OSError as error:
         raise disk_error(error, own) from error
-    caches = dict(cache_folders(own))
+    kept = dict(cache_folders(own, KEPT))
+    caches = {**dict(cache_folders(own)), **kept}
     for name in names:
         path = os.path.join(own, name)
         with contextlib.suppress(FileNotFoundError):
-            if path in caches:
+            if path in kept and not kept_too and not kept[path]:
+                size = sum(one.size for one in _cache(root, path, folder, alive=False))
+                yield Leftover(os.path.relpath(path, root), "keep", size, folder, _FOR_LATER)
+            elif path in caches:
                 yield from _cache(root, path, folder, alive=caches[path])
             elif path.removesuffix(LOCK) not in caches:  # else it goes, or stays, with its folder
                 yield _leftover(root, path, "remove", folder, held)
@@ -205,8 +214,7 @@ def _own(root: str, folder: str, held: str | None) -> Iterator[Leftover]:
 def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftover]:
     """The folder of a cache: all that is in it, the lock last."""
     if alive:
-        reason = "a stream works there"
-        yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=reason)
+        yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=AS_CACHE)
         return
     for folder, folders, names in os.walk(path, topdown=False):
         for name in [*names, *folders]:

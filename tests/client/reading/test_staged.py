@@ -193,3 +193,20 @@ def test_what_makes_no_sense_is_refused(s3: EmbeddedServer, tmp_path: Path, imag
     }.items():
         with pytest.raises(BadOption):
             nbdata.samples(source, **options)
+
+
+def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0, 1])
+    used = nbdata.cleanup(cache, all=True, quiet=True)
+    assert used.counts == {"in use": 1}
+    assert samples.fetch([0, 1]) == in_order(images)[:2]
+    stop_all(now=True)
+    kept = nbdata.cleanup(cache, quiet=True)
+    assert kept.counts == {"kept": 1}
+    assert [row.detail["reason"] for row in kept.rows] == ["a cache that is found again; --all removes it"]
+    gone = nbdata.cleanup(cache, all=True, quiet=True)
+    assert gone.counts.keys() == {"removed"}
+    assert os.listdir(cache) == []
