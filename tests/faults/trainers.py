@@ -1,10 +1,16 @@
-"""Trainers that are killed again and again, each going on where the last one had saved that it was."""
+"""Trainers that are killed again and again, each going on where the last one had saved that it was.
+
+Of those with a cache, what is killed is the trainer, one of its workers, or the agent that keeps the cache.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import tarfile
@@ -14,6 +20,7 @@ from pathlib import Path
 
 from nbdata.demo.server import EmbeddedServer
 from tests.conftest import client_of
+from tests.faults.kills import agent
 from tests.waiting import PATIENCE
 
 __all__ = ["FILES", "PROGRAMS", "SHARDS", "Trained", "train_all", "trained"]
@@ -21,8 +28,16 @@ __all__ = ["FILES", "PROGRAMS", "SHARDS", "Trained", "train_all", "trained"]
 #: What the trainers go through: forty samples of two files.
 FILES = {f"{n:03}.{name}": f"{name} {n}".encode() * (n + 1) for n in range(40) for name in ("jpg", "cls")}
 #: By packing, the trainer of it.
-PROGRAMS = {"objects": "tests.loaders.train", "shards": "tests.loaders.train_shards"}
-_ROOT = Path(__file__).parents[2]
+PROGRAMS = {
+    "objects": "tests.loaders.train",
+    "shards": "tests.loaders.train_shards",
+    "objects in a cache": "tests.loaders.train_cached",
+}
+# Runs a module of the tests with the nbdata that is installed, which the tests use, too, and so has the same agent.
+_RUN = (
+    f"import runpy, sys; sys.path.append({str(Path(__file__).parents[2])!r}); module = sys.argv.pop(1); "
+    "runpy.run_module(module, run_name='__main__', alter_sys=True)"
+)
 
 
 def _shard(numbers: range) -> bytes:
@@ -82,17 +97,37 @@ def trained(url: str, saved: Path, *, packing: str = "objects", seed: int, kills
     chosen, killed = random.Random(seed), 0
     for number in range(kills + 1):
         words = [url, str(saved), str(chosen.randrange(3)), str(chosen.randrange(1, 6))]
-        command = [sys.executable, "-m", PROGRAMS[packing], *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT) as trainer:
+        command = [sys.executable, "-c", _RUN, PROGRAMS[packing], *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/") as trainer:
             assert trainer.stdout is not None
             if number < kills:
                 for _ in range(chosen.randrange(1, 6)):
                     trainer.stdout.readline()
-                trainer.kill()
-            killed += trainer.wait(PATIENCE) == -9
+                killed += _kill(trainer, chosen.choice(VICTIMS) if "cache" in packing else "trainer")
+            trainer.communicate(timeout=PATIENCE)
     return Trained(
         packing, seed, killed, [(key, text) for key, text in json.loads(saved.read_text())["seen"]]
     )
+
+
+#: What is killed of a trainer with a cache.
+VICTIMS = ("trainer", "worker", "agent")
+
+
+def _kill(trainer: subprocess.Popen[bytes], victim: str) -> bool:
+    """Kill one process; whether it still was there. A trainer ends with its worker, and goes on without the agent."""
+    if trainer.poll() is not None:
+        return False
+    if victim == "agent":
+        os.kill(agent(), signal.SIGKILL)
+        return True
+    workers = Path(f"/proc/{trainer.pid}/task/{trainer.pid}/children").read_text().split()
+    if victim == "worker" and workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(workers[-1]), signal.SIGKILL)
+        return True
+    trainer.kill()
+    return True
 
 
 def train_all(server: EmbeddedServer, folder: Path, *, count: int, seed: int) -> Iterator[Trained]:
@@ -105,11 +140,17 @@ def train_all(server: EmbeddedServer, folder: Path, *, count: int, seed: int) ->
         client.put_object(Bucket="trainers", Key=f"shards/{name}", Body=data)
     client.close()
     folder.mkdir()
-    places = {"objects": "s3://trainers/objects/", "shards": "s3://trainers/shards/x-{0..4}.tar"}
+    objects = "s3://trainers/objects/"
+    places = {
+        "objects": objects,
+        "shards": "s3://trainers/shards/x-{0..4}.tar",
+        "objects in a cache": objects,
+    }
     for packing, url in places.items():
         left, one = count, seed
         while left > 0:
-            saved = folder / f"{packing}-{one}.json"
+            saved = folder / packing.replace(" ", "-") / f"{one}.json"
+            saved.parent.mkdir(exist_ok=True)
             made = trained(url, saved, packing=packing, seed=one, kills=min(left, 3))
             left, one = left - max(1, made.kills), one + 1
             yield made

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import nbdata
+from nbdata.client.agents import stop_all
 from nbdata.client.reading.orders import AheadBatches
 from nbdata.client.reading.samples import Samples
 from nbdata.demo.server import EmbeddedServer
@@ -223,6 +224,17 @@ def test_a_trainer_that_is_killed_again_and_again_sees_each_sample_once(
     made = trained(train, tmp_path / "state.json", seed=seed, kills=2)
     assert made.kills
     assert made.good, made.line
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trainer_with_a_cache_sees_each_sample_once_whoever_is_killed(
+    seed: int, s3: EmbeddedServer, train: str, tmp_path: Path
+) -> None:
+    made = trained(train, tmp_path / "state.json", packing="objects in a cache", seed=seed, kills=2)
+    assert made.kills
+    assert made.good, made.line
+    stop_all(now=True)
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_ranks_that_train_together_make_equally_many_steps(

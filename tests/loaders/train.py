@@ -9,15 +9,16 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbdata
 from nbdata.loaders.pytorch import SampleLoader
 
 
-def main(url: str, place: str, workers: str, batch: str) -> None:
+def main(url: str, place: str, workers: str, batch: str, **options: Any) -> None:
     """Go through the rest of the first epoch."""
     loader = SampleLoader(
-        nbdata.samples(url, concurrency=8),
+        nbdata.samples(url, concurrency=8, **options),
         int(batch),
         shuffle=True,
         seed=7,
