@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from nbdata.errors import ChecksumMismatch, NbdataError
+from nbdata.reading.counts import Counts
+from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.reader import Check, Reader
 from nbdata.transfer.retry import retrying, until_matching
 from nbdata.verification.checker import stream_check
 
-__all__ = ["Content", "Piece", "SecondTry"]
+__all__ = ["Content", "Piece", "PieceReader", "SecondTry"]
 
 #: The bytes of a piece.
 Content = bytes | bytearray
@@ -38,6 +41,29 @@ class Piece(NamedTuple):
     def size(self) -> int:
         """Bytes; -1 where the store does not say."""
         return self.info.size if self.end is None else self.end - self.start
+
+
+class PieceReader(Protocol):
+    """What reads the pieces of samples by their number: straight from a store (`Fetcher`), or through a cache."""
+
+    @property
+    def counts(self) -> Counts:
+        """What was read so far."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """When `fetch` waited."""
+
+    def fetch(
+        self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
+    ) -> list[list[Content]]:
+        """The pieces of each sample, in the order asked for; see `nbdata.reading.fetcher.Fetcher.fetch`."""
+
+    def drop_ahead(self) -> None:
+        """Hold nothing that nobody has asked for."""
+
+    def close(self) -> None:
+        """Begin nothing more."""
 
 
 class SecondTry:

@@ -24,11 +24,6 @@ def make_samples(operation: Operation, quiet: bool) -> Samples:
     """What `slots.samples` is filled with; shows how far the listing is."""
     assert isinstance(operation, SampleSource)
     if are_shards(operation.sources):
-        if operation.cache is not None:
-            raise BadOption(
-                "cache= is for samples of loose objects",
-                remedy="Leave it out; shards that are read more than once can be pulled to the disk, whole",
-            )
         return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
     members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]
     return members[0] if len(members) == 1 else Concatenated(members)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from nbdata.caching.kept_folder import name_of
+from nbdata.client.opened import resolved
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
 from nbdata.operation import slots
 from nbdata.protocols import Staging
@@ -20,9 +21,11 @@ from nbdata.reading.pieces import Content, Piece
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
+from nbdata.transfer.sources import folder_part
 from nbdata.verbs.sample_cache import SampleCache
+from nbdata.verbs.samples import SampleSource
 
-__all__ = ["StagedFetcher"]
+__all__ = ["StagedFetcher", "cache_of"]
 
 # Objects that are held at a time, and their bytes as a share of the cache: several processes hold some.
 _HELD, _SHARE = 2000, 8
@@ -35,11 +38,26 @@ _PAUSE = 0.1
 _T = TypeVar("_T")
 
 
-class _Object(NamedTuple):
-    """An object of a sample, by the name of its file in the cache."""
+def cache_of(samples: SampleSource, place: str) -> SampleCache:
+    """The cache for what lies at a place, as the caller of `nbdata.samples` wants it."""
+    return SampleCache(
+        source=folder_part(place), cache_dir=samples.cache_dir, max_size=samples.cache or 0, verify=samples.verify,
+        storage_options=resolved(samples.storage_options), fs=samples.fs, concurrency=samples.concurrency,
+    )  # fmt: skip
+
+
+class _Part(NamedTuple):
+    """What a piece is in the cache: some bytes of the file of its object."""
 
     name: str
     info: ObjectInfo
+    start: int
+    end: int
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What tells it from other parts."""
+        return self.name, self.start, self.end
 
 
 class StagedFetcher:
@@ -50,14 +68,14 @@ class StagedFetcher:
     operation : SampleCache
         Which cache.
     pieces : callable
-        What a sample is made of, by its number: whole objects.
+        What a sample is made of, by its number. Objects come to the cache as a whole, also if a sample is a range.
     """
 
     def __init__(self, operation: SampleCache, pieces: Callable[[int], Sequence[Piece]]) -> None:
         self._operation, self._pieces = operation, pieces
         self._lock = ForkLock()
         self._staging: Staging | None = None
-        self._known: dict[int, list[_Object]] = {}  # of this batch and those that are announced
+        self._known: dict[int, list[_Part]] = {}  # of this batch and those that are announced
         self._announced: dict[str, ObjectInfo] = {}
         self._began: float | None = None
         self._closed = False
@@ -75,12 +93,12 @@ class StagedFetcher:
             if self._closed:
                 raise Cancelled("these samples were closed")
             self._know(numbers, coming)
-            contents: dict[str, Content] = {}
-            wanted = {one.name: one.info for number in numbers for one in self._known[number]}
-            self._again_without_agent(lambda: self._announce(coming, wanted))
-            for some in self._portions(wanted):
+            contents: dict[tuple[str, int, int], Content] = {}
+            parts = list({part.key: part for number in numbers for part in self._known[number]}.values())
+            self._again_without_agent(lambda: self._announce(coming, parts))
+            for some in self._portions(parts):
                 contents.update(self._again_without_agent(lambda some=some: self._held(some)))  # type: ignore[misc]
-            samples = [[contents[one.name] for one in self._known[number]] for number in numbers]
+            samples = [[contents[part.key] for part in self._known[number]] for number in numbers]
             self._count(samples, began)
         return samples
 
@@ -89,7 +107,7 @@ class StagedFetcher:
         self._known = {}
         for number in (*numbers, *coming):
             if number not in self._known:
-                self._known[number] = known.get(number) or [_object(piece) for piece in self._pieces(number)]
+                self._known[number] = known.get(number) or [_part(piece) for piece in self._pieces(number)]
 
     def _again_without_agent(self, work: Callable[[], _T]) -> _T:
         """Do something with the agent; should it be killed, with the one that is started then."""
@@ -117,10 +135,11 @@ class StagedFetcher:
         assert self._staging is not None
         return self._staging
 
-    def _announce(self, coming: list[int], wanted: dict[str, ObjectInfo]) -> None:
+    def _announce(self, coming: list[int], parts: list[_Part]) -> None:
         """Say what comes next, as far as that was not said; and what is needed now, which is acquired by its name."""
         staging = self._used()
-        ahead = {one.name: one.info for number in coming for one in self._known[number]}
+        wanted = {part.name: part.info for part in parts}
+        ahead = {part.name: part.info for number in coming for part in self._known[number]}
         if any(name not in ahead and name not in wanted for name in self._announced):
             staging.forget()  # the loop has another order than it said
             self._announced.clear()
@@ -132,22 +151,25 @@ class StagedFetcher:
             self._used().announce([(name, *info[:5]) for name, info in new.items()])
             self._announced |= new
 
-    def _portions(self, wanted: dict[str, ObjectInfo]) -> Iterator[dict[str, ObjectInfo]]:
+    def _portions(self, parts: list[_Part]) -> Iterator[list[_Part]]:
         """What is held at a time: many processes share the cache, and a batch may be larger than it."""
         most = self._operation.max_size // _SHARE
-        some: dict[str, ObjectInfo] = {}
+        some: dict[str, list[_Part]] = {}  # by object
         size = 0
-        for name, info in wanted.items():
-            if some and (len(some) == _HELD or size + info.size + _BLOCK > most):
-                yield some
-                some, size = {}, 0
-            some[name] = info
-            size += info.size + _BLOCK
+        for part in parts:
+            if part.name not in some:
+                more = part.info.size + _BLOCK
+                if some and (len(some) == _HELD or size + more > most):
+                    yield [one for held in some.values() for one in held]
+                    some, size = {}, 0
+                size += more
+            some.setdefault(part.name, []).append(part)
         if some:
-            yield some
+            yield [one for held in some.values() for one in held]
 
-    def _held(self, wanted: dict[str, ObjectInfo]) -> dict[str, Content]:
-        """The bytes of objects, which are held in the cache meanwhile."""
+    def _held(self, parts: list[_Part]) -> dict[tuple[str, int, int], Content]:
+        """The bytes of parts, whose objects are held in the cache meanwhile."""
+        wanted = {part.name: part.info for part in parts}
         self._tell(wanted)  # again, to another agent
         staging = self._used()
         for name in wanted:
@@ -156,7 +178,7 @@ class StagedFetcher:
         try:
             for error in failed.values():
                 raise error
-            return {name: _read(f"{staging.folder}/{name}", info) for name, info in wanted.items()}
+            return {part.key: _read(f"{staging.folder}/{part.name}", part) for part in parts}
         finally:
             staging.release()
 
@@ -192,30 +214,33 @@ class StagedFetcher:
             staging.close()
 
 
-def _object(piece: Piece) -> _Object:
-    if piece.size < 0:
+def _part(piece: Piece) -> _Part:
+    size = piece.info.size
+    if size < 0:
         raise BadOption(
             "the store does not say the size of this object, and room for it must be reserved before it is fetched",
             path=piece.info.key,
             remedy="Leave cache= out",
         )
-    return _Object(name_of(piece.info), piece.info)
+    return _Part(name_of(piece.info), piece.info, piece.start, size if piece.end is None else piece.end)
 
 
-def _read(path: str, info: ObjectInfo) -> bytes:
-    """A file of the cache."""
+def _read(path: str, part: _Part) -> bytes:
+    """Some bytes of a file of the cache."""
+    size = part.end - part.start
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = os.read(fd, info.size + 1)
-            while 0 < len(data) < info.size and (more := os.read(fd, info.size + 1 - len(data))):
+            length = os.fstat(fd).st_size
+            data = os.pread(fd, size, part.start)
+            while 0 < len(data) < size and (more := os.pread(fd, size - len(data), part.start + len(data))):
                 data += more
         finally:
             os.close(fd)
     except OSError as error:
-        raise _spoilt(path, info, str(error)) from error
-    if len(data) != info.size:
-        raise _spoilt(path, info, f"{len(data):,} bytes")
+        raise _spoilt(path, part.info, str(error)) from error
+    if length != part.info.size or len(data) != size:
+        raise _spoilt(path, part.info, f"{length:,} bytes")
     return data
 
 

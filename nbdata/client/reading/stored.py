@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nbdata.client.opened import Opened, resolved
+from nbdata.client.opened import Opened
 from nbdata.client.reading.overview import READERS
 from nbdata.client.reading.recipe import refuse_secrets
 from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.saved_index import save
 from nbdata.client.reading.source import Source
-from nbdata.client.reading.staged import StagedFetcher
+from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.errors import NbdataError
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.counts import Counts
@@ -29,7 +29,6 @@ from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
 from nbdata.transfer.sources import folder_part
-from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
 
 __all__ = ["StoredSamples"]
@@ -176,11 +175,7 @@ class StoredSamples(Samples):
 
     def _staged(self) -> tuple[StagedFetcher, Callable[[], object]]:
         """What reads through a cache on the disk."""
-        op = self.operation
-        cache = SampleCache(
-            source=folder_part(op.place), cache_dir=op.cache_dir, max_size=op.cache or 0, verify=op.verify,
-            storage_options=resolved(op.storage_options), fs=op.fs, concurrency=op.concurrency,
-        )  # fmt: skip
+        cache = cache_of(self.operation, self.operation.place)
         return StagedFetcher(cache, partial(_pieces, self._index, self._prefix)), lambda: None
 
     def save_index(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nbdata.archives.stream import Readahead
 from nbdata.reading.fetcher import Fetcher
-from nbdata.reading.pieces import Piece
+from nbdata.reading.pieces import Piece, PieceReader
 from nbdata.reading.shards.listing import Shard
 from nbdata.reading.timeline import Timeline
 from nbdata.stores.base import ObjectInfo, Store
@@ -97,7 +97,7 @@ class _Ranges(Body):
         How many there are.
     """
 
-    def __init__(self, bodies: Bodies, fetcher: Fetcher, number: int, size: int, check: Check) -> None:
+    def __init__(self, bodies: Bodies, fetcher: PieceReader, number: int, size: int, check: Check) -> None:
         super().__init__()
         self._bodies, self.fetcher, self.number = bodies, fetcher, number
         self._size, self._check = size, check
@@ -137,9 +137,13 @@ class Bodies:
         Requests at a time.
     ahead_bytes : int
         Bytes that are fetched ahead.
+    cached : callable, optional
+        Makes what reads a shard and those beside it through a cache. None: they are read straight from the store.
 
     Attributes
     ----------
+    verify : str
+        What is compared while they are read.
     coming : callable
         The numbers of the shards that are opened next, soonest first; to be set.
     """
@@ -153,10 +157,13 @@ class Bodies:
         verify: str,
         width: int,
         ahead_bytes: int,
+        cached: Callable[[Shard, Callable[[int], list[Piece]]], PieceReader] | None = None,
     ) -> None:
         self._control, self._shards, self._store_of = control, shards, store_of
-        self._verify, self._width, self._ahead_bytes = verify, width, ahead_bytes
-        self._fetchers: dict[Store, Fetcher] = {}
+        # What lies in a cache was compared when it came there.
+        self.verify = verify if cached is None else "none"
+        self._width, self._ahead_bytes, self._cached = width, ahead_bytes, cached
+        self._fetchers: dict[Store, PieceReader] = {}
         self._open: list[_Ranges] = []
         self.coming: Callable[[], Iterable[int]] = lambda: ()
 
@@ -177,26 +184,30 @@ class Bodies:
         store = self._store_of(shard)
         if isinstance(store, LocalStore):
             return _Stream(Reader(self._control, store, shard.info))
-        if not _in_ranges(store, shard):
+        if not self._in_ranges(store, shard):
             return _ReadAhead(_Stream(Reader(self._control, store, shard.info, check=self._checker(store))))
         told = shard.info
-        if not decided(told, self._verify):
+        if not decided(told, self.verify):
             told = retrying(self._control, lambda: store.head(shard.key))
-        opened = _Ranges(self, self._fetcher(store), number, shard.size, self._checker(store)(told))
+        opened = _Ranges(self, self._fetcher(store, shard), number, shard.size, self._checker(store)(told))
         self._open.append(opened)
         return opened
 
     def _checker(self, store: Store) -> Callable[[ObjectInfo], Check]:
-        return lambda told: stream_check(self._control, store, told, self._verify)
+        return lambda told: stream_check(self._control, store, told, self.verify)
 
-    def _fetcher(self, store: Store) -> Fetcher:
+    def _fetcher(self, store: Store, shard: Shard) -> PieceReader:
         found = self._fetchers.get(store)
         if found is None:
-            found = self._fetchers[store] = Fetcher(
+            found = self._fetchers[store] = self._cached(shard, self._pieces) if self._cached else Fetcher(
                 store, self._control, self._pieces,
                 verify="none", width=self._width, ahead_bytes=self._ahead_bytes,
             )  # fmt: skip
         return found
+
+    def _in_ranges(self, store: Store, shard: Shard) -> bool:
+        """Whether a shard is read piece by piece."""
+        return self._cached is not None or (store.ranges and shard.size >= 0 and bool(validator(shard.info)))
 
     def _pieces(self, number: int) -> list[Piece]:
         shard, place = self._shards[number >> _PLACE], number & ((1 << _PLACE) - 1)
@@ -221,7 +232,7 @@ class Bodies:
         for number in self.coming():
             shard = self._shards[number]
             store = self._store_of(shard)
-            if self._fetchers.get(store) is body.fetcher and _in_ranges(store, shard):
+            if self._fetchers.get(store) is body.fetcher and self._in_ranges(store, shard):
                 count = min(_AHEAD, -(-shard.size // _CHUNK))
                 found += [number << _PLACE | place for place in range(count)]
             if len(found) >= _AHEAD:
@@ -261,7 +272,3 @@ class _ReadAhead(Body):
     def close(self) -> None:
         self._ahead.close()
         super().close()
-
-
-def _in_ranges(store: Store, shard: Shard) -> bool:
-    return store.ranges and shard.size >= 0 and bool(validator(shard.info))

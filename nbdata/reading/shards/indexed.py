@@ -10,8 +10,7 @@ from isal.isal_zlib import crc32
 from nbdata.errors import BadOption, ChecksumMismatch
 from nbdata.formats.sample_index import SampleIndex, ShardMember
 from nbdata.reading.counts import Counts
-from nbdata.reading.fetcher import Fetcher
-from nbdata.reading.pieces import Content, Piece
+from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.shards.listing import Shard
 from nbdata.reading.timeline import Timeline
 
@@ -48,7 +47,7 @@ class IndexedShards:
         self,
         index: SampleIndex,
         shards: Sequence[Shard],
-        fetcher_of: Callable[[Callable[[int], list[Piece]]], Fetcher],
+        fetcher_of: Callable[[Callable[[int], list[Piece]]], PieceReader],
         verify: str,
     ) -> None:
         self._index, self._shards, self._compare = index, shards, verify != "none"

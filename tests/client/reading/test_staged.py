@@ -189,7 +189,6 @@ def test_what_makes_no_sense_is_refused(s3: EmbeddedServer, tmp_path: Path, imag
     for source, options in {
         str(tmp_path): {"cache": "1GB"},
         images: {"cache": "1GB", "cache_dir": "s3://images/cache"},
-        "s3://images/x-{0..1}.tar": {"cache": "1GB"},
     }.items():
         with pytest.raises(BadOption):
             nbdata.samples(source, **options)
@@ -210,3 +209,24 @@ def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
     gone = nbdata.cleanup(cache, all=True, quiet=True)
     assert gone.counts.keys() == {"removed"}
     assert os.listdir(cache) == []
+
+
+def test_shards_come_to_it_whole_and_are_read_in_place(
+    proxy: FaultProxy, inline: None, bucket: str, opened: Open, cache: Path
+) -> None:
+    with nbdata.write_shards(f"s3://{bucket}/x-%06d.tar", shard_size="20kB") as shards:
+        for sample in in_order("s3://images/"):
+            shards.write({name: sample[name] for name in ("__key__", "jpg", "cls")})
+    source = f"s3://{bucket}/x-*.tar"
+    straight = list(opened(source).stream(shuffle=True, seed=2))
+    samples = opened(source, cache="50MB", cache_dir=str(cache))
+    tally = proxy.begin()
+    assert list(samples.stream(shuffle=True, seed=2)) == straight
+    whole = sum(tally.down.values())
+    assert whole == sum(path.stat().st_size for path in cache.rglob("kept-*/*") if len(path.name) == 32)
+    assert list(samples.stream()) == list(opened(source).stream())
+    tally = proxy.begin()
+    again = opened(source, cache="50MB", cache_dir=str(cache))
+    assert again.fetch([3, 50, 7]) == [list(samples.stream())[n] for n in (3, 50, 7)]
+    assert list(again.stream(shuffle=True, seed=2)) == straight
+    assert not tally.down

@@ -16,13 +16,14 @@ from nbdata.client.reading.samples import Samples
 from nbdata.client.reading.saved_index import fetch_of_shards, save_of_shards
 from nbdata.client.reading.shards.stream import Order, pass_of
 from nbdata.client.reading.source import Source
+from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.disk import make_folders
 from nbdata.formats.sample_index import SampleIndex
 from nbdata.formats.shards import LeftOut
 from nbdata.operation import slots
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
-from nbdata.reading.pieces import Piece
+from nbdata.reading.pieces import Piece, PieceReader
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexed import IndexedShards
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
@@ -167,7 +168,7 @@ class ShardSamples(Samples):
         try:
             return pass_of(
                 self._shards, bodies, order, fingerprint=self._fingerprint, part=part, resume=resume,
-                counts=reading.counts, left_out=reading.left_out, verify=self.operation.verify, ended=ended,
+                counts=reading.counts, left_out=reading.left_out, verify=bodies.verify, ended=ended,
             )  # fmt: skip
         except BaseException:
             ended()
@@ -188,6 +189,7 @@ class ShardSamples(Samples):
         bodies = Bodies(
             reading.opened.control, self._shards, reading.store_of,
             verify=self.operation.verify, width=width, ahead_bytes=ahead_bytes,
+            cached=self._cached if self.operation.cache is not None else None,
         )  # fmt: skip
         reading.bodies.append(bodies)
         return bodies
@@ -287,12 +289,18 @@ class ShardSamples(Samples):
         store = reading.opened.open(place).store
         width, ahead_bytes = self._bounds()
 
-        def fetcher_of(pieces: Callable[[int], list[Piece]]) -> Fetcher:
+        def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
+            if self.operation.cache is not None:
+                return StagedFetcher(cache_of(self.operation, place), pieces)
             return Fetcher(
                 store, reading.opened.control, pieces, verify="none", width=width, ahead_bytes=ahead_bytes
             )
 
         return IndexedShards(index, self._shards, fetcher_of, self.operation.verify)
+
+    def _cached(self, shard: Shard, pieces: Callable[[int], list[Piece]]) -> PieceReader:
+        """What reads a shard, and those of its place, through the cache."""
+        return StagedFetcher(cache_of(self.operation, shard.place), pieces)
 
     def _bounds(self) -> tuple[int, int]:
         """Requests at a time, and bytes that are fetched ahead."""
