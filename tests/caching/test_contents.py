@@ -7,7 +7,14 @@ import threading
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from nbdata.caching.contents import CacheContents, Wanted
 from nbdata.errors import BadOption, NbdataError, NotFound
@@ -138,8 +145,10 @@ class Caches(RuleBasedStateMachine):
         assert set(self.cache._objects) == set(self.disk), "something is remembered that is not there"
 
 
-TestCaches = Caches.TestCase
-TestCaches.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+def test_whatever_consumers_and_fetches_do_it_stays_right():
+    run_state_machine_as_test(
+        Caches, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
+    )
 
 
 def cache_with(*names: str, capacity: int) -> tuple[CacheContents, list[str]]:
@@ -228,3 +237,19 @@ def test_a_lease_wakes_who_waits_for_something_to_fetch():
     cache.acquire(1, "A", one("a"))
     waiting.join(60)
     assert found[0].name == "a"
+
+
+def test_a_lease_that_comes_later_holds_nothing_that_an_earlier_one_needs_the_room_of():
+    cache, removed = cache_with("c", capacity=2)
+    cache.acquire(1, "A", one("a") + one("b"))
+    cache.acquire(2, "B", one("c") + one("d"))
+    for name in "ab":
+        assert cache.next(0).name == name
+        cache.landed(name)
+    assert removed == ["c"]
+    assert cache.wait(1, 0) == {}
+    cache.release(1)
+    for name in "cd":
+        assert cache.next(0).name == name
+        cache.landed(name)
+    assert cache.wait(2, 0) == {}
