@@ -12,6 +12,7 @@
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 #   make bench-loaders  nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
+#   make bench-cached-loaders  samples through a cache on the disk beside straight reads and local files (minutes)
 #   make bench-shards   tar shards: reading them beside webdataset, packing them beside s5cmd and tar (some ten minutes)
 #   make bench-shuffle  memory and bytes of a full shuffle of 2 GB of shards (a minute)
 #   make test-tensorflow  the loaders for TensorFlow and grain, which are large to install (minutes)
@@ -28,7 +29,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-shards bench-shuffle test-tensorflow clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-shuffle test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -138,6 +139,9 @@ bench-shards: $(VENV)/.nbdata $(VENV)/.bench-loaders
 
 bench-shuffle: $(VENV)/.nbdata
 	$(BIN)/python benchmarks/shard_shuffle.py $(ARGS)
+
+bench-cached-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
+	$(BIN)/python benchmarks/cached_loaders.py $(ARGS)
 
 bench-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/loaders.py $(ARGS)
