@@ -15,7 +15,7 @@ REST = b"what follows"
 
 
 class Point(NamedTuple):
-    """Where a block begins, or the end: in the compressed bytes, in those that came out, and what a decoder must know."""
+    """Where a block begins, or the end: in what is compressed, in what came out, and what a decoder must know."""
 
     offset: int
     expanded: int
