@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbdata.archives import unit_pool
@@ -139,6 +139,7 @@ def test_all_pieces_come_from_the_pool_in_their_order(kind: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)  # each example starts threads
 @given(data=st.data(), parts=st.lists(st.binary(max_size=300), min_size=1, max_size=6))
 def test_any_content_cut_into_any_volumes_gives_the_same_bytes(
     kind: str, data: st.DataObject, parts: list[bytes]
