@@ -1,4 +1,4 @@
-"""One bzip2 stream, block by block: each is verified by itself, and reading can begin at any.
+"""bzip2, block by block: each is verified by itself, can be begun at, and decoded beside others.
 
 A stream is ``BZh`` and a digit, blocks, and a CRC over all of them. A block holds up to 900 kB of content and needs
 nothing of the others. It begins at any bit, with 48 bits that tell it and the 32 of its CRC; the end of the stream has
@@ -14,31 +14,19 @@ from __future__ import annotations
 import bz2
 from typing import NamedTuple
 
-__all__ = ["Bzip2Point", "Bzip2Stream", "DamagedBlock"]
+from nbdata.archives.units import Unit, Unsplit
+
+__all__ = ["Bzip2Block", "Bzip2Splitter", "DamagedBlock"]
 
 _BLOCK, _END = 0x314159265359, 0x177245385090
 _MAGIC_BITS, _CRC_BITS = 48, 32
 # Bytes that a block can have: a little more than its content, where that cannot be compressed.
 _LONGEST = 1_200_000
 _BITS = (1 << _MAGIC_BITS) - 1
-
-
-class Bzip2Point(NamedTuple):
-    """Where a block begins.
-
-    Attributes
-    ----------
-    offset : int
-        Of its first byte, in what the decoder was given.
-    expanded : int
-        Bytes that came out until there.
-    state : str
-        What a new decoder has to know.
-    """
-
-    offset: int
-    expanded: int
-    state: str
+_SHIFTED = [(magic, shift) for magic in (_BLOCK, _END) for shift in range(8)]
+# Bytes that come out of a block at most, for it to be decoded beside others: twice what it holds before runs of
+# equal bytes are spelt out. Of zeros 45 MB may come out.
+_MOST = 1_800_000
 
 
 class DamagedBlock(OSError):
@@ -49,36 +37,53 @@ class DamagedBlock(OSError):
         self.behind = behind
 
 
-class Bzip2Stream:
-    """A decoder with the interface of `bz2.BZ2Decompressor`.
+class _Place(NamedTuple):
+    """Where in a stream a block or the end begins: the bit of a byte, the level, and the CRC of the blocks before."""
+
+    bit: int = 0
+    level: str = ""
+    crc: int = 0
+
+    @classmethod
+    def of(cls, state: str) -> _Place:
+        if not state:
+            return cls()
+        bit, level, crc = state.split(":")
+        return cls(int(bit), level, int(crc, 16))
+
+    def after(self, end: int, crc: int) -> _Place:
+        """Where the block ends; `crc` is its own."""
+        return _Place(end % 8, self.level, (self.crc << 1 & 0xFFFFFFFF | self.crc >> 31) ^ crc)
+
+    def __str__(self) -> str:
+        return f"{self.bit}:{self.level}:{self.crc:08x}"
+
+
+class Bzip2Block:
+    """A decoder of one block, or of the end of a stream, with the interface of `bz2.BZ2Decompressor`.
 
     Parameters
     ----------
-    state : str, optional
-        Of a point: what is given begins at its offset.
+    state : str
+        Of the decoder before, of which `unused_data` is what is given first; empty where a stream begins.
 
     Attributes
     ----------
-    points : list of Bzip2Point
-        Blocks that have begun, and before which all is verified; for the caller to take.
+    state : str
+        What the decoder of the next block has to know; known at the end.
     """
 
     def __init__(self, state: str = "") -> None:
-        self._bit = 0  # of the buffer's first byte, where the next block or the end begins
-        self._level, self._crc = "", 0
-        if state:
-            bit, self._level, crc = state.split(":")
-            self._bit, self._crc = int(bit), int(crc, 16)
+        self._place = _Place.of(state)
+        self._bit = self._place.bit  # of the buffer, where the block begins
         self._buffer = bytearray()
-        self._dropped = 0  # bytes that were given before those in the buffer
         self._searched = 0
-        self._expanded = 0
         self._block: bz2.BZ2Decompressor | None = None
-        self._next = 0  # bit at which the block that is being decoded ends
+        self._end = 0  # bit at which the block that is being decoded ends
         self.eof = False
         self.needs_input = True
-        self._tried = False  # to decode the next block up to where it does not end, or it is damaged
-        self.points: list[Bzip2Point] = []
+        self.state = state
+        self._tried = False  # to decode the block up to where it does not end, or it is damaged
 
     @property
     def unused_data(self) -> bytes:
@@ -86,68 +91,48 @@ class Bzip2Stream:
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         self._buffer += data
-        found: bytes | None = b""
-        while found == b"" and not self.eof:
-            found = self._decode(self._block, b"", max_length) if self._block else self._go_on(max_length)
+        found = self._decode(self._block, b"", max_length) if self._block else self._begin(max_length)
         self.needs_input = found is None
         return found or b""
-
-    def _go_on(self, max_length: int) -> bytes | None:
-        """Take what comes next; None if more has to be given for that."""
-        if not self._level:
-            if len(self._buffer) < 4:
-                return None
-            self._level = chr(self._buffer[3])
-            self._drop(32)
-        magic = self._bits(self._bit, _MAGIC_BITS)
-        if magic == _BLOCK:
-            return self._begin(max_length)
-        if magic == _END:
-            return self._ended()
-        if magic is not None:
-            raise DamagedBlock("there is no block where one should begin", len(self._buffer))
-        return None
 
     def at_end(self) -> None:
         """Nothing more will be given: raises DamagedBlock if that is not what is missing."""
         if self._tried:
             raise DamagedBlock("a block does not decode", len(self._buffer))
 
-    # -- blocks -------------------------------------------------------------------------------
-
     def _begin(self, max_length: int) -> bytes | None:
-        """The first bytes of the next block, once its end has come; None until then."""
-        while (end := self._find_end()) is not None:
-            crc = self._bits(self._bit + _MAGIC_BITS, _CRC_BITS)
-            assert crc is not None
-            size = end - self._bit
-            stream = self._bits(self._bit, size)
-            assert stream is not None
-            # The block's CRC is that of a stream that has no other.
-            stream = ((stream << _MAGIC_BITS | _END) << _CRC_BITS | crc) << -size % 8
-            text = b"BZh" + self._level.encode() + stream.to_bytes((size + 87) // 8, "big")
+        """The first bytes of what begins here; None if more has to be given for that."""
+        if not self._place.level:
+            if len(self._buffer) < 4:
+                return None
+            self._place = self._place._replace(level=chr(self._buffer[3]))
+            self._bit += 32
+        magic = _bits(self._buffer, self._bit, _MAGIC_BITS)
+        if magic == _BLOCK:
+            return self._begin_block(max_length)
+        if magic == _END:
+            return self._end_stream()
+        if magic is not None:
+            raise DamagedBlock("there is no block where one should begin", len(self._buffer))
+        return None
+
+    def _begin_block(self, max_length: int) -> bytes | None:
+        """The first bytes of the block, once its end has come; None until then."""
+        while (end := self._find_end()) >= 0:
             block = bz2.BZ2Decompressor()
+            text = _as_stream(self._buffer, self._bit, end, self._place.level)
             try:
-                found = self._decode(block, text, max_length)
+                return self._decode(block, text, max_length)
             except DamagedBlock:
-                self._tried = True
-                continue  # perhaps this was not its end
-            if found or self._block is None:
-                return found
+                self._tried = True  # perhaps this was not its end
         if len(self._buffer) > _LONGEST:
             raise DamagedBlock("a block does not decode", len(self._buffer))
         return None
 
-    def _find_end(self) -> int | None:
-        """The next bit after those searched at which a block or the end of the stream begins."""
-        begin = max(self._searched, self._bit + _MAGIC_BITS + _CRC_BITS)
-        found = min(
-            (at for at in (_find(self._buffer, m, begin) for m in (_BLOCK, _END)) if at >= 0), default=-1
-        )
-        if found < 0:
-            self._searched = max(begin, 8 * (len(self._buffer) - 7))
-            return None
-        self._searched, self._next = found + 1, found
+    def _find_end(self) -> int:
+        found = _find_end(self._buffer, max(self._searched, self._bit + _MAGIC_BITS + _CRC_BITS))
+        self._searched = 8 * (len(self._buffer) - 7) if found < 0 else found + 1
+        self._end = found
         return found
 
     def _decode(self, block: bz2.BZ2Decompressor, text: bytes, max_length: int) -> bytes:
@@ -156,61 +141,106 @@ class Bzip2Stream:
         except (OSError, ValueError) as error:
             raise DamagedBlock(str(error), len(self._buffer)) from error
         self._block = block
-        self._expanded += len(found)
         if block.eof:
-            crc = self._bits(self._bit + _MAGIC_BITS, _CRC_BITS) or 0
-            self._crc = (self._crc << 1 & 0xFFFFFFFF | self._crc >> 31) ^ crc
-            self._block = None
-            self._drop(self._next)
-            state = f"{self._bit}:{self._level}:{self._crc:08x}"
-            self.points.append(Bzip2Point(self._dropped, self._expanded, state))
+            crc = _bits(self._buffer, self._bit + _MAGIC_BITS, _CRC_BITS) or 0
+            self.state = str(self._place.after(self._end, crc))
+            self._finish(self._end // 8)
         elif block.needs_input:
             self._block = None
             raise DamagedBlock("a block ends too early", len(self._buffer))
         return found
 
-    def _ended(self) -> bytes | None:
+    def _end_stream(self) -> bytes | None:
         """Compare the CRC over all blocks, once it has come."""
-        crc = self._bits(self._bit + _MAGIC_BITS, _CRC_BITS)
+        crc = _bits(self._buffer, self._bit + _MAGIC_BITS, _CRC_BITS)
         if crc is None:
             return None
-        if crc != self._crc:
+        if crc != self._place.crc:
             raise DamagedBlock("the CRC over all blocks is another", len(self._buffer))
-        self._drop(-(-(self._bit + _MAGIC_BITS + _CRC_BITS) // 8) * 8)
-        self.eof = True
+        self.state = ""
+        self._finish(_behind_end(self._bit))
         return b""
 
-    # -- bits ---------------------------------------------------------------------------------
-
-    def _bits(self, begin: int, count: int) -> int | None:
-        """That many bits of the buffer as a number; None if they are not all there."""
-        first, last = begin // 8, -(-(begin + count) // 8)
-        if last > len(self._buffer):
-            return None
-        number = int.from_bytes(self._buffer[first:last], "big")
-        return number >> (8 * last - begin - count) & (1 << count) - 1
-
-    def _drop(self, bit: int) -> None:
-        """Forget what is before this bit."""
-        del self._buffer[: bit // 8]
-        self._dropped += bit // 8
-        self._bit, self._searched, self._tried = bit % 8, 0, False
+    def _finish(self, size: int) -> None:
+        del self._buffer[:size]
+        self._block, self.eof = None, True
 
 
-def _find(data: bytearray, magic: int, begin: int) -> int:
-    """The first bit, from `begin` on, at which 48 bits are the magic; -1 if there is none."""
+class Bzip2Splitter:
+    """Finds the blocks for decoders that work side by side; see `nbdata.archives.units.Split`."""
+
+    def __init__(self) -> None:
+        self._searched = 0  # bits
+
+    def __call__(self, data: bytearray, state: str) -> Unit | Unsplit:
+        place = _Place.of(state)
+        bit = place.bit
+        if not place.level:
+            if len(data) < 4:
+                return Unsplit.MORE
+            if data[:3] != b"BZh":
+                return Unsplit.STREAM
+            place = place._replace(level=chr(data[3]))
+            bit += 32
+        magic, crc = _bits(data, bit, _MAGIC_BITS), _bits(data, bit + _MAGIC_BITS, _CRC_BITS)
+        if magic is None or crc is None:
+            return Unsplit.MORE
+        if magic == _END and crc == place.crc:
+            return Unit(bytes(data[: _behind_end(bit)]), b"", 0)
+        if magic != _BLOCK:
+            return Unsplit.STREAM
+        end = _find_end(data, max(self._searched, bit + _MAGIC_BITS + _CRC_BITS))
+        if end < 0:
+            self._searched = 8 * (len(data) - 7)
+            return Unsplit.MORE if len(data) <= _LONGEST else Unsplit.STREAM
+        self._searched = 0
+        text = _as_stream(data, bit, end, place.level)
+        return Unit(bytes(data[: end // 8]), text, _MOST, str(place.after(end, crc)))
+
+
+# -- bits -------------------------------------------------------------------------------------
+
+
+def _bits(data: bytearray, begin: int, count: int) -> int | None:
+    """That many bits as a number; None if they are not all there."""
+    first, last = begin // 8, -(-(begin + count) // 8)
+    if last > len(data):
+        return None
+    number = int.from_bytes(data[first:last], "big")
+    return number >> (8 * last - begin - count) & (1 << count) - 1
+
+
+def _as_stream(data: bytearray, begin: int, end: int, level: str) -> bytes:
+    """The block between two bits as a stream of its own."""
+    crc = _bits(data, begin + _MAGIC_BITS, _CRC_BITS)
+    size = end - begin
+    stream = _bits(data, begin, size)
+    assert crc is not None
+    assert stream is not None
+    # The block's CRC is that of a stream that has no other.
+    stream = ((stream << _MAGIC_BITS | _END) << _CRC_BITS | crc) << -size % 8
+    return b"BZh" + level.encode() + stream.to_bytes((size + 87) // 8, "big")
+
+
+def _behind_end(bit: int) -> int:
+    """The byte behind the end of a stream that begins at this bit."""
+    return -(-(bit + _MAGIC_BITS + _CRC_BITS) // 8)
+
+
+def _find_end(data: bytearray, begin: int) -> int:
+    """The first bit from `begin` on at which a block or the end of the stream may begin; -1 if there is none."""
     found = -1
-    for shift in range(8):
+    for magic, shift in _SHIFTED:
         wanted = magic << (8 - shift)
         # Of the seven bytes that it touches, five are its own whatever is around it.
         inner = wanted.to_bytes(7, "big")[1:6]
-        at = data.find(inner, begin // 8 + 1)
-        while at > 0 and (found < 0 or 8 * (at - 1) < found):
+        end = len(data) if found < 0 else found // 8 + 7
+        at = data.find(inner, begin // 8 + 1, end)
+        while at > 0:
             place = 8 * (at - 1) + shift
             seven = int.from_bytes(data[at - 1 : at + 6].ljust(7, b"\0"), "big")
-            if place >= begin and seven & _BITS << (8 - shift) == wanted and len(data) >= at + 5:
-                if found < 0 or place < found:
-                    found = place
+            if place >= begin and seven & _BITS << (8 - shift) == wanted:
+                found = place if found < 0 else min(found, place)
                 break
-            at = data.find(inner, at + 1)
+            at = data.find(inner, at + 1, end)
     return found

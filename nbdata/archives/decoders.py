@@ -1,8 +1,7 @@
 """One decoder for each compression: its first bytes, how to start it, and what it raises.
 
 All decoders have the interface of `bz2.BZ2Decompressor`: bounded output for each call, ``eof``,
-``needs_input`` and ``unused_data``. One decoder decodes one member, stream or frame. That of bzip2 also says where
-blocks begin, and can begin at one.
+``needs_input`` and ``unused_data``. One decoder decodes one member, stream or frame; that of bzip2 one block.
 
 gzip is decoded by ISA-L, clearly faster than zlib. It verifies the checksums; its own header
 parser is not used, because it fails on headers that are split over two inputs.
@@ -12,6 +11,7 @@ Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.tx
 
 from __future__ import annotations
 
+import bz2
 import lzma
 import struct
 from collections.abc import Callable
@@ -21,7 +21,8 @@ from typing import Protocol
 import zstandard
 from isal import igzip_lib
 
-from nbdata.archives.bzip2 import Bzip2Stream
+from nbdata.archives.bzip2 import Bzip2Block, Bzip2Splitter
+from nbdata.archives.units import Split, split_gzip, split_zstd
 from nbdata.errors import BadOption
 
 __all__ = ["CODECS", "Codec", "Decoder"]
@@ -47,11 +48,15 @@ class Codec:
     """A compression, as messages call it."""
 
     title: str
-    begins: Callable[[bytes], bool]
+    begins: Callable[[bytes | bytearray], bool]
     decoder: Callable[[], Decoder]
     errors: tuple[type[Exception], ...]
     within: Callable[[str], Decoder] | None = None  # begins at a restart point with a state
     may_trail: bool = False  # its own program only warns of something else behind the end
+    splitter: Callable[[], Split] | None = None  # finds units that can be decoded side by side …
+    unit: Callable[[], Decoder] | None = (
+        None  # … by this decoder, if not by the usual one; it gets a unit whole
+    )
 
 
 class _GzipMember:
@@ -148,6 +153,31 @@ class _ZstdFrame:
         return b"".join(blocks)
 
 
+class _ZstdUnit:
+    """One Zstandard frame that is given whole, as `nbdata.archives.units` found it.
+
+    `_ZstdFrame` gives up Python's lock and waits for it again for each 8 KiB; this for each block that comes out.
+    """
+
+    unused_data = b""
+
+    def __init__(self) -> None:
+        self._reader: zstandard.ZstdDecompressionReader | None = None
+        self.eof = False
+
+    @property
+    def needs_input(self) -> bool:
+        return self._reader is None
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        if self._reader is None:
+            frame = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
+            self._reader = frame.stream_reader(data, read_across_frames=False)
+        block = self._reader.read(max_length)
+        self.eof = not block
+        return block
+
+
 class _Lz4Frame:
     """One LZ4 frame; the library, an extra, is imported with the first one."""
 
@@ -174,11 +204,11 @@ class _Lz4Frame:
         return bytes(self._frame.decompress(data, max_length))
 
 
-def _is_bzip2(head: bytes) -> bool:
+def _is_bzip2(head: bytes | bytearray) -> bool:
     return head[:3] == b"BZh" and head[3:4] in b"123456789"
 
 
-def _is_zstd(head: bytes) -> bool:
+def _is_zstd(head: bytes | bytearray) -> bool:
     return head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
 
 
@@ -186,14 +216,23 @@ def _is_zstd(head: bytes) -> bool:
 _GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type: ignore[assignment]
 
 CODECS = {
-    "gz": Codec("gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS, may_trail=True),
-    "bz2": Codec("bzip2", _is_bzip2, Bzip2Stream, (OSError, ValueError), Bzip2Stream, may_trail=True),
+    "gz": Codec(
+        "gzip", lambda head: head[:3] == b"\x1f\x8b\x08", _GzipMember, _GZIP_ERRORS,
+        may_trail=True, splitter=lambda: split_gzip,
+    ),
+    "bz2": Codec(
+        "bzip2", _is_bzip2, Bzip2Block, (OSError, ValueError),
+        within=Bzip2Block, may_trail=True, splitter=Bzip2Splitter, unit=bz2.BZ2Decompressor,
+    ),
     "xz": Codec(
         "xz",
         lambda head: head[:6] == b"\xfd7zXZ\0",
         lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW),
         (lzma.LZMAError,),
     ),
-    "zst": Codec("Zstandard", _is_zstd, _ZstdFrame, (zstandard.ZstdError,)),
+    "zst": Codec(
+        "Zstandard", _is_zstd, _ZstdFrame, (zstandard.ZstdError,),
+        splitter=lambda: split_zstd, unit=_ZstdUnit,
+    ),
     "lz4": Codec("LZ4", lambda head: head[:4] == b"\x04\x22\x4d\x18", _Lz4Frame, (RuntimeError,)),
-}
+}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import lzma
 import stat
@@ -14,7 +15,6 @@ import zstandard
 from isal import igzip_lib
 from isal.isal_zlib import crc32
 
-from nbdata.archives.bzip2 import Bzip2Stream
 from nbdata.archives.decoders import CODECS, Decoder
 from nbdata.archives.member import Member, file_mode
 from nbdata.archives.remarks import Remarks
@@ -212,7 +212,7 @@ def _lzma(reading: _Reading) -> Decoder:
 
 _DECODERS: dict[int, Callable[[], Decoder]] = {
     8: lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE),
-    12: Bzip2Stream,
+    12: bz2.BZ2Decompressor,
     93: CODECS["zst"].decoder,
 }
 

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import bz2
 import random
+from typing import NamedTuple
 
 import pytest
 
 from nbdata.archives import bzip2
-from nbdata.archives.bzip2 import Bzip2Point, Bzip2Stream, DamagedBlock
+from nbdata.archives.bzip2 import Bzip2Block, DamagedBlock
 
 REST = b"what follows"
 
 
+class Point(NamedTuple):
+    """Where a block begins, or the end: in what is compressed, in what came out, and what a decoder must know."""
+
+    offset: int
+    expanded: int
+    state: str
+
+
 def decoded(
     data: bytes, state: str = "", chunk: int = 100_000, most: int = 1 << 20
-) -> tuple[bytes, list[Bzip2Point]]:
+) -> tuple[bytes, list[Point]]:
     """What comes out of a stream with REST behind it, and the points that were passed."""
-    decoder, out, points, at = Bzip2Stream(state), [], [], 0
-    while not decoder.eof:
-        piece = b""
-        if decoder.needs_input:
-            piece, at = data[at : at + chunk], at + chunk
-            if not piece:
-                decoder.at_end()
-                raise EOFError
-        out.append(decoder.decompress(piece, most))
-        assert len(out[-1]) <= most
-        points += decoder.points
-        decoder.points.clear()
-    assert decoder.unused_data + data[at:] == REST
-    return b"".join(out), points
+    out, points, at, expanded = [], [], 0, 0
+    while True:
+        decoder = Bzip2Block(state)
+        while not decoder.eof:
+            piece = b""
+            if decoder.needs_input:
+                piece, at = data[at : at + chunk], at + chunk
+                if not piece:
+                    decoder.at_end()
+                    raise EOFError
+            out.append(decoder.decompress(piece, most))
+            assert len(out[-1]) <= most
+            expanded += len(out[-1])
+        at, state = min(at, len(data)) - len(decoder.unused_data), decoder.state
+        if not state:
+            assert data[at:] == REST
+            return b"".join(out), points
+        points.append(Point(at, expanded, state))
 
 
 def content(kind: str, size: int) -> bytes:
@@ -71,30 +84,23 @@ def test_each_bit_of_a_byte_is_a_place_where_blocks_begin() -> None:
     assert begun == set("01234567")
 
 
-def exhaust(decoder: Bzip2Stream) -> None:
-    """Nothing more is given."""
-    while not decoder.needs_input:
-        decoder.decompress(b"", 1 << 20)
-    decoder.at_end()
-
-
-def test_points_are_given_only_behind_what_was_verified() -> None:
+def test_a_damaged_block_says_how_far_back_it_begins() -> None:
     packed = bytearray(bz2.compress(content("random", 450_000), 1))
+    points = decoded(bytes(packed) + REST)[1]
     packed[len(packed) // 2] ^= 1
-    decoder = Bzip2Stream()
-    decoder.decompress(bytes(packed), 1 << 20)
+    damaged = points[1]
+    decoder = Bzip2Block(damaged.state)
+    decoder.decompress(bytes(packed[damaged.offset :]), 1 << 20)
     with pytest.raises(DamagedBlock) as caught:
-        exhaust(decoder)
-    assert len(decoder.points) == 2
-    begins = len(packed) - caught.value.behind
-    assert decoder.points[-1].offset <= begins <= len(packed) // 2
+        decoder.at_end()
+    assert caught.value.behind == len(packed) - damaged.offset
 
 
 def test_a_wrong_crc_over_all_blocks_is_found_from_any_of_them() -> None:
     packed = bytearray(bz2.compress(content("random", 250_000), 1))
     points = decoded(bytes(packed) + REST)[1]
     packed[-3] ^= 4
-    for point in [Bzip2Point(0, 0, ""), *points]:
+    for point in [Point(0, 0, ""), *points]:
         with pytest.raises(DamagedBlock, match="CRC over all"):
             decoded(bytes(packed[point.offset :]) + REST, point.state)
 
@@ -102,14 +108,14 @@ def test_a_wrong_crc_over_all_blocks_is_found_from_any_of_them() -> None:
 def test_bits_that_look_like_the_beginning_of_a_block_by_chance_are_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    find = bzip2._find
+    find = bzip2._find_end
 
-    def finds_too_much(data: bytearray, magic: int, begin: int) -> int:
-        found = find(data, magic, begin)
+    def finds_too_much(data: bytearray, begin: int) -> int:
+        found = find(data, begin)
         wrong = -(-begin // 100_000) * 100_000  # a bit here and there
         return wrong if 0 <= wrong + 48 < 8 * len(data) and (found < 0 or wrong < found) else found
 
-    monkeypatch.setattr(bzip2, "_find", finds_too_much)
+    monkeypatch.setattr(bzip2, "_find_end", finds_too_much)
     data = content("random", 450_000)
     found, points = decoded(bz2.compress(data, 1) + REST)
     assert found == data

@@ -22,10 +22,13 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.errors import BadArchive
 from nbdata.verbs.untar_volumes import UntarVolumes
+from nbdata.verification.hashing import processors
 
 __all__ = ["ArchiveStream"]
 
 _SKIPPED = 1 << 20
+# Threads that decompress, if there are as many processors.
+_DECODERS = 4
 
 
 class ArchiveStream:
@@ -115,7 +118,9 @@ class ArchiveStream:
         self._top = ahead = Readahead(joined)
         self._stack.callback(self._close)
         self._wake_on_cancel(ahead)
-        decompressed, self.format = open_decompressed(ahead, format=self.format, name=title, start=self.began)
+        decompressed, self.format = open_decompressed(
+            ahead, format=self.format, name=title, start=self.began, threads=min(processors(), _DECODERS)
+        )
         self._decompressed = decompressed
         top: io.RawIOBase = decompressed
         self._top = top

@@ -133,6 +133,12 @@ otherwise, but a failed transfer leaves zeros where members should be. If they f
 
 Volumes that GNU tar makes itself (`tar --multi-volume`) are joined, too, without the headers that it repeats in each.
 
+Where an archive consists of pieces that are compressed independently, up to four processors decompress them side by
+side: the blocks of bzip2, gzip members that carry their size (as `bgzip`, `mgzip` and `pgzip` write them), and
+Zstandard frames of up to 16 MiB of content that tell its size, or were written by `pzstd`. An interrupted line goes on
+at the last of these pieces. What `gzip`, `zstd` and `pigz` make in one piece is decompressed by one, and so are xz and
+LZ4.
+
 ## Zip
 
 A zip archive is read by its directory, which stands at its end: `--list` reads that alone, and `--members` only the

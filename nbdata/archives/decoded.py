@@ -1,0 +1,249 @@
+"""The members, frames or blocks of a compressed stream, decompressed one behind the other.
+
+Each is either taken from a pool that decompresses several at the same time (`nbdata.archives.unit_pool`), or
+decompressed here, piece by piece: whatever the pool does not know, and whatever turns out to be wrong.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from nbdata.archives.bzip2 import Bzip2Block
+from nbdata.archives.decoders import Codec, Decoder
+from nbdata.archives.decompressed import Decompressed, Headed
+from nbdata.archives.place import Restart, Restarts
+from nbdata.archives.stream import DAMAGED, FOLLOWED, TRUNCATED, bad_data
+from nbdata.archives.unit_pool import UnitPool
+from nbdata.errors import BadArchive
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["Decoded"]
+
+_INPUT = 256 << 10
+_OUTPUT = 1 << 20
+# Bytes behind the end that are passed over. More may be another archive whose beginning is damaged.
+_MOST_TRAILING = 64 << 10
+# As many first bytes as are needed to see whether a member begins there.
+_BEGINNING = 6
+
+
+class Decoded(Decompressed):
+    """A decompressed stream.
+
+    Parameters
+    ----------
+    source : Headed
+        The compressed bytes.
+    codec : Codec
+    name : str or None
+        How messages call the archive.
+    start : Restart
+        Where `source` stands.
+    threads : int
+        How many decompress side by side.
+    """
+
+    def __init__(
+        self, source: Headed, codec: Codec, name: str | None, start: Restart, threads: int = 1
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._codec = codec
+        self._name = name
+        self._input = _Input(source, start.compressed)
+        self._pool: UnitPool | None = None
+        if threads > 1 and codec.splitter is not None:
+            self._pool = UnitPool(codec, self._input, threads)
+        self._ready: deque[bytes] = deque()  # what came out of a unit of the pool
+        self._decoder: Decoder | None = None  # of the unit that is decompressed here
+        self._block = memoryview(b"")
+        self._begun = False
+        self._expanded = start.expanded
+        self._state = start.state  # what the decoder of the next unit has to know
+        self._restarts = Restarts(start)
+
+    @property
+    def verified(self) -> int:
+        return self._restarts.verified
+
+    def restart(self, offset: int) -> Restart:
+        return self._restarts.before(offset)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        if not self._block and len(view):
+            self._block = memoryview(self._decode())
+        count = min(len(view), len(self._block))
+        view[:count] = self._block[:count]
+        self._block = self._block[count:]
+        return count
+
+    def produce(self) -> memoryview:
+        """The next bytes as the decoder has made them, so that nobody need copy them; none at the end."""
+        block, self._block = self._block or memoryview(self._decode()), memoryview(b"")
+        return block
+
+    block = produce
+
+    def close(self) -> None:
+        self._decoder, self._block = None, memoryview(b"")
+        self._ready.clear()
+        try:
+            self._source.close()
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+            self._input.close()
+            super().close()
+
+    def _decode(self) -> bytes:
+        """The next bytes, at most `_OUTPUT` and some; empty at the end."""
+        while True:
+            if self._ready:
+                return self._ready.popleft()
+            if self._decoder is not None:
+                if block := self._go_on(self._decoder):
+                    return block
+            elif not self._begin_unit():
+                return b""
+
+    # -- units --------------------------------------------------------------------------------
+
+    def _begin_unit(self) -> bool:
+        """Take the next unit from the pool, or begin to decompress it; False at the end."""
+        known = self._state or (self._pool is not None and not self._pool.is_empty)
+        if not known and not self._finds_member():
+            return False
+        taken = None if self._pool is None else self._pool.take(self._state)
+        if self._begun:
+            position = self._input.position if taken is None else taken.position
+            self._restarts.begins(Restart(position, self._expanded, self._state))
+        self._begun = True
+        if taken is not None:
+            self._expanded += sum(map(len, taken.blocks))
+            self._ended(taken.unit.state)
+            self._ready.extend(taken.blocks)
+        elif self._state and self._codec.within is not None:
+            self._decoder = self._codec.within(self._state)
+        else:
+            self._decoder = self._codec.decoder()
+        return True
+
+    def _ended(self, state: str) -> None:
+        """A unit has ended, and its checksum is right."""
+        self._state = state
+        self._restarts.ended(self._expanded)
+
+    def _go_on(self, decoder: Decoder) -> bytes:
+        """Some bytes of the unit that is decompressed here; perhaps none."""
+        data = self._input.take() if decoder.needs_input else b""
+        ended = decoder.needs_input and not data
+        try:
+            if ended and isinstance(decoder, Bzip2Block):
+                decoder.at_end()
+            block = b"" if ended else decoder.decompress(data, _OUTPUT)
+        except self._codec.errors as error:
+            offset = max(self._input.position - getattr(error, "behind", len(data)), 0)
+            raise self._bad(DAMAGED, f"is damaged ({error})", offset) from error
+        if ended:
+            raise self._bad(TRUNCATED, "ends too early", self._input.position)
+        self._expanded += len(block)
+        if decoder.eof:
+            self._ended(decoder.state if isinstance(decoder, Bzip2Block) else "")
+            self._input.give_back(decoder.unused_data)
+            self._decoder = None
+        return block
+
+    def _finds_member(self) -> bool:
+        """Whether another member, stream or frame begins here; passes over zeros, and over what may trail."""
+        source = self._input
+        padding = source.pass_over_zeros() if self._begun else 0
+        while len(source.ahead) < _BEGINNING and source.more():
+            pass
+        if self._begun and not source.ahead:
+            self.padding = padding
+            return False
+        if self._codec.begins(source.ahead):
+            return True
+        offset = source.position
+        if not self._begun:
+            raise self._bad(FOLLOWED, "does not begin as such", offset)
+        if self._codec.may_trail:
+            while self.trailing <= _MOST_TRAILING and (data := source.take()):
+                self.trailing += len(data)
+            if self.trailing <= _MOST_TRAILING:
+                return False
+        raise self._bad(FOLLOWED, "is followed by something else", offset)
+
+    def _bad(self, fault: str, what: str, offset: int) -> BadArchive:
+        what = f"the {self._codec.title} data {what}"
+        return bad_data(fault, what, self._source, offset, name=self._name, unit="compressed byte")
+
+
+class _Input:
+    """The compressed bytes that are not decompressed yet.
+
+    Attributes
+    ----------
+    position : int
+        Of the next byte in the archive.
+    ahead : bytearray
+        Those that were read already; the pool bounds how many.
+    """
+
+    def __init__(self, source: Headed, position: int) -> None:
+        self._source = source
+        self.position = position
+        self.ahead = bytearray()
+        self._error: Exception | None = None
+
+    def more(self) -> bool:
+        """Read some more; False at the end. Raises what the source raised, again and again."""
+        data = self._read()
+        self.ahead += data
+        return bool(data)
+
+    def take(self) -> bytes:
+        """The next bytes, some of them; none at the end."""
+        if self.ahead:
+            data = bytes(self.ahead[:_INPUT])
+            del self.ahead[:_INPUT]
+        else:
+            data = self._read()
+        self.position += len(data)
+        return data
+
+    def give_back(self, data: bytes) -> None:
+        """Put the last bytes back that were taken or left out."""
+        self.ahead[:0] = data
+        self.position -= len(data)
+
+    def pass_over(self, count: int) -> None:
+        """Leave bytes out that are ahead."""
+        del self.ahead[:count]
+        self.position += count
+
+    def pass_over_zeros(self) -> int:
+        """Leave zeros out; how many there were."""
+        count = 0
+        while (self.ahead or self.more()) and not self.ahead[0]:
+            zeros = len(self.ahead) - len(self.ahead.lstrip(b"\0"))
+            self.pass_over(zeros)
+            count += zeros
+        return count
+
+    def close(self) -> None:
+        """Hold no bytes any more, nor the frames of an error."""
+        self.ahead, self._error = bytearray(), None
+
+    def _read(self) -> bytes:
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._source.next_input()
+        except Exception as error:
+            self._error = error
+            raise

@@ -1,0 +1,235 @@
+"""Units of compressed data that are decompressed side by side, by a few threads, and come out in order.
+
+The decoders of all formats release Python's lock. The pool looks ahead in the compressed bytes and hands over whole
+units. One that turns out not to be as announced is put back with those behind it, and decompressed as a stream: so
+errors, and where they are noticed, are the same with and without the pool.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+from nbdata.archives.decoders import Codec
+from nbdata.archives.units import Unit, Unsplit
+
+__all__ = ["IN_FLIGHT", "Ahead", "Taken", "UnitPool"]
+
+#: Bytes of units in the pool: compressed, which may be held twice, and what comes out at most. A single unit always
+#: fits. One more may be split off already, and what came out of another be on its way up: each `LARGEST` at most.
+IN_FLIGHT = 64 << 20
+# What a unit costs besides.
+_OVERHEAD = 1 << 10
+# Small units go to a thread together as one task, up to so many bytes of content.
+_TOGETHER = 1 << 20
+# Tasks besides one for each thread: few, so that what comes out is still in the cache of the processor.
+_MORE_TASKS = 1
+# Bytes that a decoder is given at a time, if it is not one for units, and that it gives.
+_INPUT, _OUTPUT = 256 << 10, 1 << 20
+
+
+class Ahead(Protocol):
+    """The compressed bytes that are not in the pool, and not decompressed.
+
+    Attributes
+    ----------
+    position : int
+        Of the first of them in the archive.
+    ahead : bytearray
+        Those that were read already.
+    """
+
+    position: int
+    ahead: bytearray
+
+    def more(self) -> bool:
+        """Read some more; False at the end."""
+
+    def pass_over(self, count: int) -> None:
+        """Leave bytes out that are ahead."""
+
+    def give_back(self, data: bytes) -> None:
+        """Put the last bytes back that were left out."""
+
+
+class Taken(NamedTuple):
+    """A unit, where it begins, and what came out of it."""
+
+    position: int
+    unit: Unit
+    blocks: Sequence[bytes]
+
+
+class _Submitted(NamedTuple):
+    """A unit in the pool, where it begins, and its place among those of one task."""
+
+    position: int
+    unit: Unit
+    task: Future[list[list[bytes] | None]]
+    number: int
+    is_last: bool
+
+
+class UnitPool:
+    """The units ahead of where a stream is read; for one thread, but for `close`.
+
+    Parameters
+    ----------
+    codec : Codec
+        One that has a splitter.
+    source : Ahead
+    threads : int
+    """
+
+    def __init__(self, codec: Codec, source: Ahead, threads: int) -> None:
+        assert codec.splitter is not None
+        self._codec, self._source, self._threads = codec, source, threads
+        self._split = codec.splitter()
+        self._state = ""  # behind the units in the pool
+        self._next: Unit | None = None  # waits for room
+        self._units: deque[_Submitted] = deque()
+        self._bytes = self._tasks = 0  # in the pool
+        self._executor: ThreadPoolExecutor | None = None  # until there is a unit
+        self._broken = False  # closed, or the system gives no more threads
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the next unit has to be looked for."""
+        return not self._units
+
+    def take(self, state: str) -> Taken | None:
+        """The next unit; None if what comes next has to be decompressed as a stream, at the source's position.
+
+        Raises nothing that is wrong with the data.
+
+        Parameters
+        ----------
+        state : str
+            What the decoder of that unit has to know.
+        """
+        if not self._units:
+            self._state, self._next = state, None
+        self._fill()
+        if not self._units:
+            return None
+        first = self._units[0]
+        blocks = first.task.result()[first.number]
+        if blocks is None:
+            self._put_back()
+            return None
+        self._drop_first()
+        return Taken(first.position, first.unit, blocks)
+
+    def close(self) -> None:
+        """Let what is being decoded end, and hold nothing any more; from any thread."""
+        self._broken, self._next = True, None
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+        self._units.clear()
+
+    def _drop_first(self) -> None:
+        first = self._units.popleft()
+        self._bytes -= _weight(first.unit)
+        self._tasks -= first.is_last
+
+    def _put_back(self) -> None:
+        """Give all units back to the source."""
+        assert self._codec.splitter is not None
+        self._source.give_back(b"".join(submitted.unit.raw for submitted in self._units))
+        while self._units:
+            self._drop_first()
+        self._split = self._codec.splitter()
+
+    # -- ahead --------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Hand over what is ahead, until enough is in the pool or the next unit is ready."""
+        while not self._broken and self._tasks < self._threads + _MORE_TASKS:
+            batch, together = list[tuple[int, Unit]](), 0
+            found = self._following()
+            while isinstance(found, Unit) and self._fits(found) and together < _TOGETHER:
+                batch.append((self._source.position, found))
+                self._source.pass_over(len(found.raw))
+                self._state, self._next = found.state, None
+                self._bytes += _weight(found)
+                together += found.most
+                found = self._following()
+            if batch:
+                self._submit(batch)
+            elif isinstance(found, Unit) or found is Unsplit.STREAM or self._is_ready() or not self._read():
+                return
+
+    def _following(self) -> Unit | Unsplit:
+        """The unit behind those in the pool."""
+        if self._next is None:
+            found = self._split(self._source.ahead, self._state)
+            if not isinstance(found, Unit):
+                return found
+            self._next = found
+        return self._next
+
+    def _fits(self, unit: Unit) -> bool:
+        return not self._bytes or self._bytes + _weight(unit) <= IN_FLIGHT
+
+    def _is_ready(self) -> bool:
+        """Whether the next unit is decoded: then nothing should wait for the source."""
+        return bool(self._units) and self._units[0].task.done()
+
+    def _read(self) -> bool:
+        try:
+            return self._source.more()
+        except Exception:  # comes again, once the bytes before it are decompressed
+            return False
+
+    def _submit(self, batch: list[tuple[int, Unit]]) -> None:
+        units = [unit for _, unit in batch]
+        try:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(self._threads, "nbdata-decoder")
+            task = self._executor.submit(_decode_all, self._codec, units)
+        except RuntimeError:  # no thread can be started, or it is closed
+            self._broken = True
+            self._bytes -= sum(map(_weight, units))
+            self._source.give_back(b"".join(unit.raw for unit in units))
+            return
+        self._tasks += 1
+        for number, (position, unit) in enumerate(batch, 1):
+            self._units.append(_Submitted(position, unit, task, number - 1, number == len(batch)))
+
+
+def _weight(unit: Unit) -> int:
+    return 2 * len(unit.raw) + unit.most + _OVERHEAD
+
+
+# -- in a thread of the pool ------------------------------------------------------------------
+
+
+def _decode_all(codec: Codec, units: list[Unit]) -> list[list[bytes] | None]:
+    """What comes out of each unit; None if it is not as announced."""
+    return [_decode(codec, unit) for unit in units]
+
+
+def _decode(codec: Codec, unit: Unit) -> list[bytes] | None:
+    decoder = (codec.unit or codec.decoder)()
+    at_a_time = _INPUT if codec.unit is None else len(unit.data)
+    blocks, length, left = list[bytes](), 0, memoryview(unit.data)
+    if not left:
+        return blocks
+    try:
+        while not decoder.eof:
+            piece = b""
+            if decoder.needs_input:
+                piece, left = bytes(left[:at_a_time]), left[at_a_time:]
+                if not piece:
+                    return None
+            block = decoder.decompress(piece, _OUTPUT)
+            length += len(block)
+            if length > unit.most:
+                return None
+            if block:
+                blocks.append(block)
+    except codec.errors:
+        return None
+    return None if left or decoder.unused_data else blocks
