@@ -47,7 +47,8 @@ class UntarVolumes(Writing):
     )
 
     source: Any = argument(
-        "First volume, a folder or a glob, or in Python a list of volumes in order.",
+        "First volume, a folder or a glob; a file that lists the volumes in order, of checksums or NAME.lst; or in "
+        "Python a list of volumes.",
         kind="places",
         metavar="SOURCE",
     )

@@ -62,6 +62,9 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
         return out
     out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
     out.bytes, out.present = (volumes.size or 0) - start, start
+    out.notes += _odd(
+        volumes, "if not made so, it was not stored whole: compare the digests, as with md5check"
+    )
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
@@ -273,13 +276,19 @@ def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) 
 
 def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
     """Say which volumes may lack something that a plain tar, which has no checksums itself, does not show."""
-    odd = odd_sized(volumes.volumes) if stream.format == "tar" else []
-    if odd:
-        shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
-        results.notes.append(
-            f"smaller than the other volumes: {shown}; if not made so, something is missing, and plain tar has no "
-            "checksums that would show it: compare the digests"
+    if stream.format == "tar":
+        results.notes += _odd(
+            volumes,
+            "if not made so, something is missing, and plain tar has no checksums that would show it: compare the "
+            "digests",
         )
+
+
+def _odd(volumes: VolumeList, what: str) -> list[str]:
+    """Which volumes are smaller than their equals, and what that means."""
+    odd = odd_sized(volumes.volumes)
+    shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
+    return [f"smaller than the other volumes: {shown}; {what}"] if odd else []
 
 
 def _list(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.several_sets import SeveralSets, plan_each, remembered_titles, unpack_each
+from nbdata.engine.unpack.targets import source_run
+from nbdata.engine.unpack.volumes_in_file import volumes_in_file
 from nbdata.errors import BadOption
 from nbdata.report import Plan, Report
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -19,6 +23,8 @@ def plan(run: Run) -> Plan:
     """
     op = run.operation
     assert isinstance(op, UntarVolumes)
+    if isinstance(op.source, str) and (listed := volumes_in_file(source_run(run, op), op.source)):
+        run.operation = op = replace(op, source=listed)
     remembered = remembered_titles(run, op)
     if not remembered and len(op.set) < 2:
         try:
