@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from nbdata.archives.member import Member
+from nbdata.archives.single_file import single_name
 from nbdata.archives.suspects import odd_sized
 from nbdata.engine.job.outcomes import BAD, Outcome
 from nbdata.engine.job.results import Results
@@ -61,6 +62,9 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
                 out.count(action, record.size)
         return out
     out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
+    single = single_name(volumes.title)
+    if single is not None and out.details["format"] not in ("tar", "zip") and checkpoint is None:
+        out.notes.append(f"unless a tar archive is in it, it is one file, and becomes {single}")
     out.bytes, out.present = (volumes.size or 0) - start, start
     out.notes += _odd(
         volumes, "if not made so, it was not stored whole: compare the digests, as with md5check"
@@ -306,7 +310,7 @@ def _list(
     with opened as stream, _let_pass(stream, unmatched):
         for member in stream.members:
             run.control.checkpoint()
-            size += member.size
+            size += max(member.size, 0)
             if len(named) < _NAMED:
                 named.append(
                     [member.name, format_size(member.size) if member.kind == "file" else member.kind]
