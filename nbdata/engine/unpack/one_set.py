@@ -23,6 +23,7 @@ from nbdata.engine.unpack.volumes import Candidates, VolumeList, rows_of, volume
 from nbdata.engine.unpack.written import Sound, Written
 from nbdata.engine.unpack.zip_stream import ZipStream
 from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError, NotFound
+from nbdata.rendering import member_cells
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -312,9 +313,7 @@ def _list(
             run.control.checkpoint()
             size += max(member.size, 0)
             if len(named) < _NAMED:
-                named.append(
-                    [member.name, format_size(member.size) if member.kind == "file" else member.kind]
-                )
+                named.append([member.name, *member_cells(member.size, member.kind, member.mtime_ns / 10**9)])
             more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
             results.add(
                 member.name,
@@ -336,7 +335,7 @@ def _list(
             if count <= _NAMED
             else f"the first {_NAMED} of {count:,} members; the report's rows name all"
         )
-        report.tables = [{"caption": caption, "head": ["name", "size"], "rows": named}]
+        report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
     return report
 
 
