@@ -173,8 +173,7 @@ def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
                 raise BadOption(
                     f"{of} and {title} would be unpacked into the same folder, {folder}",
                     expected="a folder for each archive",
-                    remedy="Unpack each with a command of its own, into a TARGET of its own: --set picks one by its "
-                    "whole name; of two with the same name, give the first volume as SOURCE",
+                    remedy="Unpack each by itself, into a TARGET of its own: --set NAME picks one, or its first volume as SOURCE",
                 )
         folders[title] = folder
         taken[folder.casefold()] = title

@@ -181,3 +181,15 @@ def test_its_volumes_are_deleted_when_it_is_there(tmp_path: Path) -> None:
     untar(first, tmp_path / "out", delete_volumes=True)
     assert (tmp_path / "out" / "x.csv").read_bytes() == text(3 * MIB)
     assert not list((tmp_path / "v").iterdir())
+
+
+def test_room_grows_with_it_and_a_limit_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = compressed(tmp_path / "v", "x.bin.gz", bytes(40 * MIB))
+    (tmp_path / "out").mkdir()
+    monkeypatch.setenv("NBDATA_QUOTA", f"10m:{tmp_path / 'out'}")
+    with pytest.raises(nbdata.NotEnoughSpace):
+        untar(path, tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("x.bin"))
+    monkeypatch.setenv("NBDATA_QUOTA", f"100m:{tmp_path / 'out'}")
+    untar(path, tmp_path / "out")
+    assert (tmp_path / "out" / "x.bin").stat().st_size == 40 * MIB
