@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,8 @@ from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
 from nbdata.report import Plan, Report
-from nbdata.transfer.index import Index
+from nbdata.transfer.index import Index, index_file
+from nbdata.transfer.locks import TargetLock
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["SeveralSets", "plan_each", "remembered_titles", "unpack_each"]
@@ -36,6 +37,8 @@ MOST = 1000
 _NAMED = 5
 # Members that a listing names in its text.
 _LISTED = 20
+# Seconds between two looks whether another job has ended that writes the same records.
+_LOOK = 0.2
 # In the index, what a line meant; no member can have such a name.
 _TITLES = ".nbdata/sets"
 
@@ -108,7 +111,8 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
         part.reservation, part.moving = run.reservation, True
         missed = list[str]()
         try:
-            report = unpack_set(part, of_set, unmatched=missed)
+            with _locked(part):
+                report = unpack_set(part, of_set, unmatched=missed)
         except NbdataError as error:
             unmatched.clear()  # it may have had them
             results.fail(title, error, set=title)
@@ -134,6 +138,24 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
         )
         report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
     return report
+
+
+@contextlib.contextmanager
+def _locked(part: Run) -> Iterator[None]:
+    """Have the records of one archive in a store to itself, as a line of its own would have; a folder is locked."""
+    source, target = part.operation.places()
+    if not is_url(target):
+        yield
+        return
+    lock = TargetLock(
+        f"/dev/null{index_file(part.context.state_dir, source, target)}", "a line of several archives"
+    )
+    while lock.acquire() is not None:
+        part.control.sleep(_LOOK)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _around(run: Run, op: UntarVolumes, *, expected: bool) -> Candidates:
@@ -173,7 +195,7 @@ def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
                 raise BadOption(
                     f"{of} and {title} would be unpacked into the same folder, {folder}",
                     expected="a folder for each archive",
-                    remedy="Unpack each by itself, into a TARGET of its own: --set NAME picks one, or its first volume as SOURCE",
+                    remedy="Unpack each by itself into its own TARGET: --set picks one, or its first volume as SOURCE",
                 )
         folders[title] = folder
         taken[folder.casefold()] = title
