@@ -10,7 +10,8 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption, MissingVolume, NotFound, TransferFailed
+from nbdata.engine.unpack.archive_stream import ArchiveStream
+from nbdata.errors import BadOption, Cancelled, MissingVolume, NotFound, TransferFailed
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import archive, no_leftovers, pack, untar
 
@@ -166,3 +167,26 @@ def test_a_name_that_no_archive_has_is_refused_with_those_that_are_there(two: Pa
         untar(two, tmp_path / "out", set=["train", "tran"])
     with pytest.raises(BadOption, match="--set is for a SOURCE"):
         untar(two / "test.tar", tmp_path / "out", set=["test"])
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_a_line_that_was_stopped_in_its_second_archive_goes_on_there(
+    two: Path, tmp_path: Path, s3: EmbeddedServer, bucket: str, store: bool
+) -> None:
+    target = f"s3://{bucket}/out/" if store else tmp_path / "out"
+    opened = ArchiveStream._open
+
+    def stopped(stream: ArchiveStream) -> None:
+        opened(stream)
+        if stream._volumes.title == "train.tar.gz":
+            stream._run.control.cancel()  # type: ignore[attr-defined]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ArchiveStream, "_open", stopped)
+        with pytest.raises(Cancelled):
+            untar(two, target)
+    report = untar(two, target)
+    assert report.counts["unchanged"] >= 1  # that of test.tar, which was not read again
+    assert report.details["sets"]["test.tar"]["compressed"] == 0
+    found = stored(s3, bucket, "out/") if store else tree(tmp_path / "out")
+    assert found == expected(tmp_path, "train", "val") | {"test/one": b"1"}
