@@ -21,8 +21,8 @@ from nbdata.errors import BadOption, NbdataError, TransferFailed
 from nbdata.operation import Operation, slots
 from nbdata.option import Option, suggest
 from nbdata.protocols import Job
-from nbdata.rendering import printable
-from nbdata.report import Plan, Report
+from nbdata.rendering import member_cells, printable
+from nbdata.report import Plan, Report, Row
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.parsing import help_text, parse, written_secrets
@@ -219,15 +219,21 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
             _print(report, as_json=as_json, quiet=False)
         raise
     if getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
-        # What was asked for are the names: all of them, one a line, for other programs too.
+        # What was asked for are the names: all of them, one a line; people see more, other programs do not.
         for row in result.rows:
-            print(printable(row.path))
+            print(_member_line(row) if sys.stdout.isatty() else printable(row.path))
         print(result.line, file=sys.stderr)
     elif cls is CacheStream and not as_json and not quiet:
         print(result.text(), file=sys.stderr)  # stdout is the command's
     else:
         _print(result, as_json=as_json, quiet=quiet)
     return 1 if isinstance(result, Report) and not result.ok else 0
+
+
+def _member_line(row: Row) -> str:
+    """A member as people see it: size, time and name."""
+    size, at = member_cells(row.size, row.detail.get("kind", "file"), row.detail.get("mtime", 0))
+    return f"{size:>9}  {at:20}  {printable(row.path)}"
 
 
 def _each(operation: Operation, command: str | None, quiet: bool, *, as_json: bool) -> Report:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from nbdata.errors import BadOption
 
@@ -18,6 +18,7 @@ __all__ = [
     "PIPED_LISTS",
     "as_folder",
     "canonical",
+    "folder_below",
     "glob_base",
     "glob_pattern",
     "has_glob",
@@ -168,6 +169,12 @@ def last_component(place: str) -> str:
 def join(base: str, relative: str) -> str:
     """`relative` below `base`, which may be a path or a URL, with exactly one slash between."""
     return f"{base.rstrip('/')}/{relative}" if base else relative
+
+
+def folder_below(base: str, relative: str) -> str:
+    """A folder by its name below `base`, which may be a path or a URL."""
+    before, path, after = _parted(base)
+    return f"{before}{path.rstrip('/')}/{quote(relative) if before else relative}/{after}"
 
 
 def is_inside(path: str, folder: str) -> bool:

@@ -7,6 +7,7 @@ themes. Nothing is told by colour alone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "html_bar",
     "html_gauge",
     "html_table",
+    "member_cells",
     "printable",
     "text_bar",
     "text_table",
@@ -79,6 +81,15 @@ def text_table(table: dict[str, Any]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     return [table["caption"], *(f"  {line}" for line in lines)]
+
+
+def member_cells(size: int, kind: str, mtime: float) -> tuple[str, str]:
+    """The size and the time, in UTC, of a member of an archive; in place of a size what is no file."""
+    shown = kind if kind != "file" else format_size(size) if size >= 0 else "–"
+    try:
+        return shown, time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(mtime))
+    except (OverflowError, ValueError, OSError):  # archives may say any number
+        return shown, "–"
 
 
 def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

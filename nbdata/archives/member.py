@@ -42,7 +42,7 @@ class Member:
     kind : str
         ``file``, ``folder``, ``symlink`` or ``hardlink``.
     size : int
-        Bytes of content (of a sparse file: expanded); 0 if it is not a file.
+        Bytes of content (of a sparse file: expanded); 0 if it is not a file; -1 if it shows only at its end.
     mode : int or None
         Permission bits as the ``data`` filter leaves them: nothing above 0o755, at least 0o600, and
         executable only if it is for its owner. None for folders and links: the default of the target.

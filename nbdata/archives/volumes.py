@@ -28,7 +28,16 @@ from itertools import islice
 
 from nbdata.errors import BadOption, MissingVolume, NotFound
 
-__all__ = ["VolumeSet", "choose_set", "guess_format", "is_later_part", "set_prefix", "volume_sets"]
+__all__ = [
+    "VolumeSet",
+    "choose_set",
+    "folder_name",
+    "guess_format",
+    "is_later_part",
+    "set_prefix",
+    "set_titles",
+    "volume_sets",
+]
 
 _ARCHIVES = {
     ".tar": "tar",
@@ -119,8 +128,24 @@ def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
     return [group.ordered() for group in _groups(names, claimed=None)]
 
 
-def choose_set(names: Iterable[str], *, first: str | None = None) -> VolumeSet:
-    """The set that one name belongs to, or the only set.
+def set_titles(names: Iterable[str]) -> list[str]:
+    """What the archives are called that lie among names, in the order of their stems; whether they are whole or not.
+
+    One that comes twice is that of two sets, such as ``a.tar.gz`` and ``a.tar.gz.aa …``.
+    """
+    return [group.title for group in _groups(names, claimed=None)]
+
+
+def folder_name(title: str) -> str:
+    """An archive's title without the suffix that says that it is one."""
+    lower = title.lower()
+    suffix = max((s for s in (*_ARCHIVES, *_COMPRESSED) if lower.endswith(s)), key=len, default="")
+    bare = title[: len(title) - len(suffix)]
+    return bare if bare.rpartition("/")[2] else title
+
+
+def choose_set(names: Iterable[str], *, first: str | None = None, title: str | None = None) -> VolumeSet:
+    """The set that one name belongs to, or that has a title, or the only set.
 
     Parameters
     ----------
@@ -128,13 +153,16 @@ def choose_set(names: Iterable[str], *, first: str | None = None) -> VolumeSet:
         As for `volume_sets`; holes in sets that are not chosen do not matter.
     first : str, optional
         Any volume of the wanted set, or an archive of any name. None means the only set there is.
+    title : str, optional
+        Of the wanted set, as `set_titles` tells it, or its `folder_name`.
 
     Raises
     ------
     MissingVolume, BadOption
-        As `volume_sets`; BadOption also if several sets are there and `first` does not say which.
+        As `volume_sets`; BadOption also if several sets are there and it is not said which, and then ``details`` has
+        their titles as ``stems``.
     NotFound
-        If `first` is not among the names, or no name is a volume's.
+        If `first` is not among the names, no set has the title, or no name is a volume's.
     """
     names = list(names)
     if first is not None:
@@ -146,13 +174,19 @@ def choose_set(names: Iterable[str], *, first: str | None = None) -> VolumeSet:
             expected="volumes such as a.tar.gz.aa, or one such as a.tar.gz",
             remedy="Name the archive itself",
         )
-    if len(groups) > 1:
+    stems = [group.title for group in groups]
+    shown = ", ".join(stems[:_NAMED_HOLES]) + (" …" if len(stems) > _NAMED_HOLES else "")
+    if title is not None:
+        groups = [group for group in groups if title in (group.title, folder_name(group.title))]
+        if not groups:
+            raise NotFound(f"no archive is called {title}", expected=shown, remedy="Check the name of --set")
         stems = [group.title for group in groups]
-        shown = ", ".join(stems[:_NAMED_HOLES]) + (" …" if len(stems) > _NAMED_HOLES else "")
+    if len(groups) > 1:
+        called = "" if title is None else f" of this name, {title}"
         raise BadOption(
-            f"{len(groups)} archives are here: {shown}",
+            f"{len(groups)} archives are here{called}: {shown}",
             expected="one",
-            remedy="Name the first volume of the one you want",
+            remedy="Name the one you want with --set, or its first volume as SOURCE",
             details={"stems": stems},
         )
     return groups[0].ordered()

@@ -21,6 +21,9 @@ class UntarVolumes(Writing):
     the disk: each file becomes an object, compared with what the store answers. Links become objects with the content
     of the file that they lead to, as stores know none; links to no file, and empty folders, are left out and named.
 
+    Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET, which is
+    called as the archive is, without its suffix; ``--set`` picks some, and the only one goes into TARGET itself.
+
     A zip archive is read by its directory: ``--list`` and ``--members`` fetch no more than they need.
 
     A line that was interrupted goes on behind what it had unpacked; what is compressed in one piece (as gzip
@@ -37,13 +40,15 @@ class UntarVolumes(Writing):
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
         "untar_volumes s3://bucket/compressed/ s3://bucket/video/",
+        "untar_volumes s3://bucket/compressed/ data --set train",
         "untar_volumes volumes data --ignore-space --skip-written",
         "untar_volumes s3://bucket/big.zip data --members 'train/**'",
         "untar_volumes volumes --list",
     )
 
     source: Any = argument(
-        "First volume, a folder or a glob, or in Python a list of volumes in order.",
+        "First volume, a folder or a glob; a file that lists the volumes in order, of checksums or NAME.lst; or in "
+        "Python a list of volumes.",
         kind="places",
         metavar="SOURCE",
     )
@@ -57,6 +62,10 @@ class UntarVolumes(Writing):
         binding=True,
         identity=False,
     )
+    set: tuple[str, ...] = option(
+        (), "Of several archives in a folder, the one called NAME, with or without its suffix; may be given again.",
+        kind="texts", metavar="NAME",
+    )  # fmt: skip
     members: tuple[str, ...] = option((), "Only members that match GLOB.", kind="texts", metavar="GLOB")
     exclude: tuple[str, ...] = option(
         (), "Leave out members that match GLOB; wins over --members.", kind="texts", metavar="GLOB"
@@ -84,7 +93,7 @@ class UntarVolumes(Writing):
     )
     max_expansion: int | None = option(
         None,
-        "Refuse to write more than SIZE in all (None: what the disk limit allows).",
+        "Refuse to write more than SIZE of an archive in all (None: what the disk limit allows).",
         kind="size",
         metavar="SIZE",
     )
@@ -103,6 +112,11 @@ class UntarVolumes(Writing):
         refuse_pairs(self, "list", ("delete_volumes",))
         refuse_pairs(self, "members", ("delete_volumes",))
         refuse_pairs(self, "exclude", ("delete_volumes",))
+        if self.set and not isinstance(self.source, str):
+            raise BadOption(
+                "--set is for a SOURCE that may hold several archives", expected="a folder or a glob",
+                remedy="Leave it out",
+            )  # fmt: skip
         if self.target is None and not self.list:
             raise BadOption(
                 "untar_volumes: no TARGET", remedy="Name the folder to unpack into, or use --list"
@@ -115,8 +129,9 @@ class UntarVolumes(Writing):
             )
 
     def all_sources(self) -> str:
-        """SOURCE as one text, also of a list."""
-        return self.source if isinstance(self.source, str) else "\0".join(self.source)
+        """SOURCE as one text, also of a list, and with what ``--set`` picks of it."""
+        parts = [self.source] if isinstance(self.source, str) else [*self.source]
+        return "\0".join([*parts, *(f"set={name}" for name in sorted(self.set))])
 
     def places(self) -> tuple[str, str]:
         first = self.source if isinstance(self.source, str) else f"{self.source[0]} … {self.source[-1]}"

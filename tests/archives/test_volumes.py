@@ -39,6 +39,8 @@ LETTERS = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
         ("part", ["a.part01.tar.gz", "a.part02.tar.gz"]),
         ("part", ["a-part-1-of-2.tgz", "a-part-2-of-2.tgz"]),
         ("part", ["a_part_0_of_2.tar.zst", "a_part_1_of_2.tar.zst"]),
+        ("part", ["a.tar.gz.part01of03", "a.tar.gz.part02of03", "a.tar.gz.part03of03"]),
+        ("part", ["a.part01of02.tar.xz", "a.part02of02.tar.xz"]),
         ("part", ["a.Part1.TAR", "a.Part2.TAR"]),
         ("part", ["data.v1.part1of2", "data.v1.part2of2"]),
         ("single", ["x.tar.lz"]),
@@ -48,6 +50,7 @@ LETTERS = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
         ("gnu", ["a.tar", "a.tar-2", "a.tar-3"]),
         ("single", ["a.tar.gz"]),
         ("numbers", ["a.tar.gz.001"]),
+        ("numbers", ["dump.sql.xz.00", "dump.sql.xz.01"]),
     ],
 )
 def test_every_scheme_is_recognised_in_any_order(scheme: str, names: list[str]) -> None:

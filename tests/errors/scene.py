@@ -119,6 +119,13 @@ class Scene:
         for name in ("one.tar", "other.tar"):
             (work / "two" / name).write_bytes(data)
         (work / "two" / "set.tar.aa").unlink()
+        (work / "alike").mkdir()
+        for name in ("x.tar", "X.tar"):
+            (work / "alike" / name).write_bytes(data)
+        (work / "away.lst").write_text("../one.tar\n")
+        (work / "two.md5").write_text(
+            "".join(f"{'0' * 32}  two/{name}\n" for name in ("one.tar", "other.tar"))
+        )
         (work / "cut.tar.gz").write_bytes(gzip.compress(data, mtime=0)[:2000])
         (work / "evil.tar").write_bytes(archive({"../evil": b"x"}))
         with zipfile.ZipFile(work / "cut.zip", "w") as zipped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nbdata.engine.job.leases import Leases
 from nbdata.engine.job.spool import RowFile
@@ -85,6 +85,14 @@ class Run:
         file = RowFile(os.path.join(self.folder, f"{name}.rows"))
         self._files.append(file)
         return file
+
+    def part(self, operation: Operation, name: str) -> Run:
+        """A run of one of several operations that this one is made of, with a folder of its own; closed with this."""
+        folder = os.path.join(self.folder, name)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        part = replace(self, operation=operation, folder=folder)
+        part._files, part._opened = self._files, self._opened
+        return part
 
     def close(self) -> None:
         """Close the files of rows that an error left open; what was recorded until then can be read."""

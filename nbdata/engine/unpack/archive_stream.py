@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import threading
+import time
 from collections.abc import Generator
 from types import TracebackType
 
@@ -15,6 +16,7 @@ from nbdata.archives.decompress import Decompressed, open_decompressed
 from nbdata.archives.member import Member
 from nbdata.archives.place import EVERYTHING, Place, Restart
 from nbdata.archives.remarks import PADDING, Remarks
+from nbdata.archives.single_file import Begun, read_file, single_name
 from nbdata.archives.stream import JoinedStream, Readahead
 from nbdata.archives.suspects import name_suspects
 from nbdata.archives.tar import read_members
@@ -128,11 +130,27 @@ class ArchiveStream:
             self._top = top = ahead = Readahead(top)
             self._wake_on_cancel(ahead)
         self._pass_over(top, self.place.offset - self.began.expanded)
-        members = read_members(
-            top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
-            max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place,
-        )  # fmt: skip
+        members: Generator[Member, None, None] | None = None
+        single = single_name(title) if self.format != "tar" and not self.place.offset else None
+        if single is not None:
+            top = begun = Begun(top)
+            if not begun.is_tar:
+                members = read_file(
+                    top, single, self._made_ns(), members=op.members, exclude=op.exclude,
+                    strip_components=op.strip_components, max_expansion=op.max_expansion, remarks=self.remarks,
+                    to_the_end=not op.list,
+                )  # fmt: skip
+        if members is None:
+            members = read_members(
+                top, members=op.members, exclude=op.exclude, strip_components=op.strip_components,
+                max_expansion=op.max_expansion, remarks=self.remarks, name=title, place=self.place,
+            )  # fmt: skip
         self.members = self._stack.enter_context(contextlib.closing(self._to_the_end(members)))
+
+    def _made_ns(self) -> int:
+        """The time of a single file: that of its first volume, as gunzip takes it."""
+        modified = self._volumes.volumes[0].info.modified
+        return int((time.time() if modified is None else modified) * 1e9)
 
     def _to_the_end(self, members: Generator[Member, None, None]) -> Generator[Member, None, None]:
         yield from members

@@ -287,12 +287,13 @@ class Extraction:
                 self._done(member, record, Outcome(verdict))
                 return False
             verdict = "write"
-        small = member.size <= _SMALL
+        small = 0 <= member.size <= _SMALL
         blocks: Iterable[bytes | memoryview] = (self._content(member),) if small else self._blocks(member)
         if verdict != "write":
-            crc = 0
+            crc = size = 0
             for block in blocks:
-                crc = crc32(block, crc)
+                crc, size = crc32(block, crc), size + len(block)
+            member.size = size
             record = self._written.index.get(member.name)
             if record is not None and self._written.is_same(record, crc):
                 self._done(member, record, Outcome(verdict))
@@ -304,7 +305,10 @@ class Extraction:
                     remedy="Run the same line again: it writes this file anew",
                 )  # fmt: skip
         staging = self._place(member)
-        self._claim(member.size)
+        if member.size >= 0:
+            self._claim(member.size)
+        else:
+            blocks = self._claimed(blocks)
         self._pending[member.name] = Outcome.EXTRACTED
         if small:
             self._writers.put(_Small(member, staging, blocks, self._volume()), member.size)
@@ -319,6 +323,12 @@ class Extraction:
         except NotEnoughSpace:
             self._flush()
             self._space.claim(size, fresh=True)
+
+    def _claimed(self, blocks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        """Blocks of a file whose size shows at its end, each when there is room for it."""
+        for block in blocks:
+            self._space.claim(len(block))
+            yield block
 
     def _content(self, member: Member) -> bytes | memoryview:
         try:
@@ -375,6 +385,8 @@ class Extraction:
             raise
         finally:
             os.close(fd)
+        if member.size < 0:
+            member.size = size
         tag = self._written.tag(member, self._volume() if volume is None else volume, crc)
         return PendingFile(member.name, temporary, self._below + member.name, member.size, tag=tag)
 

@@ -33,6 +33,7 @@ from nbdata.engine.unpack.links_and_folders import AT_THE_END, Folders, Symbolic
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.member_verdict import Verdict, verdict_of
 from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory, PassingBytes
+from nbdata.engine.unpack.send_growing import GrowingSend
 from nbdata.engine.unpack.sent_members import SentMember, SentMembers
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.engine.unpack.written import Tag, Written, offset_of
@@ -56,6 +57,8 @@ __all__ = ["PART", "MemberSender"]
 
 #: Bytes of a part, and of the largest member that is sent in one piece to a store that takes parts.
 PART = 8 << 20
+# How many times larger than its volumes a single file may become, for which the size of its parts is chosen.
+_EXPANSION = 8
 # Bytes that are read at a time of what is only looked at.
 _BLOCK = 1 << 20
 
@@ -91,7 +94,7 @@ class MemberSender:
         self._op, self._control, self._place, self._store = op, run.control, place, place.store
         self._objects, self._written, self._results = objects, written, results
         self._volume, self._open_index = volume, open_index
-        self._volume_keys = volumes.keys_in(place.store)
+        self._volume_keys, self._archive_size = volumes.keys_in(place.store), volumes.size
         self.careful = False
         self._workers = WorkerPool(run.control, op.concurrency, sends=True)
         self._memory = MembersInMemory(run.control, lambda: self._workers.broken)
@@ -197,7 +200,8 @@ class MemberSender:
         if member.kind == "hardlink":
             yield from self._hard_link(member, key)
         else:
-            yield from self._file(member, key, self._verdict(member.name, key, member.offset, member.size))
+            size = member.size if member.size >= 0 else None
+            yield from self._file(member, key, self._verdict(member.name, key, member.offset, size))
         if self._sent_members.was_there:
             self._sent_members.was_there, self._again_to = False, stream.place.offset
 
@@ -235,12 +239,14 @@ class MemberSender:
             verdict = Verdict("write")
         if verdict.action == "skip" or (verdict.action == "conflict" and not verdict.compare):
             return
-        if member.size <= PART:
+        if 0 <= member.size <= PART:
             yield from self._in_memory(member, key, verdict)
         elif verdict.action == "conflict":
             self._sent_members.conflict(member.name, member.size)
         elif verdict.action == "unchanged":
             self._compare(member)
+        elif member.size < 0:
+            yield from self._growing(member, key)
         elif self._store.multipart:
             yield from self._in_parts(member, key)
         else:
@@ -346,6 +352,32 @@ class MemberSender:
             parts[start] = data
             yield partial(self._part, unit, parts, start, count)
 
+    def _growing(self, member: Member, key: str) -> Iterator[Unit]:
+        """Send a file whose size shows at its end."""
+        item = self._sent_members.item(member, key)
+        if not self._store.multipart:
+            error = NbdataError(
+                "how large it becomes shows only at its end, and this store takes no uploads in parts",
+                path=member.name, remedy="Unpack it to a folder, and push that",
+            )  # fmt: skip
+            self._sent_members.missing[item.name] = Outcome.FAILED
+            self._results.fail(item.name, error)
+            return
+
+        def done(info: ObjectInfo, verified: bool) -> None:
+            item.tag, item.size = item.tag._replace(crc=f"{sending.crc:08x}"), sending.size
+            self._sent_members.sent(item, info, verified, held=0)
+
+        sending = GrowingSend(
+            self._control, self._store, key, self._uploads,
+            done=done, failed=lambda error: self._sent_members.failed(item, error, held=0),
+        )  # fmt: skip
+        self._sent_members.begin(item)
+        size = upload_part_size(
+            (self._archive_size or 0) * _EXPANSION, self._op.part_size or PART, self._store
+        )
+        yield from sending.units(partial(self._read, member), self._memory, size)
+
     def _part(self, unit: Unit, parts: dict[int, memoryview], start: int, count: int) -> None:
         try:
             unit()
@@ -374,13 +406,12 @@ class MemberSender:
     def _compare(self, member: Member) -> None:
         """See whether a large file has the content that is recorded of its object."""
         record = self._written.index.get(member.name)
-        scratch, crc, left = memoryview(bytearray(_BLOCK)), 0, member.size
-        while left:
-            count = self._read(member, scratch[:left])
-            crc, left = crc32(scratch[:count], crc), left - count
+        scratch, crc, size = memoryview(bytearray(_BLOCK)), 0, 0
+        while count := self._read(member, scratch):
+            crc, size = crc32(scratch[:count], crc), size + count
         if record is not None and Tag.of(record).crc == f"{crc:08x}":
             self._written.adopt(member.name, record)
-            self._sent_members.tell(member.name, member.size, Outcome.UNCHANGED)
+            self._sent_members.tell(member.name, size, Outcome.UNCHANGED)
             return
         self._written.index.put({member.name: None})
         raise BadArchive(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cached_property
 from typing import Protocol
 
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.both_ends import both_ends
+from nbdata.engine.planning.existing_objects import ExistingObjects
 from nbdata.engine.planning.remote_target import existing_objects, key_at
 from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier, Taking
 from nbdata.engine.unpack.extract import Extraction
@@ -36,6 +38,9 @@ class Target(Protocol):
 
     def open_index(self, index: Index) -> None:
         """Begin to write records."""
+
+    def prepare(self) -> None:
+        """Make the target, so that records of it can be written."""
 
     def look(self, written: Written) -> Sound:
         """What has become of all that this archive wrote."""
@@ -75,6 +80,12 @@ class FolderTarget:
             identity = None
         return Index(self._run.context.state_dir, self._op.all_sources(), self._root, identity)
 
+    def prepare(self) -> None:
+        with Committer(
+            self._root, self._run.control, umask=self._run.context.umask, committed=lambda _: None
+        ):
+            pass
+
     def open_index(self, index: Index) -> None:
         found = os.stat(self._root)
         index.open((found.st_dev, found.st_ino))
@@ -103,10 +114,8 @@ class FolderTarget:
         )  # fmt: skip
 
     def tidy(self) -> None:
-        root = self._root
-        if os.path.isdir(os.path.join(root, OWN_FOLDER)):
-            with Committer(root, self._run.control, umask=self._run.context.umask, committed=lambda _: None):
-                pass
+        if os.path.isdir(os.path.join(self._root, OWN_FOLDER)):
+            self.prepare()
 
 
 class StoreTarget:
@@ -117,11 +126,17 @@ class StoreTarget:
         self._at_target = at_target = both_ends(run)[1]
         assert op.target is not None
         self._place = at_target.open(op.target)
-        self._objects = existing_objects(at_target, self._place, "", overwrite="changed", delete=False)
+
+    @cached_property
+    def _objects(self) -> ExistingObjects:
+        return existing_objects(self._at_target, self._place, "", overwrite="changed", delete=False)
 
     def index(self) -> Index:
         assert self._op.target is not None
         return Index(self._run.context.state_dir, self._op.all_sources(), self._op.target, _NOWHERE)
+
+    def prepare(self) -> None:
+        """Stores make no folders."""
 
     def open_index(self, index: Index) -> None:
         index.open(_NOWHERE)

@@ -1,322 +1,42 @@
-"""untar_volumes: plan and perform."""
+"""untar_volumes: plan and perform, of one archive or of several that lie in a folder."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
-from nbdata.archives.suspects import odd_sized
-from nbdata.engine.job.outcomes import BAD, Outcome
-from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.unpack.archive_stream import ArchiveStream
-from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
-from nbdata.engine.unpack.member_stream import MemberStream
-from nbdata.engine.unpack.space import plan_deletion
-from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
-from nbdata.engine.unpack.volume_deletion import Deletion
-from nbdata.engine.unpack.volume_set import ArchiveSet, find_archive, look_at, recorded_set
-from nbdata.engine.unpack.volumes import VolumeList, rows_of, volumes_of
-from nbdata.engine.unpack.written import Sound, Written
-from nbdata.engine.unpack.zip_stream import ZipStream
-from nbdata.errors import BadArchive, ChecksumMismatch, NbdataError
+from nbdata.engine.unpack.one_set import plan_set, unpack_set
+from nbdata.engine.unpack.several_sets import SeveralSets, plan_each, remembered_titles, unpack_each
+from nbdata.engine.unpack.targets import source_run
+from nbdata.engine.unpack.volumes_in_file import volumes_in_file
+from nbdata.errors import BadOption
 from nbdata.report import Plan, Report
-from nbdata.sizes import format_size
 from nbdata.verbs.untar_volumes import UntarVolumes
 
 __all__ = ["perform", "plan"]
-
-# Members that a listing names in its text.
-_NAMED = 20
 
 
 def plan(run: Run) -> Plan:
     """List the volumes and look at what is there already.
 
-    Reads listings, the index and at most 512 bytes of the archive; writes nothing.
+    Reads listings, the index and at most 512 bytes of each archive; writes nothing.
     """
     op = run.operation
     assert isinstance(op, UntarVolumes)
-    out = Plan("untar_volumes", *op.places())
-    target = target_of(run, op)
-    run.kept = target
-    found = find_archive(source_run(run, op), op, target)
-    volumes, checkpoint = found.volumes, found.checkpoint
-    start = checkpoint.restart.compressed if checkpoint is not None else 0
-    rows = run.row_file("plan")
-    for row in rows_of(volumes, start):
-        rows.add(row)
-        if not found.complete:
-            out.count(row.action, row.size)
-    rows.close()
-    out.rows = rows.rows()
-    out.details = {"title": volumes.title, "volumes": len(volumes.volumes), "complete": found.complete}
-    out.details["recorded"] = bool(volumes.recorded)
-    if found.complete:
-        sound = target.look(found.written)
-        for action, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
-            for record in records.values():
-                out.count(action, record.size)
-        return out
-    out.details["format"] = checkpoint.format if checkpoint is not None else _format(op, volumes)
-    out.bytes, out.present = (volumes.size or 0) - start, start
-    if op.delete_volumes:
-        plan_deletion(run, volumes, out)
-    if op.target is not None and not op.list:
-        again = op.overwrite == "always" and checkpoint is None
-        sound = Sound({}, {}, whole=False) if again else target.look(found.written)
-        done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
-        target.plan_space(volumes, out, done)
-        if sound.gone:
-            size = format_size(sum(record.size for record in sound.gone.values()))
-            out.notes.append(
-                f"{len(sound.gone):,} members ({size}) were moved away and are not written again"
-            )
-    return out
-
-
-def _format(op: UntarVolumes, volumes: VolumeList) -> str:
-    """By the option or the first bytes; BadArchive if these are of no archive, whatever the name says."""
-    return volumes.detect() if op.format == "auto" else op.format.rpartition(".")[2]
+    if isinstance(op.source, str) and (listed := volumes_in_file(source_run(run, op), op.source)):
+        run.operation = op = replace(op, source=listed)
+    remembered = remembered_titles(run, op)
+    if not remembered and len(op.set) < 2:
+        try:
+            return plan_set(run)
+        except BadOption as error:
+            if not isinstance(op.source, str) or op.set or "stems" not in error.details:
+                raise
+    return plan_each(run, remembered)
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Do what the plan says.
-
-    A member that would leave the target ends the whole at once (UnsafeMember), and so does damage
-    (BadArchive). What came before it stays: each file under its final name is whole. The same line continues.
-    """
-    op, target = run.operation, run.kept
-    assert isinstance(op, UntarVolumes)
-    assert isinstance(target, (FolderTarget, StoreTarget))
-    recorded = recorded_set(op, target) if planned.details["recorded"] else None
-    fingerprints = recorded.fingerprints if recorded is not None else []
-    volumes = volumes_of(source_run(run, op), op.source, planned.rows, planned.details["title"], fingerprints)
-    results = Results(run)
-    details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
-    if op.list:
-        zipped = planned.details["format"] == "zip"
-        return _list(run, op, volumes, results, details, zipped=zipped)
-    found = look_at(op, target, volumes, thorough=True)
-    deletion = None
-    if op.delete_volumes:
-        deletion = Deletion(source_run(run, op), volumes, found.written, results)
-    if planned.details["complete"]:
-        sound = target.look(found.written)
-        for told, records in ((Outcome.UNCHANGED, sound.there), (Outcome.MOVED_AWAY, sound.gone)):
-            for path, record in records.items():
-                results.add(path, told, record.size)
-        whole = not found.written.has_left_out()
-        target.tidy()
-    else:
-        amid = deletion if planned.details.get("deletion") != "at the end" else None
-        whole = _unpack(run, target, found, results, planned, details, amid)
-    if deletion is not None:
-        _delete_rest(target, found.written, deletion, results, whole=whole)
-    return results.report(**details)
-
-
-def _unpack(
-    run: Run, target: Target, found: ArchiveSet, results: Results, planned: Plan, details: dict[str, Any],
-    deletion: Deletion | None,
-) -> bool:  # fmt: skip
-    """Put all members into the target; returns whether all that the archive holds is there now."""
-    op, written, checkpoint = run.operation, found.written, found.checkpoint
-    assert isinstance(op, UntarVolumes)
-    again_to = 0
-    with contextlib.closing(written.index):
-        stream = _stream(run, op, found, planned.details["format"])
-        left_out = stream.remarks.left_out
-        taking = target.taking(written, results, found.volumes, stream.volume, planned.needed)
-        taking.careful = deletion is not None or bool(found.volumes.recorded)
-        with _doubting(run, written, taking, stream), taking:
-            if checkpoint is not None:
-                again_to = checkpoint.place.offset
-                _go_on(run, found, taking, results)
-                if deletion is not None and not left_out:
-                    deletion.up_to(checkpoint.restart.compressed)
-            else:
-                written.start_again()
-            with stream:
-                checkpoints = Checkpoints(
-                    written, taking, stream, results,
-                    deletion=deletion, overwrite=op.overwrite, left_out=left_out,
-                )  # fmt: skip
-                again_to = max(again_to, taking.take_all(stream, checkpoints))
-            run.control.checkpoint()  # a cancel may look like the end
-            taking.finish()
-        done = not any(results.counts.get(name) for name in (*BAD, Outcome.SKIPPED))
-        whole = stream.remarks.complete and not results.counts.get(Outcome.LEFT_OUT)
-        if done:  # and nothing of ours is left in the target, where no later run would look
-            written.complete(left_out=not whole)
-    details.update(compressed=stream.read, format=stream.format)
-    _note_read_again(results, details, stream, again_to)
-    _note_unproven(results, found.volumes, stream)
-    _note_odd(results, found.volumes, stream)
-    results.notes += stream.remarks.notes()
-    return done and whole
-
-
-@contextlib.contextmanager
-def _doubting(run: Run, written: Written, taking: Taking, stream: MemberStream) -> Iterator[None]:
-    """Where the archive turns out to be damaged: what was written of it and is not known to be right is in doubt.
-
-    What is before a checkpoint too, and then there is none; but for volumes that may be gone, of which nothing is in
-    doubt there.
-    """
-    try:
-        yield
-    except (BadArchive, ChecksumMismatch) as error:
-        if run.control.is_set():  # the end of what was read may only look like one
-            raise
-        # The frames of Zstandard and LZ4 may have no checksums.
-        unsure = stream.format in ("zst", "lz4") and isinstance(error, ChecksumMismatch)
-        right = 0 if unsure else min(stream.verified, stream.proven)
-        if taking.careful:
-            right = max(right, taking.behind)
-        elif right < taking.behind:
-            written.start_again()
-        written.doubt(right)
-        raise
-
-
-def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, format: str) -> MemberStream:  # noqa: A002
-    if format == "zip":
-        return ZipStream(run, op, found.volumes)
-    if found.checkpoint is None or found.earlier is None:
-        return ArchiveStream(run, op, found.volumes)
-    place = found.checkpoint.place.copy()
-    place.earlier = found.earlier.entries()
-    stream = ArchiveStream(
-        run, op, found.volumes, place=place, restart=found.checkpoint.restart, format=found.checkpoint.format
-    )
-    stream.remarks.left_out.extend(found.checkpoint.left_out)
-    return stream
-
-
-def _go_on(run: Run, found: ArchiveSet, taking: Taking, results: Results) -> None:
-    """Count what lies before the checkpoint, and say what of it is lost with volumes that were deleted."""
-    checkpoint, earlier = found.checkpoint, found.earlier
-    assert checkpoint is not None
-    assert earlier is not None
-    found.written.index.put(earlier.refreshed)
-    taking.go_on(checkpoint.place.offset, [names for names in earlier.names.values() if len(names) > 1])
-    there = [(path, size) for _, path, _, _, size in earlier.members if size >= 0]
-    for path, size in there:
-        results.add(path, Outcome.UNCHANGED, size)
-    for path, size in earlier.gone:
-        results.add(path, Outcome.MOVED_AWAY, size)
-    run.control.advance(files=len(there) + len(earlier.gone), present=checkpoint.restart.compressed)
-    for path in earlier.lost or [""] * (not earlier.whole):
-        what = "changed or removed" if path else "some of what was unpacked is not recorded any more"
-        error = NbdataError(
-            f"{what} since, and the volumes that hold it were deleted when it had been unpacked",
-            remedy="Put those volumes back to have it again",
-        )
-        results.fail(path, error)
-
-
-def _note_read_again(results: Results, details: dict[str, Any], stream: MemberStream, again_to: int) -> None:
-    """Say how far the stream had to be read again."""
-    began = stream.began
-    details["resumed_at"], details["read_again"] = began.compressed, max(0, again_to - began.expanded)
-    if not again_to or not any(results.counts.get(o) for o in (Outcome.UNCHANGED, Outcome.MOVED_AWAY)):
-        return
-    note = f"{format_size(details['read_again'])} of the tar stream were read again"
-    if began.compressed:
-        note = f"went on at byte {began.compressed:,} of the volumes; {note}"
-    elif stream.format != "tar" and not stream.restart(again_to).compressed:
-        note += ": what is compressed in one piece can only be read from its start"
-    results.notes.append(note)
-
-
-def _note_unproven(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Say of how many volumes nothing tells whether they arrived right: a plain tar has no checksums itself."""
-    if stream.format != "tar" or volumes.is_local():
-        return
-    read = volumes.volumes[stream.volume_begun :]
-    count = sum(volume.size != 0 and not volume.proven for volume in read)
-    if count:
-        results.notes.append(
-            f"{count:,} of {len(read):,} volumes could not be compared with a checksum: the store keeps none, or "
-            "reading began within them"
-        )
-
-
-def _note_odd(results: Results, volumes: VolumeList, stream: MemberStream) -> None:
-    """Say which volumes may lack something that a plain tar, which has no checksums itself, does not show."""
-    odd = odd_sized(volumes.volumes) if stream.format == "tar" else []
-    if odd:
-        shown = ", ".join(volume.name for volume in odd[:3]) + (" …" if len(odd) > 3 else "")
-        results.notes.append(
-            f"smaller than the other volumes: {shown}; if not made so, something is missing, and plain tar has no "
-            "checksums that would show it: compare the digests"
-        )
-
-
-def _list(
-    run: Run,
-    op: UntarVolumes,
-    volumes: VolumeList,
-    results: Results,
-    details: dict[str, Any],
-    *,
-    zipped: bool,
-) -> Report:
-    size, named = 0, list[list[str]]()
-    opened: MemberStream = ZipStream(run, op, volumes) if zipped else ArchiveStream(run, op, volumes)
-    with opened as stream:
-        for member in stream.members:
-            run.control.checkpoint()
-            size += member.size
-            if len(named) < _NAMED:
-                named.append(
-                    [member.name, format_size(member.size) if member.kind == "file" else member.kind]
-                )
-            more: dict[str, Any] = {"link": member.linkname} if member.linkname else {}
-            results.add(
-                member.name,
-                Outcome.MEMBER,
-                member.size,
-                kind=member.kind,
-                mtime=member.mtime_ns // 10**9,
-                **more,
-            )
-            run.control.advance(files=1)
-    run.control.checkpoint()
-    details.update(compressed=stream.read, format=stream.format)
-    results.notes += stream.remarks.notes()
-    report = results.report(**details, size=size)
-    count = report.counts.get(Outcome.MEMBER, 0)
-    if named:
-        caption = (
-            "members"
-            if count <= _NAMED
-            else f"the first {_NAMED} of {count:,} members; the report's rows name all"
-        )
-        report.tables = [{"caption": caption, "head": ["name", "size"], "rows": named}]
-    return report
-
-
-def _delete_rest(
-    target: Target, written: Written, deletion: Deletion, results: Results, *, whole: bool
-) -> None:
-    """Delete what is left of the volumes, if all that they hold was written."""
-    if not whole:
-        told = [
-            f"{results.counts[outcome]:,} {outcome}"
-            for outcome in (*BAD, Outcome.SKIPPED, Outcome.LEFT_OUT)
-            if results.counts.get(outcome)
-        ]
-        results.notes.append(
-            "not all volumes were deleted, because not everything in them is known to be unpacked"
-            + (f" ({', '.join(told)}): delete them yourself if that is not needed" if told else "")
-        )
-        return
-    target.open_index(written.index)
-    try:
-        written.index.sync()
-        deletion.rest()
-    finally:
-        written.index.close()
+    """Do what the plan says."""
+    if isinstance(run.kept, SeveralSets):
+        return unpack_each(run, run.kept)
+    return unpack_set(run, planned)

@@ -8,7 +8,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier
 from nbdata.engine.unpack.targets import Target
 from nbdata.engine.unpack.volume_deletion import RecordedSet
-from nbdata.engine.unpack.volumes import VolumeList, find_volumes
+from nbdata.engine.unpack.volumes import Candidates, VolumeList, find_volumes
 from nbdata.engine.unpack.written import Written
 from nbdata.errors import MissingVolume
 from nbdata.verbs.untar_volumes import UntarVolumes
@@ -37,24 +37,24 @@ class ArchiveSet:
     earlier: Earlier | None = None
 
 
-def find_archive(run: Run, op: UntarVolumes, target: Target) -> ArchiveSet:
-    """The volumes, and what they have written into the target.
+def find_archive(run: Run, op: UntarVolumes, target: Target, around: Candidates | None = None) -> ArchiveSet:
+    """The volumes, and what they have written into the target; `around` is what lies at the source, if that is known.
 
     Where an earlier run of this line deleted volumes, the record says which set that was.
     """
     if op.list:
-        return ArchiveSet(find_volumes(run, op.source), _written(op, target, []))
+        return ArchiveSet(find_volumes(run, op.source, op.set, around), _written(op, target, []))
     recorded = recorded_set(op, target)
     volumes = recorded.found(run, op.source) if recorded is not None else None
     if volumes is None:
-        return look_at(op, target, find_volumes(run, op.source))
+        return look_at(op, target, find_volumes(run, op.source, op.set, around))
     found = look_at(op, target, volumes)
     passed = found.checkpoint.restart.compressed if found.checkpoint is not None else -1
     ends = volumes.ends()
     missing = [v.name for v, end in zip(volumes.volumes, ends, strict=True) if v.gone and end > passed]
     if missing and not found.complete:
         if found.checkpoint is None:
-            find_volumes(run, op.source)  # says what is missing, where that shows
+            find_volumes(run, op.source, op.set, around)  # says what is missing, where that shows
         shown = ", ".join(missing[:10]) + (" …" if len(missing) > 10 else "")
         raise MissingVolume(
             f"missing volume{'s' if len(missing) > 1 else ''} {shown}", path=volumes.title,

@@ -7,7 +7,7 @@ import json
 import secrets
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,7 +18,14 @@ from nbdata.archives.multi_volume import HEAD, continued_after
 from nbdata.archives.stream import Readable
 from nbdata.archives.suspects import refuse_empty
 from nbdata.archives.tar import EMPTY_ARCHIVE
-from nbdata.archives.volumes import VolumeSet, choose_set, guess_format, is_later_part, set_prefix
+from nbdata.archives.volumes import (
+    VolumeSet,
+    choose_set,
+    guess_format,
+    is_later_part,
+    set_prefix,
+    set_titles,
+)
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.rows import detail_of, info_of
 from nbdata.errors import (
@@ -40,7 +47,16 @@ from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.sources import find, head_of
 from nbdata.verification.checker import stream_check
 
-__all__ = ["StoredVolume", "VolumeList", "find_volumes", "rows_of", "siblings", "volumes_of"]
+__all__ = [
+    "Candidates",
+    "StoredVolume",
+    "VolumeList",
+    "find_volumes",
+    "look_around",
+    "rows_of",
+    "siblings",
+    "volumes_of",
+]
 
 _HEAD = 512
 _LOOK = 0.1  # seconds after which a reader that waits looks whether it is to end
@@ -279,11 +295,60 @@ class _Reading(Reader):
 # -- finding --------------------------------------------------------------------------------------
 
 
-def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
+@dataclass(frozen=True)
+class Candidates:
+    """What lies at a source, and may be volumes.
+
+    Attributes
+    ----------
+    store : Store
+    entries : dict of str to ObjectInfo
+        By name, relative to the folder.
+    first : str or None
+        The volume that was named; None of a folder and a glob.
+    """
+
+    store: Store
+    entries: dict[str, ObjectInfo]
+    first: str | None
+
+    @property
+    def titles(self) -> list[str]:
+        """What the archives in a folder, or among what a glob matches, are called."""
+        return [] if self.first is not None else set_titles(self.entries)
+
+
+def look_around(run: Run, source: str) -> Candidates:
+    """List a folder, what a glob matches, or what may be of one set with a volume."""
+    location = run.open(glob_base(source) if has_glob(source) else source)
+    single = None if has_glob(source) or location.is_folder else head_of(run, location)
+    if single is not None:
+        folder = location.key[: location.key.rfind("/") + 1]
+        first = location.key[len(folder) :]
+        entries = siblings(run, location.store, folder, first)
+        entries.setdefault(first, single)
+        return Candidates(location.store, entries, first)
+    found = find(run, source if has_glob(source) else as_folder(source))
+    entries = {e.path: e.info for e in found.entries}
+    if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
+        entries = {name: info for name, info in entries.items() if "/" not in name} or entries
+    return Candidates(location.store, entries, None)
+
+
+def find_volumes(
+    run: Run, source: str | tuple[str, ...], names: Sequence[str] = (), around: Candidates | None = None
+) -> VolumeList:
     """The volumes that a source means; reads listings only.
 
     A list is taken as it is, in its order. Else the set that the named volume belongs to, or the only one in
     the folder or among what the glob matches, is ordered by number.
+
+    Parameters
+    ----------
+    names : sequence of str
+        What the set is called that is meant of several; none or one.
+    around : Candidates, optional
+        What lies there, if that was listed already.
 
     Raises
     ------
@@ -296,26 +361,20 @@ def find_volumes(run: Run, source: str | tuple[str, ...]) -> VolumeList:
     """
     if not isinstance(source, str):
         return _listed(run, source)
-    location = run.open(glob_base(source) if has_glob(source) else source)
-    single = None if has_glob(source) or location.is_folder else head_of(run, location)
-    if single is not None:
-        folder = location.key[: location.key.rfind("/") + 1]
-        first = location.key[len(folder) :]
-        entries = siblings(run, location.store, folder, first)
-        entries.setdefault(first, single)
-    else:
-        first = None
-        found = find(run, source if has_glob(source) else as_folder(source))
-        entries = {e.path: e.info for e in found.entries}
-        if not has_glob(source):  # sets do not reach over folders, and what was unpacked may lie below
-            entries = {name: info for name, info in entries.items() if "/" not in name} or entries
+    around = around or look_around(run, source)
+    store, entries, first = around.store, around.entries, around.first
+    if names and first is not None:
+        raise BadOption(
+            "--set is for a SOURCE that may hold several archives", path=first, expected="a folder or a glob",
+            got="a volume", remedy="Leave it out",
+        )  # fmt: skip
     try:
-        chosen = choose_set(entries, first=first)
+        chosen = choose_set(entries, first=first, title=names[0] if names else None)
     except MissingVolume:
-        if first is None or not _is_whole(StoredVolume(run.control, location.store, first, entries[first])):
+        if first is None or not _is_whole(StoredVolume(run.control, store, first, entries[first])):
             raise
         chosen = VolumeSet(first, "single", (first,), guess_format(first))
-    volumes = tuple(StoredVolume(run.control, location.store, name, entries[name]) for name in chosen.names)
+    volumes = tuple(StoredVolume(run.control, store, name, entries[name]) for name in chosen.names)
     if _are_whole(chosen, volumes):
         if first is None:
             raise BadOption(

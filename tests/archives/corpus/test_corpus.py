@@ -139,6 +139,28 @@ Zstandard frames of up to 16 MiB of content that tell its size, or were written 
 at the last of these pieces. What `gzip`, `zstd` and `pigz` make in one piece is decompressed by one, and so are xz and
 LZ4.
 
+## Volumes, and several archives in one folder
+
+SOURCE is the first volume, a folder, a glob, or a file that lists the volumes in their order: a checksum file such as
+`md5sum` writes, or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list.
+A volume that is missing, there twice or empty ends the line before anything is written; one that is smaller than its
+equals is named in the plan.
+
+Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET:
+`train.tar.gz.00 …` and `val.zip` become `train/` and `val/`. The rows of plan and report tell the archive. What is
+wrong with one is reported at the end, and the others are unpacked. `--set NAME`, with or without the suffix, picks one,
+which goes into TARGET itself; given again, it picks several. A line that has unpacked several remembers which they
+were, so that it means the same when the volumes of all but one are deleted. One line takes up to 1,000.
+
+## Single compressed files
+
+`x.csv.gz`, `x.json.zst`, `dump.sql.xz.00 …`: where the name says that the content is one file, and no tar archive
+begins in it, it is written as `x.csv`, `x.json`, `dump.sql`, with the time of the (first) volume. Nothing stands under
+that name before the checksum of the compressed data was compared at its end. How large it becomes is not known before;
+room on the disk is reserved while it grows, and a store that takes parts gets it in parts. A line that was interrupted
+begins it anew. What is called `.tar.gz` or the like and holds no tar archive is refused: it is damaged, or an error
+page. Such a file is named itself: in a folder only those are looked for that are cut into volumes.
+
 ## Zip
 
 A zip archive is read by its directory, which stands at its end: `--list` reads that alone, and `--members` only the

@@ -1,0 +1,128 @@
+"""A file on its way to a store whose size shows only at its end: sent in parts while it is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from isal.isal_zlib import crc32
+
+from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory
+from nbdata.errors import NbdataError
+from nbdata.stores.base import ObjectInfo, Store, Upload
+from nbdata.transfer.control import Control
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.send import SentPart, hashed_parts, withdrawn
+from nbdata.transfer.worker_pool import Unit
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+
+__all__ = ["GrowingSend"]
+
+_BLOCK = 1 << 20
+
+
+class GrowingSend:
+    """One object, made of parts that are handed over one by one and sent by several threads.
+
+    Whoever is last, of the parts and who reads, completes the upload and calls `done` with what the store says and
+    whether that was verified; or gives the upload up and calls `failed` with the first error.
+
+    Attributes
+    ----------
+    crc, size : int
+        CRC-32 and bytes of what was read so far.
+    """
+
+    def __init__(
+        self, control: Control, store: Store, key: str, uploads: BegunUploads, *,
+        done: Callable[[ObjectInfo, bool], None], failed: Callable[[Exception], None],
+    ) -> None:  # fmt: skip
+        self._control, self._store, self._key, self._uploads = control, store, key, uploads
+        self._done, self._failed = done, failed
+        self._lock, self._beginning = threading.Lock(), threading.Lock()
+        self._upload: Upload | None = None
+        self._parts: dict[int, SentPart] = {}
+        self._open, self._ended = 0, False
+        self.crc = self.size = 0
+        self.error: Exception | None = None
+        uploads.unfinished[key] = self._give_up
+
+    def units(self, read: Callable[[memoryview], int], memory: MembersInMemory, size: int) -> Iterator[Unit]:
+        """What sends the parts, of `size` bytes each: who asks for the next one reads the file, as `memory` allows."""
+        number, filled = 0, size
+        while filled == size and self.error is None:
+            memory.hold(size)
+            data, filled = memoryview(bytearray(size)), 0
+            while filled < size and (count := read(data[filled : filled + _BLOCK])):
+                filled += count
+            self.crc, self.size = crc32(data[:filled], self.crc), self.size + filled
+            if not filled and number:
+                memory.release(size)
+                break
+            number += 1
+            with self._lock:
+                self._open += 1
+            yield partial(self._send, number, data[:filled], memory, size)
+        with self._lock:
+            self._ended = True
+            last = not self._open
+        if last:
+            self._finish()
+
+    def _send(self, number: int, data: memoryview, memory: MembersInMemory, held: int) -> None:
+        try:
+            if self.error is None:
+                send = hashed_parts(
+                    self._control,
+                    lambda _start, _size, hasher: HeldBytes(data, hasher),
+                    partial(SentHasher, self._key, "auto"),
+                )
+                self._parts[number] = send(self._begun(), number, 0, len(data))
+        except Exception as error:
+            self.error = self.error or error
+        finally:
+            memory.release(held)
+        with self._lock:
+            self._open -= 1
+            last = self._ended and not self._open
+        if last:
+            self._finish()
+
+    def _begun(self) -> Upload:
+        with self._beginning:
+            if self._upload is None:
+                self._upload = self._uploads.begin(self._store, self._key, -1)
+            return self._upload
+
+    def _finish(self) -> None:
+        info, verified = None, False
+        try:
+            if self.error is not None:
+                raise self.error
+            info, verified = self._whole(self._begun())
+        except Exception as error:
+            self._give_up(error)
+            del self._uploads.unfinished[self._key]
+            self._failed(error)
+            return
+        del self._uploads.unfinished[self._key]
+        self._uploads.finished(self._key)
+        self._done(info, verified)
+
+    def _whole(self, upload: Upload) -> tuple[ObjectInfo, bool]:
+        parts = [self._parts[number] for number in sorted(self._parts)]
+        info = retrying(self._control, lambda: upload.finish([part.answer for part in parts]))
+        try:
+            right = MultipartChecker(self._key, "auto")(info, [part.digest for part in parts])
+        except NbdataError as error:
+            self._upload = None
+            error.remedy = withdrawn(self._control, self._store, self._key, info)
+            raise
+        return info, right and all(part.verified for part in parts)
+
+    def _give_up(self, error: Exception | None = None) -> None:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            self._uploads.abandon(self._key, upload, error)

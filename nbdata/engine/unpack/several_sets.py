@@ -1,0 +1,265 @@
+"""Several archives in one folder: each is an operation of its own, and goes into a folder of its own below the target.
+
+They are planned together, before anything is written, and unpacked in turn. What is wrong with one is reported,
+and the others are unpacked. Which archives a line meant is recorded: when all but one are gone, since their volumes
+were deleted or moved away, the same line must not take what is left for the only one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nbdata.archives.safety import PathGuard
+from nbdata.archives.volumes import folder_name
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.unpack.one_set import plan_set, unpack_set
+from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, source_run
+from nbdata.engine.unpack.volumes import Candidates, look_around
+from nbdata.engine.unpack.written import own_data, own_record
+from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.paths import folder_below, is_url
+from nbdata.report import Plan, Report
+from nbdata.transfer.index import Index, index_file
+from nbdata.transfer.locks import TargetLock
+from nbdata.verbs.untar_volumes import UntarVolumes
+
+__all__ = ["SeveralSets", "plan_each", "remembered_titles", "unpack_each"]
+
+#: Archives that one line unpacks: each is looked at before the first is unpacked, and has its plan in memory.
+MOST = 1000
+# Of those that a message names.
+_NAMED = 5
+# Members that a listing names in its text.
+_LISTED = 20
+# Seconds between two looks whether another job has ended that writes the same records.
+_LOOK = 0.2
+# In the index, what a line meant; no member can have such a name.
+_TITLES = ".nbdata/sets"
+
+
+@dataclass(frozen=True)
+class SeveralSets:
+    """What was planned: of each archive its title, its folder below the target, the run and the plan."""
+
+    sets: list[tuple[str, str, Run, Plan]]
+
+
+def remembered_titles(run: Run, op: UntarVolumes) -> list[str]:
+    """What the archives are called that an earlier run of this line meant; none if it was not of several."""
+    if op.list or not isinstance(op.source, str):
+        return []
+    data: Any = own_data(_index(run, op).get(_TITLES))
+    return [str(title) for title in data] if isinstance(data, list) else []
+
+
+def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
+    """Plan all archives that lie at the source, or those that ``--set`` picks."""
+    op = run.operation
+    assert isinstance(op, UntarVolumes)
+    assert isinstance(op.source, str)
+    out = Plan("untar_volumes", *op.places())
+    around = _around(run, op, expected=bool(remembered))
+    titles = [*around.titles, *sorted(set(remembered) - set(around.titles))]
+    folders = _folders(op, _picked(op, titles))
+    rows, sets = run.row_file("plan"), list[tuple[str, str, Run, Plan]]()
+    for title, folder in folders.items():
+        part = run.part(_operation(op, title, folder), f"set-{len(sets)}")
+        try:
+            planned = plan_set(part, around)
+        except NotFound:
+            if title in around.titles:
+                raise
+            out.notes.append(f"{title} is not there any more, and nothing is known of what it has written")
+            continue
+        sets.append((title, folder, part, planned))
+        for row in planned.rows:
+            rows.add(row._replace(detail={**row.detail, "set": title}))
+        _count(out, planned, title)
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {
+        "sets": [title for title, *_ in sets],
+        "volumes": sum(planned.details["volumes"] for *_, planned in sets),
+        "complete": all(planned.details["complete"] for *_, planned in sets),
+    }
+    shown = ", ".join(f"{folder}/" for _, folder, *_ in sets[:_NAMED]) + (" …" if len(sets) > _NAMED else "")
+    if not op.list:
+        out.notes.insert(
+            0, f"{len(sets):,} archives, each into a folder of its own below the target: {shown}"
+        )
+    run.kept = SeveralSets(sets)
+    return out
+
+
+def unpack_each(run: Run, planned: SeveralSets) -> Report:
+    """Unpack, or list, one archive after the other; what is wrong with one does not keep the others."""
+    op = run.operation
+    assert isinstance(op, UntarVolumes)
+    if not op.list:
+        _remember(run, op, [title for title, *_ in planned.sets])
+    results, unmatched = Results(run), set(op.members)
+    details: dict[str, Any] = {"sets": {}}
+    named = list[list[str]]()
+    for title, folder, part, of_set in planned.sets:
+        run.control.checkpoint()
+        part.reservation, part.moving = run.reservation, True
+        missed = list[str]()
+        try:
+            with _locked(part):
+                report = unpack_set(part, of_set, unmatched=missed)
+        except NbdataError as error:
+            unmatched.clear()  # it may have had them
+            results.fail(title, error, set=title)
+            continue
+        unmatched &= {*missed}
+        details["sets"][title] = report.details
+        _add(results, report, title, folder)
+        named += [[f"{folder}/{name}", *more] for table in report.tables for name, *more in table["rows"]]
+        del named[_LISTED:]
+    if unmatched:
+        missing = sorted(unmatched)
+        raise NotFound(
+            f"no member of {len(planned.sets):,} archives matches {', '.join(missing)}",
+            remedy="Names are matched as each archive lists them, without the name of its folder",
+            details={"patterns": missing},
+        )
+    for key in ("volumes", "compressed"):
+        details[key] = sum(found.get(key, 0) for found in details["sets"].values())
+    report = results.report(**details)
+    if named:
+        caption = (
+            f"the first {_LISTED} members; the report's rows name all" if len(named) == _LISTED else "members"
+        )
+        report.tables = [{"caption": caption, "head": ["name", "size", "time"], "rows": named}]
+    return report
+
+
+@contextlib.contextmanager
+def _locked(part: Run) -> Iterator[None]:
+    """Have the records of one archive in a store to itself, as a line of its own would have; a folder is locked."""
+    source, target = part.operation.places()
+    if not is_url(target):
+        yield
+        return
+    lock = TargetLock(
+        f"/dev/null{index_file(part.context.state_dir, source, target)}", "a line of several archives"
+    )
+    while lock.acquire() is not None:
+        part.control.sleep(_LOOK)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _around(run: Run, op: UntarVolumes, *, expected: bool) -> Candidates:
+    """What lies at the source; nothing is an error, unless that is `expected` of what was unpacked before."""
+    source = source_run(run, op)
+    try:
+        return look_around(source, str(op.source))
+    except NotFound as error:
+        if not expected or error.details.get("bucket"):
+            raise
+        return Candidates(source.open(str(op.source)).store, {}, None)
+
+
+def _picked(op: UntarVolumes, titles: list[str]) -> list[str]:
+    """Those that ``--set`` names, or all."""
+    for name in op.set:
+        if not any(name in (title, folder_name(title)) for title in titles):
+            shown = ", ".join(titles[:_NAMED]) + (" …" if len(titles) > _NAMED else "")
+            raise NotFound(f"no archive is called {name}", expected=shown, remedy="Check the name of --set")
+    picked = [title for title in titles if not op.set or {title, folder_name(title)} & {*op.set}]
+    if len(picked) > MOST:
+        raise BadOption(
+            f"{len(picked):,} archives are here", expected=f"at most {MOST:,} in one line",
+            remedy="Choose some with a glob as SOURCE, or with --set",
+        )  # fmt: skip
+    return picked
+
+
+def _folders(op: UntarVolumes, titles: list[str]) -> dict[str, str]:
+    """By title, the folder of each archive below the target; BadOption if two would get into each other's way."""
+    folders, taken = dict[str, str](), dict[str, str]()
+    for title in titles:
+        folder = PathGuard().path(folder_name(title)) or title
+        for other, of in taken.items():
+            mine = folder.casefold()
+            if mine == other or mine.startswith(f"{other}/") or other.startswith(f"{mine}/"):
+                raise BadOption(
+                    f"{of} and {title} would be unpacked into the same folder, {folder}",
+                    expected="a folder for each archive",
+                    remedy="Unpack each by itself into its own TARGET: --set picks one, or its first volume as SOURCE",
+                )
+        folders[title] = folder
+        taken[folder.casefold()] = title
+        _refuse_links(op, folder)
+    return folders
+
+
+def _refuse_links(op: UntarVolumes, folder: str) -> None:
+    """The names are the source's: none leads through a symbolic link that is in the target."""
+    if op.target is None or is_url(op.target) or op.list:
+        return
+    path = op.target.rstrip("/")
+    for name in folder.split("/"):
+        path = f"{path}/{name}"
+        if os.path.islink(path):
+            raise BadOption(
+                f"a symbolic link stands where the folder {folder} is to be", path=path,
+                remedy="Remove it, or unpack this archive by itself: --set picks one",
+            )  # fmt: skip
+
+
+def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
+    """The line for one archive."""
+    target = None if op.target is None else folder_below(op.target, folder)
+    return replace(op, set=(title,), target=target)
+
+
+def _count(out: Plan, planned: Plan, title: str) -> None:
+    """Add the plan of one archive."""
+    for action, (count, size) in planned.actions.items():
+        sums = out.actions.setdefault(action, [0, 0])
+        sums[0] += count
+        sums[1] += size
+    out.bytes += planned.bytes
+    out.present += planned.present
+    out.needed += planned.needed
+    out.at_least = out.at_least or planned.at_least
+    out.notes += [note if note in out.notes else f"{title}: {note}" for note in planned.notes]
+
+
+def _add(results: Results, report: Report, title: str, folder: str) -> None:
+    """Add the report of one archive; its members are named with their folder."""
+    for row in report.rows:
+        path = row.path if row.action == Outcome.DELETED else f"{folder}/{row.path}"
+        results.add(path, Outcome(row.action), row.size, **{**row.detail, "set": title})
+    results.files += report.files
+    results.bytes += report.bytes
+    results.present += report.present
+    results.notes += [f"{title}: {note}" for note in report.notes]
+
+
+def _index(run: Run, op: UntarVolumes) -> Index:
+    """The records of the line itself, beside those of its archives."""
+    op = replace(op, set=(*op.set, "*"))  # so that they are not those of an archive that was the only one
+    target = StoreTarget(run, op) if is_url(op.target or "") else FolderTarget(run, op)
+    return target.index()
+
+
+def _remember(run: Run, op: UntarVolumes, titles: list[str]) -> None:
+    """Record durably which archives this line means, before anything of them may be deleted."""
+    target = StoreTarget(run, op) if is_url(op.target or "") else FolderTarget(run, op)
+    target.prepare()
+    index = _index(run, op)
+    target.open_index(index)
+    with contextlib.closing(index):
+        index.put({_TITLES: own_record(titles)})
+        index.sync()

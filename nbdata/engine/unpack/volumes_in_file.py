@@ -1,0 +1,76 @@
+"""Volumes by a file that lists them in their order: one of checksums, or one name a line in ``NAME.lst``."""
+
+from __future__ import annotations
+
+from nbdata.archives.volumes import set_titles
+from nbdata.engine.job.run import Run
+from nbdata.errors import BadOption
+from nbdata.integrity.checksum_files import parse_checksums
+from nbdata.integrity.checksum_names import is_checksum_file
+from nbdata.paths import has_glob, join, last_component
+from nbdata.transfer.reader import Reader
+from nbdata.transfer.sources import head_of
+
+__all__ = ["volumes_in_file"]
+
+#: Bytes of the largest list that is read: some ten thousand volumes.
+MOST = 4 << 20
+_PLAIN = (".lst", ".list")
+
+
+def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
+    """The volumes that a file lists, beside it or below its folder; none if the source is no such file.
+
+    A checksum file of one name is a sidecar, and no list.
+
+    Raises
+    ------
+    BadOption
+        If a line is not understood, or names what lies elsewhere; if a checksum file lists several archives.
+    """
+    name = last_component(source)
+    if (
+        has_glob(source)
+        or source.endswith("/")
+        or not (is_checksum_file(name) or name.lower().endswith(_PLAIN))
+    ):
+        return ()
+    location = run.open(source)
+    info = head_of(run, location)
+    if info is None or not 0 <= info.size <= MOST:
+        return ()
+    with Reader(run.control, location.store, info, 0, info.size) as reader:
+        data = b"".join(map(bytes, reader.blocks()))
+    names = _checked(data, name) if is_checksum_file(name) else _lines(data)
+    if is_checksum_file(name) and len(names) < 2:
+        return ()
+    for one in names:
+        if one.startswith("/") or "\0" in one or ".." in one.split("/"):
+            raise BadOption(
+                f"{name} lists {one!r}", expected="names of volumes beside it",
+                remedy="In Python a list of volumes may name any place",
+            )  # fmt: skip
+    return tuple(join(source.rpartition("/")[0], one.removeprefix("./")) for one in names)
+
+
+def _lines(data: bytes) -> list[str]:
+    """Names, one a line; blank lines and those that begin with ``#`` are none."""
+    lines = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _checked(data: bytes, name: str) -> list[str]:
+    """The names of a checksum file."""
+    found = parse_checksums(data)
+    for problem in found.problems:
+        raise BadOption(
+            f"{name}, line {problem.line}: {problem.message}", expected="volumes with their checksums, in order",
+            remedy="Name the first volume, or their folder",
+        )  # fmt: skip
+    names = [entry.name for entry in found.entries if entry.name is not None]
+    if len(set_titles(names)) > 1:
+        raise BadOption(
+            f"{name} lists several archives: {', '.join(set_titles(names)[:5])}", expected="the volumes of one",
+            remedy="Name the folder, and choose with --set",
+        )  # fmt: skip
+    return names
