@@ -315,7 +315,7 @@ class _Archiving:
         if sidecar is not None:  # it is that of another volume
             self._writer.delete([volume.name + SIDECAR])
         made = self._writer.finish(volume)
-        self._index.put({volume.name: record_of(kept, made)})
+        self._index.put({volume.name: record_of(kept, made, volume.size)})
         if kept.md5:
             self._writer.write_sidecar(volume.name, kept.md5, None)
         self._results.add(

@@ -71,10 +71,10 @@ class Kept(NamedTuple):
     digest: str
 
 
-def record_of(kept: Kept, made: ObjectInfo) -> Record:
-    """The record of a volume that is whole."""
+def record_of(kept: Kept, made: ObjectInfo, size: int) -> Record:
+    """The record of a volume that is whole; an upload does not know its size."""
     said = f"volume {kept.start} {kept.end} {kept.md5 or '-'} {kept.digest}"
-    return Record(f"{said}\n{validator(made)}", made.size, -1, 0, 0)
+    return Record(f"{said}\n{validator(made)}", size, -1, 0, 0)
 
 
 def recorded(record: Record | None, there: ObjectInfo | None) -> Kept | None:
