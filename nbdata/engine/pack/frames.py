@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nbdata.engine.pack.tar_stream import TarStream
 from nbdata.engine.pack.windows import Fetching, LargePart, read_window
@@ -79,11 +79,14 @@ class TarFrames:
         return Frame(start, end, data, large)
 
 
+_Made = TypeVar("_Made")
+
+
 def in_turn(
-    ranges: Iterator[tuple[int, int]], make: Callable[[int, int], Frame], pool: ThreadPoolExecutor
-) -> Generator[Frame, None, None]:
+    ranges: Iterator[tuple[int, ...]], make: Callable[..., _Made], pool: ThreadPoolExecutor
+) -> Generator[_Made, None, None]:
     """Frames in order, `AHEAD` of them under way; closed early, it waits for none of them."""
-    coming: deque[Future[Frame]] = deque()
+    coming: deque[Future[_Made]] = deque()
     try:
         while True:
             while len(coming) < AHEAD and (next_ := next(ranges, None)) is not None:

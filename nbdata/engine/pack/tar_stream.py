@@ -22,10 +22,12 @@ class TarStream:
     ----------
     size : int
         Bytes of the whole.
+    store : Store
+        Of the members.
     """
 
     def __init__(self, members: Members) -> None:
-        self._members = members
+        self._members, self.store = members, members.store
         self._begins = array("Q")
         at = 0
         for member, _ in members:
