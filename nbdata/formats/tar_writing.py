@@ -22,6 +22,8 @@ _ID = b"0000000\0"
 _AFTER_LINK = b"ustar\x0000" + bytes(64 + 16 + 155 + 12)
 _BLANKS = b" " * 8
 _PAX_NAME = "././@PaxHeader"
+# How bytes of names stand in a text that are no UTF-8.
+_ODD, _LAST_ODD = "\udc80", "\udcff"
 
 
 class Member(NamedTuple):
@@ -87,6 +89,8 @@ def tar_header(member: Member) -> bytes:
     if _plain(member):
         return _ustar(name.encode("ascii"), member.mode, member.size, member.mtime, member.kind, member.link)
     records = b""
+    if any(_ODD <= char <= _LAST_ODD for char in name + member.link):
+        records += _record("hdrcharset", b"BINARY")
     raw = name.encode("utf-8", "surrogateescape")
     if not name.isascii() or len(raw) > _NAME:
         records += _record("path", raw)

@@ -8,12 +8,11 @@ import random
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import zstandard
 
-__all__ = ["MIB", "files", "joined", "members_of", "tree_of", "write_tree"]
+__all__ = ["MIB", "files", "joined", "members_of", "run", "tree_of", "write_tree"]
 
 MIB = 1 << 20
 
@@ -23,7 +22,7 @@ def files(count: int = 120, *, large: int = 0, seed: int = 3) -> dict[str, bytes
     source = random.Random(seed)
     found = {}
     for number in range(count):
-        name = f"in/d{number % 4}/{'ü' if number % 7 == 1 else ''}{number:04}{'x' * 100 if number % 11 == 2 else ''}.bin"
+        name = f"in/d{number % 4}/{'ü' if number % 7 == 1 else ''}{number:04}{'x' * 100 * (number % 11 == 2)}.bin"
         size = 0 if number % 13 == 0 else source.randrange(1, 20_000)
         found[name] = source.randbytes(size // 2) + bytes(size - size // 2)
     if large:
@@ -75,9 +74,9 @@ def tree_of(folder: Path) -> dict[str, tuple[str, bytes | str, int]]:
 
 def run(*words: str | Path, data: bytes = b"", cwd: Path | None = None) -> bytes:
     """What a program says, given bytes."""
-    done = subprocess.run([*map(str, words)], input=data, capture_output=True, cwd=cwd, check=False)
+    done = subprocess.run(
+        [*map(str, words)], input=data, capture_output=True, cwd=cwd, check=False,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout
-
-
-_Reader = Callable[[Iterable[Path], Path], None]
