@@ -8,7 +8,10 @@ from typing import NamedTuple
 from nbdata.errors import BadOption
 from nbdata.paths import has_glob
 
-__all__ = ["ARCHIVES", "ArchiveNames", "format_of"]
+__all__ = ["ARCHIVES", "NUMBER", "SIDECAR", "ArchiveNames", "format_of"]
+
+#: Where the number of a shard stands: %06d, or {000000..000099}.
+NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
 
 #: Formats of archives, each with the ends that names of its archives may have.
 ARCHIVES = {
@@ -31,6 +34,8 @@ def format_of(target: str) -> str | None:
     >>> format_of("s3://b/x.tar.gz"), format_of("s3://b/x-%06d.tar"), format_of("/data/shards/")
     ('tar.gz', None, None)
     """
+    if NUMBER.search(target.rpartition("/")[2]):
+        return None
     for name, ends in ARCHIVES.items():
         if name != "tar" and target.lower().endswith(ends):
             return name

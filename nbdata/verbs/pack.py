@@ -15,14 +15,12 @@ from nbdata.option import argument, option
 from nbdata.paths import has_glob, is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
-from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of
+from nbdata.verbs.archive_names import ARCHIVES, NUMBER, ArchiveNames, format_of
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["DEFAULT_SIZE", "Pack", "ShardNames", "pack"]
+__all__ = ["DEFAULT_SIZE", "LEAST_VOLUME", "Pack", "ShardNames", "pack"]
 
-# %06d, or {000000..000099}, in the last component of a target.
-_NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
 _DEFAULT_NAME = "shard-%06d.tar"
 #: Bytes of a shard at most.
 DEFAULT_SIZE = 256 << 20
@@ -74,7 +72,7 @@ class ShardNames(NamedTuple):
         """
         folder, _, name = target.rpartition("/")
         name = name or _DEFAULT_NAME
-        found = _NUMBER.search(name)
+        found = NUMBER.search(name)
         if found is None or has_glob(name[: found.start()] + name[found.end() :]):
             raise BadOption(
                 f"{name} has no place for the number of a shard",
