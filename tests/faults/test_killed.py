@@ -243,6 +243,32 @@ def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: Embedde
     client.close()
 
 
+@pytest.mark.parametrize("limit", [MIB, 12 * MIB, 22 * MIB], ids=["early", "amid", "late"])
+def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any, tmp_path: Path) -> None:
+    source = random.Random(9)
+    content = {f"in/{number:03}.bin": source.randbytes(100_000) for number in range(150)}
+    content["in/099-large.bin"] = source.randbytes(9 * MIB)
+    url = put(content)
+    options = {"volume_size": "3MB", "md5": True, "concurrency": 2}
+    nbdata.pack(f"{url}in/", tmp_path / "whole" / "x.tar.zst", **options, quiet=True)
+    expected = files_of(tmp_path / "whole")
+    assert len(expected) > 12
+
+    at = gate(limit=limit)
+    target = tmp_path / "out"
+    kill_at(at, nbdata.Pack(f"{url}in/", str(target / "x.tar.zst"), **options).start(), 0)
+    found = {name: data for name, data in files_of(target).items() if not name.endswith(".nbdata-partial")}
+    assert_part_of(found, expected)
+    assert len(found) < len(expected)
+
+    gate()
+    report = nbdata.pack(f"{url}in/", target / "x.tar.zst", **options, quiet=True)
+    volumes = [name for name in found if not name.endswith(".md5")]
+    # Of the last one that was whole the record may have been lost.
+    assert report.counts.get("unchanged", 0) >= len(volumes) - 1
+    assert hashes(files_of(target)) == hashes(expected)
+
+
 # -- untar_volumes ---------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.pack.frames import Frame, TarFrames
-from nbdata.errors import BadOption, NotFound, TransferFailed
+from nbdata.errors import BadOption, NotEnoughSpace, NotFound, TransferFailed
 from nbdata.writing.growing_file import GrowingFile
 from tests.conftest import client_of
 from tests.engine.pack.archives import MIB, files, joined, members_of, run, tree_of, write_tree
@@ -250,3 +250,91 @@ def test_filters_choose_members(put: Put, there: Any) -> None:
     assert members_of(there("out/")["x.tar.gz"], "tar.gz") == wanted
     with pytest.raises(NotFound, match="nothing to pack"):
         nbdata.pack(f"{url}in/", f"{url}out/y.tar.gz", include="*.none", quiet=True)
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"before")
+    file = GrowingFile(f"{tmp_path}/", "x.tar", lambda _: None, 0o022)
+    file.write(b"half")
+    assert (tmp_path / "x.tar").read_bytes() == b"before"
+    file.end()
+    assert (tmp_path / "x.tar").read_bytes() == b"before"
+    file.finish()
+    assert (tmp_path / "x.tar").read_bytes() == b"half"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
+    other = GrowingFile(f"{tmp_path}/", "x.tar", lambda _: None, 0o022)
+    other.write(b"given up")
+    other.give_up()
+    assert (tmp_path / "x.tar").read_bytes() == b"half"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
+
+
+def test_no_checksum_of_an_earlier_volume_is_left(put: Put, there: Any) -> None:
+    url = put(files(30))
+    nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", md5=True, quiet=True)
+    assert sorted(there("out/")) == ["x.tar.gz", "x.tar.gz.md5"]
+    put({"in/d0/more.bin": b"more"})
+    nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", quiet=True)
+    assert sorted(there("out/")) == ["x.tar.gz"]
+
+
+def test_the_disk_has_nothing_of_what_goes_from_store_to_store(
+    put: Put, there: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = files(200, large=4 * MIB)
+    url = put(content)
+    written = []
+    monkeypatch.setattr("nbdata.disk.write_file", lambda *_args, **_options: written.append(1))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    nbdata.pack(f"{url}in/", f"{url}out/x.zip", volume_size="256KiB", md5=True, quiet=True)
+    assert list(tmp_path.iterdir()) == written == []
+    assert members_of(joined(there("out/")), "zip") == below(content)
+
+
+def test_the_plan_says_what_will_be_made(put: Put, tmp_path: Path) -> None:
+    url = put(files(50, large=2 * MIB))
+    planned = nbdata.pack(f"{url}in/", tmp_path / "x.tar", format="tar", volume_size="256KiB", dry_run=True)
+    count, size = planned.actions["pack"]
+    assert f"51 members in {count} volumes" in planned.notes
+    assert size <= planned.needed
+    assert list(tmp_path.iterdir()) == []
+    nbdata.pack(f"{url}in/", tmp_path / "x.tar", format="tar", volume_size="256KiB", quiet=True)
+    assert len(list(tmp_path.iterdir())) == count
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == size
+    assert nbdata.pack(
+        f"{url}in/", tmp_path / "x.tar", format="tar", volume_size="256KiB", dry_run=True
+    ).actions.keys() == {"unchanged"}
+
+
+def test_too_little_room_on_the_disk_is_told_before(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(files(50, large=2 * MIB))
+    monkeypatch.setenv("NBDATA_QUOTA", f"1MB:{tmp_path}")
+    for form in FORMS:  # of what is compressed it shows while it is made
+        with pytest.raises(NotEnoughSpace):
+            nbdata.pack(f"{url}in/", tmp_path / f"x.{form}", format=form, quiet=True)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_could_not_be_unpacked_are_refused(put: Put) -> None:
+    url = put({"in/a.txt": b"1", "in/.nbdata/x": b"2"})
+    with pytest.raises(BadOption, match="could not be unpacked again"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", quiet=True)
+    assert nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", exclude=".nbdata", quiet=True).ok
+
+
+def test_what_is_there_and_never_to_be_overwritten_stays(put: Put, there: Any) -> None:
+    url = put({**files(20), "out/x.tar.gz": b"theirs"})
+    with pytest.raises(BadOption, match="--overwrite never"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", overwrite="never", quiet=True)
+    assert there("out/") == {"x.tar.gz": b"theirs"}
+
+
+def test_the_report_has_the_md5_of_each_volume(put: Put, there: Any) -> None:
+    url = put(files(10))
+    report = nbdata.pack(f"{url}in/", f"{url}out/x.tar.zst", md5=True, quiet=True)
+    (row,) = report.rows
+    assert row.detail["md5"] == there("out/")["x.tar.zst.md5"].split()[0].decode()
+    assert report.details["members"] == 10
