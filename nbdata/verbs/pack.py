@@ -365,7 +365,7 @@ class Pack(Verifying, Storing):
         except ValueError:
             raise BadOption(
                 f"--mtime: {self.mtime!r} is no time",
-                expected="such as 2024-01-31, 2024-01-31T12:00Z, or seconds since 1970",
+                expected="a time such as 2024-01-31 or 2024-01-31T12:00Z, or seconds since 1970",
             ) from None
         return int((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
 

@@ -200,7 +200,7 @@ CHECKS = [
     Mistake("volumes that are too small", "pack {b}/d/ {b}/p/x.zip --volume-size 1kB", "BadOption"),
     Mistake("an option of shards for an archive", "pack {b}/d/ {b}/p/x.tar.gz --shuffle", "BadOption"),
     Mistake("an option of archives for shards", "pack {b}/d/ {b}/p/ --md5", "BadOption"),
-    Mistake("a time that is none", "pack {b}/d/ {b}/p/x.tar.gz --mtime yesterday", "BadOption"),
+    Mistake("a time of members that is none", "pack {b}/d/ {b}/p/x.tar.gz --mtime yesterday", "BadOption"),
     Mistake("an archive of nothing", "pack {b}/d/ {b}/p/x.tar.gz --include '*.none'", "NotFound"),
     Mistake("an action that there is not", "shards check {b}/x.tar", "BadOption"),
     Mistake("shards that are none", "shards ls {b}/d/", "BadOption"),
