@@ -269,6 +269,28 @@ def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any,
     assert hashes(files_of(target)) == hashes(expected)
 
 
+@pytest.mark.parametrize("form", ["tar.gz", "zip"])
+def test_a_cancelled_pack_leaves_no_upload(
+    form: str, put: Any, bucket: str, gate: Any, s3: EmbeddedServer
+) -> None:
+    url = put({"in/large.bin": random.Random(9).randbytes(60 * MIB)})
+    at = gate(limit=40 * MIB)
+    other = {
+        "storage_options": {**s3.storage_options(), "endpoint_url": at.url},
+        "target_options": s3.storage_options(),
+    }
+    job = nbdata.Pack(f"{url}in/", f"{url}to/x.{form}", volume_size="12MB", **other).start()
+    at.wait_until_it_holds()
+    client = client_of(s3)
+    wait_until(lambda: pending(client, bucket) > 0)
+    job.cancel()
+    wait_until(lambda: job.snapshot().finished)
+    assert job.snapshot().state == "CANCELLED"
+    wait_until(lambda: pending(client, bucket) == 0)
+    assert objects(client, bucket, "to/") == {}
+    client.close()
+
+
 # -- untar_volumes ---------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,7 @@ class Archiving(abc.ABC):
         assert isinstance(run.operation, Pack)
         self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
         self._known, self._there = volumes, volumes.there
+        self._expected = {row.path for row in planned.rows if row.action == "unchanged"}
         self._results = Results(run)
         self._results.notes.extend(planned.notes[1:])
         self._index = run.index(*self._op.places(), NOWHERE)
@@ -101,6 +102,8 @@ class Archiving(abc.ABC):
             self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
             count = self._make_all()
             self._remove_others(count)
+            # Of what is compressed nobody knew how many volumes it makes.
+            self._control.expect_more(files=count - len(self._plan.rows), bytes=0)
         except Exception as error:
             self._results.fail(self._op.archive_names.name, error)
         finally:
@@ -125,6 +128,8 @@ class Archiving(abc.ABC):
         name = self._known.name(number)
         if self._op.md5:
             self._writer.write_sidecar(name, kept.md5, self._there.get(name + SIDECAR))
+        if name not in self._expected:  # it shows only now that it fits behind those that were made
+            self._control.advance(files=1, present=kept.end - kept.start)
         self._results.add(name, Outcome.UNCHANGED, self._there[name].size, **_told(kept.md5))
 
     def _finish_aside(self, volume: Volume, kept: Kept) -> None:

@@ -130,7 +130,10 @@ def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
         if not source.location.is_folder:
             prefix = prefix.rpartition("/")[0] + "/" * ("/" in prefix)
         members = Members(source.location.store, prefix, path)
-        looked = (_of_store(entry.path, entry.info) for entry in source.entries)
+        if isinstance(members.store, LocalStore):
+            looked = filter(None, (_file(prefix, entry.path) for entry in source.entries))
+        else:
+            looked = (_of_store(entry.path, entry.info) for entry in source.entries)
     _collect(run, op, members, looked, _own(members.store, prefix, target))
     members.arrange(by_name=op.sort)
     if not len(members):
@@ -238,7 +241,7 @@ def _folder(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str:
         found = os.stat("/" + prefix + path, follow_symlinks=False)
     except OSError as error:
         raise disk_error(error, "/" + prefix + path) from error
-    return Member(path, 0, int(found.st_mtime), FOLDER), ObjectInfo(prefix + path, 0)
+    return Member(path, 0, int(found.st_mtime // 1), FOLDER), ObjectInfo(prefix + path, 0)
 
 
 def _file(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str | None:

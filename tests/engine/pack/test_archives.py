@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import nbdata
@@ -338,3 +339,42 @@ def test_the_report_has_the_md5_of_each_volume(put: Put, there: Any) -> None:
     (row,) = report.rows
     assert row.detail["md5"] == there("out/")["x.tar.zst.md5"].split()[0].decode()
     assert report.details["members"] == 10
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_store_without_parts_takes_small_volumes(form: str, put: Put) -> None:
+    content = files(60, large=2 * MIB)
+    url, store = put(content), fsspec.filesystem("memory")
+    options = {"format": form, "volume_size": "300kB", "quiet": True}
+    nbdata.pack(f"{url}in/", f"memory://packed-{form}/x.{form}", **options)
+    found = {path: store.cat(path) for path in store.find(f"/packed-{form}")}
+    assert len(found) > 2
+    assert members_of(joined(found), form) == below(content)
+    put({"in/e.bin": bytes(65 * MIB)})
+    with pytest.raises(BadOption, match="whole objects only"):
+        nbdata.pack(f"{url}in/", f"memory://packed-{form}/y.{form}", format=form, quiet=True)
+
+
+def test_one_file_is_an_archive_too(put: Put, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o755)
+    nbdata.pack(program, tmp_path / "x.tar.gz", quiet=True)
+    nbdata.untar_volumes(str(tmp_path / "x.tar.gz"), tmp_path / "out", quiet=True)
+    assert tree_of(tmp_path / "out")["program"][0] == "program"
+    url = put({"a.bin": b"one"})
+    nbdata.pack(f"{url}a.bin", tmp_path / "y.zip", quiet=True)
+    assert members_of((tmp_path / "y.zip").read_bytes(), "zip") == {"a.bin": b"one"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_progress_ends_with_the_whole(form: str, put: Put, delete: Any) -> None:
+    url = put(files(80, large=3 * MIB))
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.{form}", format=form, volume_size=200_000)
+    for _ in range(2):
+        job = line.start()
+        job.wait()
+        told = job.snapshot()
+        assert told.files == told.files_total
+        assert told.bytes == told.bytes_total
+        delete(f"out/x.{form}.002")
