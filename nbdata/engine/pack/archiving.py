@@ -20,6 +20,7 @@ from nbdata.engine.planning.both_ends import both_ends
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report
 from nbdata.stores.base import Store
+from nbdata.transfer.index import Record
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 
@@ -27,6 +28,9 @@ __all__ = ["NOWHERE", "Archiving", "Growing"]
 
 #: No local folder belongs to the records of a pack.
 NOWHERE = (0, 0)
+# Where it is recorded that a run has begun and not come to its end: one that was killed may have begun an upload whose
+# name it had not heard yet. No volume is called so.
+_OPEN = "\0open"
 # Volumes that are being finished at a time, while the next one grows.
 _FINISHING = 2
 
@@ -99,9 +103,13 @@ class Archiving(abc.ABC):
         """Make it, and say what became of each volume."""
         self._index.open(NOWHERE, needed=False)
         try:
+            if self._index.get(_OPEN) is not None:
+                self._writer.abort_left()
+            self._index.put({_OPEN: Record("", 0, -1, 0, 0)})
             self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
             count = self._make_all()
             self._remove_others(count)
+            self._index.put({_OPEN: None})
             # Of what is compressed nobody knew how many volumes it makes.
             self._control.expect_more(files=count - len(self._plan.rows), bytes=0)
         except Exception as error:

@@ -21,6 +21,7 @@ from nbdata.transfer.index import Record
 from nbdata.transfer.part_records import validator
 from nbdata.transfer.retry import listing, retrying
 from nbdata.transfer.send import send_whole
+from nbdata.transfer.uploads import forget, remembered
 from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import SentHasher
@@ -153,6 +154,23 @@ class VolumeWriter:
             path = "/" + self._folder.key
             LocalStore(umask=self._run.context.umask).make_parents(self._folder.key + names[0])
             remove_left(path, names.__getitem__, len(names))
+
+    def abort_left(self) -> None:
+        """Give up the uploads of volumes that a killed run has left, also those that it could not note any more."""
+        folder, state = self._folder, self._run.context.state_dir
+        known = remembered(state)
+        left = retrying(
+            self._run.control, lambda: list(folder.store.pending(folder.key + self._op.archive_names.name))
+        )
+        for key, upload_id in left:
+            name = key[len(folder.key) :]
+            begun = known.get(upload_id)
+            if self._op.archive_names.number(name) is None or (begun is not None and begun.in_use()):
+                continue
+            with contextlib.suppress(NotFound):
+                retrying(self._run.control, partial(folder.store.abort, key, upload_id))
+            if begun is not None:
+                forget(state, upload_id)
 
     def begin(self, name: str) -> Volume:
         """Begin a volume."""

@@ -13,7 +13,8 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.pack.frames import Frame, TarFrames
-from nbdata.errors import BadOption, NotEnoughSpace, NotFound, TransferFailed
+from nbdata.engine.pack.tar_archiving import TarArchiving
+from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed
 from nbdata.writing.growing_file import GrowingFile
 from tests.conftest import client_of
 from tests.engine.pack.archives import MIB, files, joined, members_of, run, tree_of, write_tree
@@ -378,3 +379,24 @@ def test_progress_ends_with_the_whole(form: str, put: Put, delete: Any) -> None:
         assert told.files == told.files_total
         assert told.bytes == told.bytes_total
         delete(f"out/x.{form}.002")
+
+
+def test_an_upload_that_a_killed_run_had_no_time_to_note_is_given_up(
+    put: Put, bucket: str, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, client = put(files(40)), client_of(s3)
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar", format="tar", volume_size="128KiB")
+    with monkeypatch.context() as patched:  # as if it was killed
+
+        def killed(self: TarArchiving, at: int, number: int) -> tuple[int, int]:
+            for key in ("out/x.tar.001", "out/x.tar.gz", "out/y.tar.001"):
+                client.create_multipart_upload(Bucket=bucket, Key=key)
+            raise SourceChanged("killed")
+
+        patched.setattr(TarArchiving, "_make", killed)
+        with pytest.raises(TransferFailed):
+            line.run(quiet=True)
+    assert line.run(quiet=True).ok
+    left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert {one["Key"] for one in left} == {"out/x.tar.gz", "out/y.tar.001"}, "those of others stay"
+    client.close()
