@@ -60,6 +60,16 @@ class Target(NamedTuple):
         return self.folder.store
 
     @property
+    def part_size(self) -> int:
+        """Bytes of a part: so many that twice the expected size has not too many."""
+        store = self.store
+        return max(PART, store.min_part, round_up(-(-self.most * 2 // store.max_parts), 1 << 20))
+
+    def room(self) -> threading.BoundedSemaphore:
+        """Has a place for each part that may be under way at a time."""
+        return threading.BoundedSemaphore(max(1, min(SENT_AT_A_TIME, _SENT_BYTES // self.part_size)))
+
+    @property
     def known_as(self) -> str:
         """How its uploads are remembered."""
         return f"{self.folder.place}\n{self.store.server}"
@@ -92,6 +102,8 @@ class GrowingShard:
         Sends the parts.
     uploads : Uploads, optional
         Begins the upload; without it the shard does that, and ends what a killed process left.
+    room : BoundedSemaphore, optional
+        Of all that share it, for parts under way (see `Target.room`); without it the shard has its own.
 
     Attributes
     ----------
@@ -100,20 +112,24 @@ class GrowingShard:
     """
 
     def __init__(
-        self, target: Target, name: str, pool: ThreadPoolExecutor, uploads: Uploads | None = None
+        self,
+        target: Target,
+        name: str,
+        pool: ThreadPoolExecutor,
+        uploads: Uploads | None = None,
+        room: threading.BoundedSemaphore | None = None,
     ) -> None:
         self.name, self.size, self.samples = name, 0, 0
         self.made: ObjectInfo | None = None
         self.verified = False
         self._target, self._pool, self._uploads = target, pool, uploads
         self._key = target.folder.key + name
-        store = target.store
-        self._part = max(PART, store.min_part, round_up(-(-target.most * 2 // store.max_parts), 1 << 20))
+        self._part = target.part_size
         self._buffer, self._filled = bytearray(self._part), 0
         self._full: list[bytearray] = []  # where there are no parts
         self._upload: Upload | None = None
         self._sent: list[Future[SentPart]] = []
-        self._room = threading.BoundedSemaphore(max(1, min(SENT_AT_A_TIME, _SENT_BYTES // self._part)))
+        self._room = room or target.room()
 
     def write(self, data: bytes | memoryview) -> None:
         """Append some bytes; waits while too many are under way."""

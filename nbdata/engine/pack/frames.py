@@ -14,7 +14,7 @@ from nbdata.formats.frames import COMPRESSIONS, frame_size
 __all__ = ["AHEAD", "Frame", "TarFrames", "in_turn"]
 
 #: Frames that are under way at a time, or wait for one before them; each has 4 MiB at most, compressed as much again.
-AHEAD = 8
+AHEAD = 6
 
 
 class Frame(NamedTuple):

@@ -26,7 +26,7 @@ from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import SentHasher
 from nbdata.writing.growing_file import GrowingFile, remove_left
-from nbdata.writing.growing_shard import GrowingShard, Target
+from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
 from nbdata.writing.outgoing import OutgoingBytes
 
 __all__ = ["Kept", "Volume", "VolumeWriter", "record_of", "recorded", "refuse_target", "standing"]
@@ -141,7 +141,9 @@ class VolumeWriter:
             run.control, folder, run.context.state_dir, run.context.env, op.verify, min(most, 5 << 40)
         )
         self._uploads = BegunUploads(run, op.archive_names.folder)
-        self._pool = ThreadPoolExecutor(4, "nbdata-volumes")
+        # One for all volumes: several wait for the proof of an object that reaches over them.
+        self._room = self._target.room()
+        self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-volumes")
         self._open: set[Volume] = set()
         self._lock = threading.Lock()
         self._space: GrowingSpace | None = None
@@ -178,7 +180,8 @@ class VolumeWriter:
         if self._space is not None:
             volume = GrowingFile("/" + self._folder.key, name, self._space.claim, self._run.context.umask)
         else:
-            volume = GrowingShard(self._target, name, self._pool, _Uploads(self._uploads, self._folder))
+            uploads = _Uploads(self._uploads, self._folder)
+            volume = GrowingShard(self._target, name, self._pool, uploads, self._room)
         with self._lock:
             self._open.add(volume)
         return volume
