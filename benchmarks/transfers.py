@@ -39,7 +39,7 @@ from conditions import beside_a_cell, first_pull, over_tls, verified_or_not
 from line import carried
 from listing import SIZE, write_files
 from peers import rclone_environment
-from unpacking import checked, extracted, moved
+from unpacking import checked, extracted, moved, packed
 
 from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
@@ -183,6 +183,7 @@ def campaign(bench: Bench) -> None:
     bench.drop(MANY)
     extracted(bench)
     moved(bench)
+    packed(bench)
     with bench.over(10, 50e6):
         for name in (FEW, "8 × 64 MiB"):
             moves(bench, name, fast, ("pull",), AWAY)

@@ -75,6 +75,83 @@ def moved(bench: Bench) -> None:
         shutil.rmtree(source)
 
 
+def packed(bench: Bench) -> None:
+    """Objects in a store packed into volumes there, beside s5cmd, ``tar | split`` and s5cmd; then these unpacked."""
+    count = int(20_000 * bench.scale)
+    row = "pack 20,000 × 20 KB from S3 to volumes in S3, as {}"
+    rows = {form: row.format(form) for form in ("tar", "tar.gz", "tar.zst")}
+    unpack = "extract 20,000 × 20 KB from zst volumes of pack on the disk"
+    if not any(bench.only in one for one in (*rows.values(), unpack)):
+        return
+    source = _files(bench, 100)
+    place = "s3://bench/to-pack"
+    timed(COMMANDS["s5cmd"]["push"](str(source), place))
+    s5cmd, work = str(BIN / "s5cmd"), bench.work / "packed-by-hand"
+
+    def line(form: str, target: str) -> list[str]:
+        return [
+            *(str(BIN / "nbdata"), "pack", f"{place}/", f"{target}/all.{form}", "--format", form),
+            *("--volume-size", "30MB", "-q"),
+        ]
+
+    def theirs(form: str) -> Callable[[int], list[str]]:
+        packs = {"tar": "cat", "tar.gz": "gzip -1", "tar.zst": "zstd -q -T0"}[form]
+
+        def by_hand(number: int) -> list[str]:
+            said = (
+                f"mkdir -p '{work}/in' '{work}/v' && '{s5cmd}' cp '{place}/*' '{work}/in/' && "
+                f"tar c -C '{work}/in' . | {packs} | split -b 30000000 -d -a 3 - '{work}/v/all.{form}.' && "
+                f"'{s5cmd}' cp '{work}/v/' 's3://bench/packed-{form}-s5cmd{number}/' && rm -r '{work}'"
+            )
+            return ["bash", "-c", said]
+
+        return by_hand
+
+    def after(form: str, tool: str) -> Callable[[int], None]:
+        def look(number: int) -> None:
+            made, volumes, out = f"s3://bench/packed-{form}-{tool}{number}", work / "look", work / "out"
+            timed([s5cmd, "cp", f"{made}/*", f"{volumes}/"])
+            out.mkdir(parents=True)
+            option = {"tar": "", "tar.gz": "z", "tar.zst": " --zstd"}[form]
+            timed(["bash", "-c", f"cat '{volumes}'/* | tar x{option} -C '{out}'"])
+            assert same(source, out), f"{tool} packed other bytes"
+            shutil.rmtree(work)
+            timed([s5cmd, "rm", f"{made}/*"])
+
+        return look
+
+    for form, name in rows.items():
+        if bench.only in name:
+
+            def ours(number: int, form: str = form) -> list[str]:
+                return line(form, f"s3://bench/packed-{form}-nbdata{number}")
+
+            by_hand = Side("s5cmd, tar \\| split, s5cmd", theirs(form), after(form, "s5cmd"))
+            bench.row(name, [Side("nbdata", ours, after(form, "nbdata")), by_hand], count * 20_000)
+    if bench.only in unpack:
+        timed(line("tar.zst", "s3://bench/packed"), agent=True)
+        timed([s5cmd, "cp", "s3://bench/packed/*", f"{bench.work}/packed-volumes/"])
+        volumes = bench.work / "packed-volumes"
+        out = f"{bench.work}/unpacked-zst"
+
+        def unpacked(number: int) -> list[str]:
+            return [str(BIN / "nbdata"), "untar_volumes", f"{volumes}/", f"{out}-nbdata{number}", "-q"]
+
+        def tar(number: int) -> list[str]:
+            target = f"{out}-tar{number}"
+            return ["bash", "-c", f"mkdir '{target}' && cat '{volumes}'/* | tar x --zstd -C '{target}'"]
+
+        def right(tool: str) -> Callable[[int], None]:
+            def look(number: int) -> None:
+                assert same(source, Path(f"{out}-{tool}{number}")), f"{tool} unpacked other bytes"
+
+            return look
+
+        sides = [Side("nbdata", unpacked, right("nbdata")), Side("cat \\| tar x --zstd", tar, right("tar"))]
+        bench.row(unpack, sides, count * 20_000)
+    timed([s5cmd, "rm", f"{place}/*"])
+
+
 def _moved(bench: Bench, row: str, source: Path, volumes: Path, size: int) -> None:
     place, made = f"s3://bench/{volumes.name}", f"s3://bench/made-{volumes.name}"
     timed(COMMANDS["s5cmd"]["push"](str(volumes), place))
@@ -107,13 +184,19 @@ def _moved(bench: Bench, row: str, source: Path, volumes: Path, size: int) -> No
 
 
 def _packed(bench: Bench, folders: int) -> tuple[Path, Path]:
-    """Files of 20 KB, of which gzip saves nearly half, and the volumes of their archive."""
+    """Files of 20 KB, and the volumes of their archive."""
+    source = _files(bench, folders)
+    return source, _cut(bench, source, f"unpacked-volumes-{folders}")
+
+
+def _files(bench: Bench, folders: int) -> Path:
+    """Files of 20 KB, of which gzip saves nearly half."""
     source = bench.work / f"unpacked-source-{folders}"
     for number in range(int(20_000 * bench.scale)):
         path = source / (f"{number % folders:02d}" if folders > 1 else "") / f"{number:05d}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(random.randbytes(12_000) + bytes(8_000))
-    return source, _cut(bench, source, f"unpacked-volumes-{folders}")
+    return source
 
 
 def _cut(bench: Bench, source: Path, name: str) -> Path:

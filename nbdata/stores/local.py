@@ -202,11 +202,15 @@ class LocalStore(Store):
                 path=path,
                 remedy="Name a file or a folder",
             )
-        try:
-            _make_parents(path, self._umask)
-        except OSError as error:
-            raise disk_error(error, path) from error
+        self.make_parents(key)
         return _info(key, write_file(path, fill(source, size, path), umask=self._umask))
+
+    def make_parents(self, key: str) -> None:
+        """Make the folders above a file."""
+        try:
+            _make_parents("/" + key, self._umask)
+        except OSError as error:
+            raise disk_error(error, "/" + key) from error
 
     def same_objects(self, other: Store) -> bool:
         return isinstance(other, LocalStore)

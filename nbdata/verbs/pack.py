@@ -1,11 +1,12 @@
-"""The verb pack: loose objects, files or shards into tar shards."""
+"""The verb pack: loose objects, files or shards into tar shards, or into one archive."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
 from typing import Any, ClassVar, NamedTuple
 
 from nbdata.errors import BadOption
@@ -14,19 +15,26 @@ from nbdata.option import argument, option
 from nbdata.paths import has_glob, is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
+from nbdata.verbs.archive_names import ARCHIVES, NUMBER, ArchiveNames, format_of
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["DEFAULT_SIZE", "Pack", "ShardNames", "pack"]
+__all__ = ["DEFAULT_SIZE", "LEAST_VOLUME", "Pack", "ShardNames", "pack"]
 
-# %06d, or {000000..000099}, in the last component of a target.
-_NUMBER = re.compile(r"%0?(\d*)d|\{(\d+)\.\.(\d+)\}")
 _DEFAULT_NAME = "shard-%06d.tar"
 #: Bytes of a shard at most.
 DEFAULT_SIZE = 256 << 20
 _MANIFEST = "index.json"
 # Processes of --map.
 _MOST_WORKERS = 256
+#: Bytes of a volume of an archive at least.
+LEAST_VOLUME = 128 << 10
+# Options that make sense for shards only, and for archives only.
+_OF_SHARDS = (
+    *("by", "select", "rename", "map", "map_workers", "shard_size", "shard_count", "shuffle", "seed"),
+    "part_size",
+)
+_OF_ARCHIVES = ("volume_size", "md5", "mtime")
 
 
 class ShardNames(NamedTuple):
@@ -64,12 +72,13 @@ class ShardNames(NamedTuple):
         """
         folder, _, name = target.rpartition("/")
         name = name or _DEFAULT_NAME
-        found = _NUMBER.search(name)
+        found = NUMBER.search(name)
         if found is None or has_glob(name[: found.start()] + name[found.end() :]):
             raise BadOption(
                 f"{name} has no place for the number of a shard",
                 expected="a folder, which ends in a slash, or a name such as train-%06d.tar or "
                 "train-{000000..000099}.tar",
+                remedy="Say --format tar for one archive of that name" if name.endswith(".tar") else "",
             )
         before, after = name[: found.start()], name[found.end() :]
         if not after.endswith(".tar"):
@@ -114,15 +123,22 @@ class Pack(Verifying, Storing):
     end an index of the shards is written beside them (JSON, as the wids library has it): their names, sizes, numbers
     of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
     ranges; compressed ones can be packed with --map only.
+
+    With --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive instead, which
+    untar_volumes and the usual programs read. With --volume-size it is cut into volumes TARGET.000, TARGET.001 and so
+    on, which `cat` joins. Files keep their time and whether they may be run; symbolic links and empty folders of the
+    disk are kept; owners are not. The same line goes on behind the volumes that are there and still right; a zip begins
+    anew.
     """
 
     verb: ClassVar[str] = "pack"
-    summary: ClassVar[str] = "Pack samples into tar shards."
+    summary: ClassVar[str] = "Pack samples into tar shards, or files into an archive."
     examples: ClassVar[tuple[str, ...]] = (
         "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
         "pack s3://bucket/images/ /data/shards/ --shard-size 64MB --shuffle",
         "pack 's3://bucket/train-{000000..000099}.tar' s3://bucket/small/train-%06d.tar --shard-count 1000",
         "pack s3://bucket/images/ s3://bucket/small/train-%06d.tar --map 'mogrify -resize 256x256 {}/sample.jpg'",
+        "pack s3://bucket/images/ s3://bucket/archive/images.tar.zst --volume-size 1GB --md5",
     )
 
     source: str | tuple[str, ...] = argument(
@@ -132,8 +148,26 @@ class Pack(Verifying, Storing):
     )
     target: str = argument(
         "URL or path of the shards, with %06d or {000000..000099} where their number stands; or a folder, for "
-        "shard-000000.tar and so on.",
+        "shard-000000.tar and so on; or the archive, such as x.tar.gz.",
         metavar="TARGET",
+    )
+    format: str | None = option(
+        None,
+        "shards: samples in tar shards; tar, tar.gz, tar.zst, zip: one archive. Default: by the end of TARGET, where "
+        ".tar means shards.",
+        choices=("shards", *ARCHIVES),
+    )
+    volume_size: int | None = option(
+        None, "Cut an archive into volumes of SIZE bytes at most.", kind="size", metavar="SIZE"
+    )
+    md5: bool = option(
+        False, "Write the MD5 of each volume of an archive beside it, as VOLUME.md5.", kind="flag"
+    )
+    mtime: str | None = option(
+        None,
+        "The time of all members of an archive, such as 2024-01-31, 2024-01-31T12:00Z or seconds since 1970 "
+        "(default: that of each file).",
+        metavar="TIME",
     )
     target_options: dict[str, Any] | None = option(
         None,
@@ -219,6 +253,11 @@ class Pack(Verifying, Storing):
 
     def check(self) -> None:
         super().check()
+        archive = self.archive
+        self._refuse_foreign(_OF_ARCHIVES if archive is None else _OF_SHARDS)
+        if archive is not None:
+            self._check_archive(archive)
+            return
         ShardNames.of(self.target)
         if isinstance(self.source, str) and self.source.rstrip("/") == self.target.rstrip("/"):
             raise BadOption(
@@ -242,6 +281,26 @@ class Pack(Verifying, Storing):
         if self.shard_count is not None and self.shard_count < 1:
             raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
         self._check_map()
+
+    def _refuse_foreign(self, names: tuple[str, ...]) -> None:
+        """BadOption for an option that what is made does not have."""
+        for one in fields(self):
+            if one.name in names and getattr(self, one.name) != one.default:
+                made = "shards" if self.archive is None else self.archive
+                raise BadOption(
+                    f"--{one.name.replace('_', '-')} makes no sense with --format {made}",
+                    remedy="Leave it out, or say another --format",
+                )
+
+    def _check_archive(self, form: str) -> None:
+        if not isinstance(self.source, str):
+            raise BadOption("several sources can only be shards", remedy="Pack each folder by itself")
+        ArchiveNames.of(self.target, form, numbered=self.volume_size is not None)
+        if self.volume_size is not None and self.volume_size < LEAST_VOLUME:
+            raise BadOption(
+                f"--volume-size: {self.volume_size} bytes is too little", expected="at least 128 KiB"
+            )
+        _ = self.fixed_time
 
     def _check_map(self) -> None:
         """Refuse what makes no sense with ``--map``, or without it."""
@@ -281,6 +340,36 @@ class Pack(Verifying, Storing):
         return words
 
     @property
+    def archive(self) -> str | None:
+        """The format of the archive that is made; None for shards."""
+        if self.format is None:
+            return format_of(self.target)
+        return None if self.format == "shards" else self.format
+
+    @property
+    def archive_names(self) -> ArchiveNames:
+        """How the archive and its volumes are called."""
+        assert self.archive is not None
+        return ArchiveNames.of(self.target, self.archive, numbered=self.volume_size is not None)
+
+    @property
+    def fixed_time(self) -> int | None:
+        """The time that all members get, in seconds since the epoch; without a zone it is UTC."""
+        if self.mtime is None:
+            return None
+        text = self.mtime.strip().removeprefix("@")
+        if re.fullmatch(r"-?\d{1,11}", text):
+            return int(text)
+        try:
+            told = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        except ValueError:
+            raise BadOption(
+                f"--mtime: {self.mtime!r} is no time",
+                expected="a time such as 2024-01-31 or 2024-01-31T12:00Z, or seconds since 1970",
+            ) from None
+        return int((told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp())
+
+    @property
     def names(self) -> ShardNames:
         """How the shards are called."""
         return ShardNames.of(self.target)
@@ -311,7 +400,9 @@ class Pack(Verifying, Storing):
         return self.source if isinstance(self.source, str) else self.source[0], self.target
 
     def local_target(self) -> str | None:
-        return None if is_url(self.target) else self.names.folder
+        if is_url(self.target):
+            return None
+        return self.names.folder if self.archive is None else self.archive_names.folder
 
     def plan(self) -> Plan:
         return super().plan() if self.map is None else slots.mapped_pack(self).plan()

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from nbdata.errors import NbdataError, NotFound
 from nbdata.space.ledger import Ledger
@@ -21,12 +21,14 @@ from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 from nbdata.writing.manifest import Digests, digests
 from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target"]
+__all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target", "Uploads"]
 
 #: Bytes of a part, at least.
 PART = 8 << 20
 #: Parts of a shard that are under way at a time: so many and one more are in memory.
 SENT_AT_A_TIME = 4
+# Bytes of parts under way at a time, where parts are large; one is always.
+_SENT_BYTES = 64 << 20
 
 
 class Target(NamedTuple):
@@ -58,13 +60,36 @@ class Target(NamedTuple):
         return self.folder.store
 
     @property
+    def part_size(self) -> int:
+        """Bytes of a part: so many that twice the expected size has not too many."""
+        store = self.store
+        return max(PART, store.min_part, round_up(-(-self.most * 2 // store.max_parts), 1 << 20))
+
+    def room(self) -> threading.BoundedSemaphore:
+        """Has a place for each part that may be under way at a time."""
+        return threading.BoundedSemaphore(max(1, min(SENT_AT_A_TIME, _SENT_BYTES // self.part_size)))
+
+    @property
     def known_as(self) -> str:
         """How its uploads are remembered."""
         return f"{self.folder.place}\n{self.store.server}"
 
 
+class Uploads(Protocol):
+    """Begins uploads for a shard and remembers them, in place of the shard itself."""
+
+    def begin(self, key: str) -> Upload:
+        """Begin the upload of a key, which is remembered before its first part."""
+
+    def finished(self, key: str) -> None:
+        """It is an object now."""
+
+    def abandon(self, key: str, upload: Upload) -> None:
+        """Give it up."""
+
+
 class GrowingShard:
-    """One shard; for one thread.
+    """One shard, or a volume of an archive; for one thread.
 
     To a store with multipart uploads it goes in parts while it grows; to another one, and to the disk, as a whole at
     its end, and is in memory until then.
@@ -75,19 +100,36 @@ class GrowingShard:
     name : str
     pool : ThreadPoolExecutor
         Sends the parts.
+    uploads : Uploads, optional
+        Begins the upload; without it the shard does that, and ends what a killed process left.
+    room : BoundedSemaphore, optional
+        Of all that share it, for parts under way (see `Target.room`); without it the shard has its own.
+
+    Attributes
+    ----------
+    made : ObjectInfo or None
+        What the store says of it, once it is whole; and `verified` whether that proves its bytes.
     """
 
-    def __init__(self, target: Target, name: str, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        pool: ThreadPoolExecutor,
+        uploads: Uploads | None = None,
+        room: threading.BoundedSemaphore | None = None,
+    ) -> None:
         self.name, self.size, self.samples = name, 0, 0
-        self._target, self._pool = target, pool
+        self.made: ObjectInfo | None = None
+        self.verified = False
+        self._target, self._pool, self._uploads = target, pool, uploads
         self._key = target.folder.key + name
-        store = target.store
-        self._part = max(PART, store.min_part, round_up(-(-target.most * 2 // store.max_parts), 1 << 20))
+        self._part = target.part_size
         self._buffer, self._filled = bytearray(self._part), 0
         self._full: list[bytearray] = []  # where there are no parts
         self._upload: Upload | None = None
         self._sent: list[Future[SentPart]] = []
-        self._room = threading.BoundedSemaphore(SENT_AT_A_TIME)
+        self._room = room or target.room()
 
     def write(self, data: bytes | memoryview) -> None:
         """Append some bytes; waits while too many are under way."""
@@ -130,6 +172,9 @@ class GrowingShard:
 
     def _begin(self) -> Upload:
         """Begin an upload, which is remembered before its first part; what a killed process left of it is given up."""
+        if self._uploads is not None:
+            self._upload = retrying(self._target.control, partial(self._uploads.begin, self._key))
+            return self._upload
         target = self._target
         while (left := claim(target.state_dir, target.known_as, self._key)) is not None:
             self._abandon(left, target.store)
@@ -137,6 +182,12 @@ class GrowingShard:
         self._upload = upload
         remember(target.state_dir, target.known_as, self._key, upload.id)
         return upload
+
+    def end(self) -> None:
+        """Hold no more of it, where parts can be sent: its last bytes are there. `finish` may come much later."""
+        if self._target.store.multipart and self._filled:
+            self._hand_over()
+            self._buffer, self._filled = bytearray(), 0
 
     def finish(self) -> Digests:
         """Send what is left, and give the shard its name; what its manifest says of its bytes."""
@@ -148,14 +199,18 @@ class GrowingShard:
         parts = [sending.result() for sending in self._sent]
         info = retrying(target.control, lambda: upload.finish([part.answer for part in parts]))
         try:
-            MultipartChecker(key, target.verify)(info, [part.digest for part in parts])
+            whole = MultipartChecker(key, target.verify)(info, [part.digest for part in parts])
         except NbdataError as error:
             self._upload = None
             error.remedy = withdrawn(target.control, target.store, key, info)
             raise
         self._upload = None
-        with contextlib.suppress(NbdataError):  # cleanup finds that it is gone
-            forget(target.state_dir, upload.id)
+        self.made, self.verified = info, whole and all(part.verified for part in parts)
+        if self._uploads is not None:
+            self._uploads.finished(key)
+        else:
+            with contextlib.suppress(NbdataError):  # cleanup finds that it is gone
+                forget(target.state_dir, upload.id)
         return digests(info.etag, part_size=0 if info.encrypted else min(self._part, self.size))
 
     def _finish_whole(self) -> Digests:
@@ -167,9 +222,10 @@ class GrowingShard:
             return hashers[-1]
 
         def send() -> ObjectInfo:
-            return send_whole(
+            self.made, self.verified = send_whole(
                 self._target.control, self._target.store, self._key, partial(OutgoingBytes, data), self.size, hasher
-            )[0]  # fmt: skip
+            )  # fmt: skip
+            return self.made
 
         if isinstance(self._target.store, LocalStore):
             limited = limited_folders(self._target.state_dir, self._target.env)
@@ -194,7 +250,11 @@ class GrowingShard:
             with contextlib.suppress(BaseException):
                 sending.exception()
         upload, self._upload = self._upload, None
-        if upload is not None:
+        if upload is None:
+            return
+        if self._uploads is not None:
+            self._uploads.abandon(self._key, upload)
+        else:
             self._abandon(upload.id, store)
 
     def _abandon(self, upload_id: str, store: Store) -> None:

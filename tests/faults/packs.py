@@ -1,5 +1,5 @@
-"""kill -9 of the agent at random moments of pack, and of archives that are unpacked into a store; then the same line
-again makes the shards or objects that no kill would make.
+"""kill -9 of the agent at random moments of pack, into shards and into archives, and of archives that are unpacked into
+a store; then the same line again makes the shards, volumes or objects that no kill would make.
 
 The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards
 that are sent. After the kill each object that has its name is whole. The same line, said again, makes the others; all
@@ -27,10 +27,12 @@ from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree
 from tests.waiting import wait_until
 
-__all__ = ["SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
+__all__ = ["ARCHIVES", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
 #: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
+#: Archives in volumes that files are packed into, in turns, by their form.
+ARCHIVES = tuple(f"files into {form}" for form in ("tar", "tar.gz", "tar.zst", "zip"))
 #: Volumes that are unpacked into the store, in turns, by their form.
 VOLUMES = tuple(f"volumes {form}" for form in FORMS)
 # Shards that are made, about; one of them holds a single large file, and goes in parts that are read in order.
@@ -46,7 +48,7 @@ class PackKilled:
     Attributes
     ----------
     source : str
-        Of `SOURCES` or `VOLUMES`.
+        Of `SOURCES`, `ARCHIVES` or `VOLUMES`.
     share : float
         The moment, as a share of the bytes that a pack moves.
     whole : int
@@ -182,6 +184,14 @@ class _Packs:
             url, _ = self._tree.volumes(source.partition(" ")[2])
             place = f"s3://{self._bucket}/{prefix}"
             return nbdata.UntarVolumes(url, place, concurrency=connections, **options)
+        if source in ARCHIVES:
+            form = source.rpartition(" ")[2]
+            place = f"s3://{self._bucket}/{prefix}x.{form}"
+            size = self._tree.size // _SHARDS
+            return nbdata.Pack(
+                self._tree.url, place, format=form, volume_size=size, md5=True, concurrency=connections,
+                **options,
+            )  # fmt: skip
         return nbdata.Pack(
             self._tree.url if source.startswith("files") else f"s3://{self._bucket}/right-0/x-*.tar",
             f"s3://{self._bucket}/{prefix}x-%03d.tar",

@@ -243,6 +243,54 @@ def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: Embedde
     client.close()
 
 
+@pytest.mark.parametrize("limit", [MIB, 12 * MIB, 22 * MIB], ids=["early", "amid", "late"])
+def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any, tmp_path: Path) -> None:
+    source = random.Random(9)
+    content = {f"in/{number:03}.bin": source.randbytes(100_000) for number in range(150)}
+    content["in/099-large.bin"] = source.randbytes(9 * MIB)
+    url = put(content)
+    options = {"volume_size": "3MB", "md5": True, "concurrency": 2}
+    nbdata.pack(f"{url}in/", tmp_path / "whole" / "x.tar.zst", **options, quiet=True)
+    expected = files_of(tmp_path / "whole")
+    assert len(expected) > 12
+
+    at = gate(limit=limit)
+    target = tmp_path / "out"
+    kill_at(at, nbdata.Pack(f"{url}in/", str(target / "x.tar.zst"), **options).start(), 0)
+    found = {name: data for name, data in files_of(target).items() if not name.endswith(".nbdata-partial")}
+    assert_part_of(found, expected)
+    assert len(found) < len(expected)
+
+    gate()
+    report = nbdata.pack(f"{url}in/", target / "x.tar.zst", **options, quiet=True)
+    volumes = [name for name in found if not name.endswith(".md5")]
+    # Of the last one that was whole the record may have been lost.
+    assert report.counts.get("unchanged", 0) >= len(volumes) - 1
+    assert hashes(files_of(target)) == hashes(expected)
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "zip"])
+def test_a_cancelled_pack_leaves_no_upload(
+    form: str, put: Any, bucket: str, gate: Any, s3: EmbeddedServer
+) -> None:
+    url = put({"in/large.bin": random.Random(9).randbytes(60 * MIB)})
+    at = gate(limit=40 * MIB)
+    other = {
+        "storage_options": {**s3.storage_options(), "endpoint_url": at.url},
+        "target_options": s3.storage_options(),
+    }
+    job = nbdata.Pack(f"{url}in/", f"{url}to/x.{form}", volume_size="12MB", **other).start()
+    at.wait_until_it_holds()
+    client = client_of(s3)
+    wait_until(lambda: pending(client, bucket) > 0)
+    job.cancel()
+    wait_until(lambda: job.snapshot().finished)
+    assert job.snapshot().state == "CANCELLED"
+    wait_until(lambda: pending(client, bucket) == 0)
+    assert objects(client, bucket, "to/") == {}
+    client.close()
+
+
 # -- untar_volumes ---------------------------------------------------------------------------------------
 
 

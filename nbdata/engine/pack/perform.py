@@ -1,4 +1,4 @@
-"""pack: plan and perform."""
+"""pack: plan and perform; into shards here, into one archive in `archive`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import NamedTuple
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.pack.content import WINDOW, Fetching, ShardContent
+from nbdata.engine.pack import archive
+from nbdata.engine.pack.content import WINDOW, ShardContent
 from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
 from nbdata.engine.pack.source import PackSource, open_source
+from nbdata.engine.pack.windows import Fetching
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.planning.decide import copied, decide_copy
@@ -53,6 +55,8 @@ def plan(run: Run) -> Plan:
     """
     op = run.operation
     assert isinstance(op, Pack)
+    if op.archive is not None:
+        return archive.plan(run)
     at_source, at_target = both_ends(run)
     source = open_source(at_source)
     if not len(source):
@@ -141,6 +145,9 @@ def _standing(run: Run, op: Pack) -> dict[str, ObjectInfo]:
 
 def perform(run: Run, planned: Plan) -> Report:
     """Do what the plan says."""
+    assert isinstance(run.operation, Pack)
+    if run.operation.archive is not None:
+        return archive.perform(run, planned)
     return _Packing(run, planned).run_all()
 
 

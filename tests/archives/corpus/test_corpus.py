@@ -191,6 +191,35 @@ again. The volumes are read again from the last place that their compression all
 object that somebody has replaced since is put right if this archive had made it, and is a conflict if another one
 had. `--delete-volumes` deletes them at the end, unless something was left out or failed.
 
+## What pack makes
+
+`pack SOURCE TARGET --format tar|tar.gz|tar.zst|zip` is the way back: a folder, or what is below a prefix of a store,
+becomes one archive on the disk or in a store, cut by `--volume-size` into volumes `TARGET.000`, `TARGET.001` and so on
+(of a zip `TARGET.001` first, as 7-Zip has it), which `cat` joins; `--md5` writes `VOLUME.md5` beside each. GNU tar,
+bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names, contents, links, times and what is executable.
+
+| of the source | in the archive |
+|---|---|
+| a file, an object | a file, with its time in whole seconds (that of the store), mode 755 if it may be run, else 644 |
+| a symbolic link on the disk | a symbolic link; nothing is followed |
+| names of one file (hard links) | files, each with the content |
+| an empty folder on the disk | a folder; others come to be by what is in them |
+| a sparse file | a file with zeros |
+| owners, groups, other permissions, extended attributes | not kept |
+| sockets, pipes, devices | left out and named |
+| a key that is no path, such as `a//b` or one below `.nbdata/` | `BadOption`, unless `--exclude` leaves it out |
+| `--sort`, `--mtime TIME` | members in the order of their names, all with one time: the same bytes each time |
+
+A tar is compressed in frames of up to 4 MiB, each a gzip member or a Zstandard frame of its own, so that programs that
+know how can unpack several at a time. A gzip member says its size in its header, as mgzip and pgzip do. Headers are
+ustar, with pax where a name, size or time needs it; a zip has the 64-bit form where it needs it, and UTF-8 names.
+
+Each object is compared with its checksum while it is read, and each volume with what the store answers; a volume has
+its name when all objects in it are proven. From store to store nothing touches the disk. The same line keeps the
+volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and
+those of somebody else are a conflict. A zip begins anew, and its volumes have their names when all of it is written.
+Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB.
+
 ## What is refused
 
 | what the archive has | error | why, and what to do |

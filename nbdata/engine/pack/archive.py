@@ -1,0 +1,130 @@
+"""pack into one archive: plan and perform.
+
+The archive is one stream made from a listing, and cut into frames (`frames`, `zip_frames`), which are appended to
+growing volumes (`volumes`). What a volume stands for is recorded when it has its name: the range of the stream, and a
+digest of the names, sizes, times and versions in it. The same line keeps what still fits, and makes the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.archiving import NOWHERE
+from nbdata.engine.pack.frames import AHEAD
+from nbdata.engine.pack.known_volumes import KnownVolumes, TarVolumes, ZipVolumes
+from nbdata.engine.pack.members import find_members
+from nbdata.engine.pack.tar_archiving import TarArchiving
+from nbdata.engine.pack.tar_stream import TarStream
+from nbdata.engine.pack.volumes import refuse_target, standing
+from nbdata.engine.pack.zip_archiving import ZipArchiving
+from nbdata.engine.pack.zip_frames import ZipStream
+from nbdata.engine.planning.both_ends import both_ends
+from nbdata.errors import BadOption
+from nbdata.formats.frames import FRAME
+from nbdata.report import Plan, Report, Row
+from nbdata.space.limits import disk_of, round_up
+from nbdata.verbs.pack import Pack
+
+__all__ = ["perform", "plan"]
+
+
+class _Kept(NamedTuple):
+    """What the plan has found out."""
+
+    stream: TarStream | ZipStream
+    volumes: TarVolumes | ZipVolumes
+
+
+def plan(run: Run) -> Plan:
+    """Decide which volumes are there and right, and how many more there will be; reads the listings of both ends."""
+    op = run.operation
+    assert isinstance(op, Pack)
+    at_source, at_target = both_ends(run)
+    folder = at_target.open(op.archive_names.folder)
+    members = find_members(at_source, op, folder, os.path.join(run.folder, "members.jsonl"))
+    there, index = standing(at_target, op, folder), run.index(*op.places(), NOWHERE)
+    stream: TarStream | ZipStream
+    volumes: TarVolumes | ZipVolumes
+    if op.archive == "zip":
+        stream = ZipStream(members)
+        volumes = ZipVolumes(op, stream, there, index)
+    else:
+        stream = TarStream(members)
+        volumes = TarVolumes(op, stream, there, index)
+    refuse_target(op, folder, min(op.volume_size or stream.size, stream.size))
+    run.kept = _Kept(stream, volumes)
+    out, rows = Plan("pack", *op.places()), run.row_file("plan")
+    block = disk_of(op.archive_names.folder)[2] if op.local_target() else 0
+    number = 0
+    for size, kept in _expected(op, stream, volumes):
+        name = volumes.name(number)
+        number += 1
+        if kept:
+            action, size = "unchanged", there[name].size
+        else:
+            action = "overwrite" if name in there else "pack"
+            out.files += 1
+            out.bytes += size
+            out.needed += round_up(size, block) if block else 0
+            out.inodes += bool(block)
+        rows.add(Row(name, action, size, {}))
+        out.count(action, size)
+    if op.overwrite == "never" and out.files and there:
+        raise BadOption(
+            f"{min(there)} is there, and --overwrite never", path=op.target, remedy="Choose another name"
+        )
+    _refuse_others(op, volumes)
+    if op.archive != "tar" and out.needed:  # how much tighter it is packed shows when it is done
+        out.needed, out.at_least = min(out.needed, round_up(AHEAD * FRAME, block)), True
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {"members": len(members), "content": stream.size}
+    most = "" if op.archive == "tar" else "at most "
+    out.notes.append(f"{len(members):,} members in {most}{number:,} volume{'s' * (number != 1)}")
+    out.notes += members.left_out
+    return out
+
+
+def _expected(
+    op: Pack, stream: TarStream | ZipStream, volumes: TarVolumes | ZipVolumes
+) -> Iterator[tuple[int, bool]]:
+    """The volumes in order: the bytes of the stream that each holds, and whether it is there already.
+
+    Of volumes that are compressed and are still to be made nobody knows yet what they hold: as if they were not.
+    """
+    at = number = 0
+    if isinstance(volumes, ZipVolumes) and (kept := volumes.kept()):
+        yield from ((one.end - one.start, True) for one in kept)
+        return
+    while at < stream.size or not number:
+        found = volumes.kept(number, at) if isinstance(volumes, TarVolumes) else None
+        size = found.end - at if found else min(stream.size - at, op.volume_size or stream.size)
+        yield size, found is not None
+        at += size
+        number += 1
+
+
+def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
+    """BadOption for volumes of somebody else's with numbers that this archive will surely not have."""
+    others = [name for name in volumes.there if volumes.is_behind(name) and not volumes.is_ours(name)]
+    if others:
+        raise BadOption(
+            f"{len(others):,} volumes with higher numbers are there, such as {min(others)}: who joins them all would "
+            "get what does not belong to the archive",
+            path=op.target,
+            remedy="Delete them, or choose another name",
+        )
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Do what the plan says."""
+    assert isinstance(run.kept, _Kept)
+    stream, volumes = run.kept
+    if isinstance(stream, ZipStream):
+        assert isinstance(volumes, ZipVolumes)
+        return ZipArchiving(run, planned, stream, volumes).run_all()
+    assert isinstance(volumes, TarVolumes)
+    return TarArchiving(run, planned, stream, volumes).run_all()

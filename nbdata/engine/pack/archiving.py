@@ -1,0 +1,186 @@
+"""An archive while it is made: what tars and zips have in common."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.frames import AHEAD
+from nbdata.engine.pack.known_volumes import KnownVolumes
+from nbdata.engine.pack.volumes import Kept, Volume, VolumeWriter, record_of
+from nbdata.engine.pack.windows import Fetching, Proof
+from nbdata.engine.planning.both_ends import both_ends
+from nbdata.reading.fetcher import WIDTH
+from nbdata.report import Plan, Report
+from nbdata.stores.base import Store
+from nbdata.transfer.index import Record
+from nbdata.verbs.archive_names import SIDECAR
+from nbdata.verbs.pack import Pack
+
+__all__ = ["NOWHERE", "Archiving", "Growing"]
+
+#: No local folder belongs to the records of a pack.
+NOWHERE = (0, 0)
+# Where it is recorded that a run has begun and not come to its end: one that was killed may have begun an upload whose
+# name it had not heard yet. No volume is called so.
+_OPEN = "\0open"
+# Volumes that are being finished at a time, while the next one grows.
+_FINISHING = 2
+
+
+class Growing:
+    """A volume that grows, with its MD5 if somebody asks for it.
+
+    Attributes
+    ----------
+    start : int
+        Where it begins.
+    """
+
+    def __init__(self, volume: Volume, start: int, *, hash_it: bool) -> None:
+        self.volume, self.start = volume, start
+        self._md5 = hashlib.md5(usedforsecurity=False) if hash_it else None
+
+    def write(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Append some bytes."""
+        for piece in pieces:
+            self.volume.write(piece)
+            if self._md5 is not None:
+                self._md5.update(piece)
+
+    @property
+    def md5(self) -> str:
+        """The MD5 in hex, or an empty text."""
+        return self._md5.hexdigest() if self._md5 is not None else ""
+
+
+class Archiving(abc.ABC):
+    """One archive while it is made.
+
+    Parameters
+    ----------
+    run : Run
+    planned : Plan
+    source : Store
+        Of the members.
+    size : int
+        Bytes of the archive, about.
+    volumes : KnownVolumes
+    """
+
+    def __init__(self, run: Run, planned: Plan, source: Store, size: int, volumes: KnownVolumes) -> None:
+        assert isinstance(run.operation, Pack)
+        self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
+        self._known, self._there = volumes, volumes.there
+        self._expected = {row.path for row in planned.rows if row.action == "unchanged"}
+        self._results = Results(run)
+        self._results.notes.extend(planned.notes[1:])
+        self._index = run.index(*self._op.places(), NOWHERE)
+        _, at_target = both_ends(run)
+        folder = at_target.open(self._op.archive_names.folder)
+        most = min(size, self._op.volume_size or size)
+        self._writer = VolumeWriter(at_target, self._op, folder, most, planned.needed)
+        self._fetching = Fetching(
+            run.control, [source], verify=self._op.verify, width=self._op.concurrency or WIDTH
+        )
+        self._proof = Proof(run.control, self._op.verify)
+        self._finishing: deque[Future[None]] = deque()
+        self._pool = ThreadPoolExecutor(min(self._op.concurrency or AHEAD, AHEAD), "nbdata-frames")
+        self._finisher = ThreadPoolExecutor(1, "nbdata-volume")
+
+    @abc.abstractmethod
+    def _make_all(self) -> int:
+        """Make what is missing; how many volumes there are then."""
+
+    def run_all(self) -> Report:
+        """Make it, and say what became of each volume."""
+        self._index.open(NOWHERE, needed=False)
+        try:
+            if self._index.get(_OPEN) is not None:
+                self._writer.abort_left()
+            self._index.put({_OPEN: Record("", 0, -1, 0, 0)})
+            self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
+            count = self._make_all()
+            self._remove_others(count)
+            self._index.put({_OPEN: None})
+            # Of what is compressed nobody knew how many volumes it makes.
+            self._control.expect_more(files=count - len(self._plan.rows), bytes=0)
+        except Exception as error:
+            self._results.fail(self._op.archive_names.name, error)
+        finally:
+            self._finisher.shutdown(wait=not self._control.is_set(), cancel_futures=True)
+            self._fetching.close()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._writer.close()
+            self._index.close()
+        unverified = self._proof.unverified + self._fetching.unverified
+        if unverified and self._op.verify != "none":
+            self._results.notes.append(f"{unverified:,} objects had no checksum in the store to compare with")
+        self._results.notes += filter(None, [self._index.problem])
+        return self._results.report(**self._plan.details)
+
+    def _begin(self, number: int, start: int) -> Growing:
+        """Begin a volume."""
+        volume = self._writer.begin(self._known.name(number))
+        return Growing(volume, start, hash_it=self._op.md5)
+
+    def _keep(self, number: int, kept: Kept) -> None:
+        """Leave a volume as it is."""
+        name = self._known.name(number)
+        if self._op.md5:
+            self._writer.write_sidecar(name, kept.md5, self._there.get(name + SIDECAR))
+        if name not in self._expected:  # it shows only now that it fits behind those that were made
+            self._control.advance(files=1, present=kept.end - kept.start)
+        self._results.add(name, Outcome.UNCHANGED, self._there[name].size, **_told(kept.md5))
+
+    def _finish_aside(self, volume: Volume, kept: Kept) -> None:
+        """Have a volume finished beside the work on the next one."""
+        self._settle(_FINISHING - 1)
+        self._finishing.append(self._finisher.submit(self._finish, volume, kept))
+
+    def _settle(self, most: int = 0) -> None:
+        """Wait until so many volumes at most are being finished; raises what went wrong."""
+        while len(self._finishing) > most or (self._finishing and self._finishing[0].done()):
+            self._finishing.popleft().result()
+
+    def _finish(self, volume: Volume, kept: Kept) -> None:
+        """Give a volume its name, and then say what it is: first in the records, then beside it."""
+        if volume.name + SIDECAR in self._there:  # it is that of another volume
+            self._writer.delete([volume.name + SIDECAR])
+        made = self._writer.finish(volume)
+        self._index.put({volume.name: record_of(kept, made, volume.size)})
+        if kept.md5:
+            self._writer.write_sidecar(volume.name, kept.md5, None)
+        self._results.add(
+            volume.name, Outcome.PACKED, volume.size, moved=True, verified=volume.verified, **_told(kept.md5)
+        )
+        self._control.advance(files=1)
+
+    def _remove_others(self, count: int) -> None:
+        """Remove the volumes of an earlier, larger archive of this line; somebody else's are told."""
+        mine = {self._known.name(number) for number in range(count)}
+        for name in sorted(self._there):
+            volume = name.removesuffix(SIDECAR)
+            if volume in mine or (name != volume and volume not in self._there):
+                continue
+            if self._known.is_ours(volume):
+                self._writer.delete([name])
+                if name == volume:
+                    self._results.add(name, Outcome.REMOVED, self._there[name].size)
+            elif name == volume:
+                self._results.add(
+                    name, Outcome.CONFLICT, self._there[name].size,
+                    reason="a volume behind the last one, which this line has not made: delete it",
+                )  # fmt: skip
+                self._control.advance(failures=1)
+
+
+def _told(md5: str) -> dict[str, Any]:
+    return {"md5": md5} if md5 else {}

@@ -1,0 +1,115 @@
+"""The volumes of a tar as names, and as what is recorded of them: which are there and still right."""
+
+from __future__ import annotations
+
+import hashlib
+
+from nbdata.engine.pack.tar_stream import TarStream
+from nbdata.engine.pack.volumes import Kept, recorded
+from nbdata.engine.pack.zip_frames import ZipStream
+from nbdata.formats.frames import LEAST_FRAME
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.index import Index
+from nbdata.verbs.pack import Pack
+
+__all__ = ["KnownVolumes", "TarVolumes", "ZipVolumes"]
+
+# What is said of how volumes were made; another number makes all anew.
+_WAY = 1
+
+
+class KnownVolumes:
+    """The volumes that are there, or may be.
+
+    Parameters
+    ----------
+    op : Pack
+    most : int
+        How many there are at most.
+    there : dict
+        The volumes and checksums that are there, by name.
+    index : Index
+        What is recorded of them.
+    """
+
+    def __init__(self, op: Pack, most: int, there: dict[str, ObjectInfo], index: Index) -> None:
+        self._op, self.most, self.there, self._index = op, most, there, index
+        self._names = op.archive_names
+        self._how = f"{op.archive} {op.volume_size or 0} {_WAY}"
+
+    def name(self, number: int) -> str:
+        """The name of a volume, by its number from 0."""
+        return self._names.volume(number, self.most)
+
+    def is_behind(self, name: str) -> bool:
+        """Whether it is a volume with a number that is never reached."""
+        number = self._names.number(name)
+        return number is not None and number >= self.most
+
+    def is_ours(self, name: str) -> bool:
+        """Whether it is there as this line has made it."""
+        return recorded(self._index.get(name), self.there.get(name)) is not None
+
+    def _digest(self, said: str) -> str:
+        return hashlib.blake2b(f"{self._how}\0{said}".encode(), digest_size=16).hexdigest()
+
+    def _recorded(self, number: int, at: int) -> Kept | None:
+        """What is recorded of a volume that is there and begins at an offset, if this line may keep it."""
+        name = self.name(number)
+        found = recorded(self._index.get(name), self.there.get(name))
+        if found is None or self._op.overwrite == "always" or found.start != at:
+            return None
+        return None if self._op.md5 and not found.md5 else found
+
+
+class TarVolumes(KnownVolumes):
+    """The volumes of a tar: each is right by itself."""
+
+    def __init__(self, op: Pack, stream: TarStream, there: dict[str, ObjectInfo], index: Index) -> None:
+        super().__init__(op, _most_volumes(op, stream.size), there, index)
+        self._stream = stream
+
+    def digest(self, start: int, end: int) -> str:
+        """What tells a volume from another one of the same range."""
+        return self._digest(self._stream.digest(start, end))
+
+    def kept(self, number: int, at: int) -> Kept | None:
+        """What is recorded of a volume that is there, and still right if it begins at this offset; else None."""
+        found = self._recorded(number, at)
+        if found is None or found.end > self._stream.size:
+            return None
+        if not self._names.numbered and found.end != self._stream.size:
+            return None
+        return found if found.digest == self.digest(found.start, found.end) else None
+
+
+class ZipVolumes(KnownVolumes):
+    """The volumes of a zip: all are right, or none."""
+
+    def __init__(self, op: Pack, stream: ZipStream, there: dict[str, ObjectInfo], index: Index) -> None:
+        super().__init__(op, -(-stream.most // op.volume_size) if op.volume_size else 1, there, index)
+        self._stream = stream
+
+    def digest(self, total: int) -> str:
+        """What tells an archive of so many bytes from another one."""
+        return self._digest(f"{self._stream.digest()} {total}")
+
+    def kept(self) -> list[Kept]:
+        """What is recorded of all volumes, if they are there and right; else nothing."""
+        found: list[Kept] = []
+        while (one := self._recorded(len(found), found[-1].end if found else 0)) is not None:
+            found.append(one)
+            if len(found) == self.most:
+                break
+        total = found[-1].end if found else 0
+        return found if all(one.digest == self.digest(total) for one in found) else []
+
+
+def _most_volumes(op: Pack, size: int) -> int:
+    """How many volumes of a tar there are at most."""
+    if op.volume_size is None:
+        return 1
+    if op.archive == "tar":
+        return -(-size // op.volume_size)
+    # What cannot be compressed gets a little longer, and up to a frame of each volume stays empty.
+    return -(-(size + size // 500) // (op.volume_size * 7 // 8 - LEAST_FRAME // 2)) + 1

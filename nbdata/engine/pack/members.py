@@ -1,0 +1,266 @@
+"""The members of an archive: what is found in a folder of the disk or below a prefix of a store, in order.
+
+They are written to a private file, one JSON array a line, since there may be millions; in memory are 8 bytes of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from array import array
+from collections.abc import Iterator, Sequence
+
+from nbdata.disk import PARTIAL, disk_error, special_kind
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.source import Field
+from nbdata.errors import BadOption, NotFound
+from nbdata.formats.tar_writing import FILE, FOLDER, LINK, Member
+from nbdata.paths import OWN_FOLDER, has_glob
+from nbdata.reading.pieces import Piece
+from nbdata.stores.base import Location, ObjectInfo, Store
+from nbdata.stores.local import LocalStore, stat_tag
+from nbdata.transfer.names import LocalNames
+from nbdata.transfer.selection import glob_filter
+from nbdata.transfer.sources import find, folder_part
+from nbdata.verbs.pack import Pack
+
+__all__ = ["Members", "find_members"]
+
+# Bytes of the listing that are written at a time.
+_BLOCK = 1 << 16
+# Names that are told of what is left out.
+_NAMED = 3
+
+
+class Members:
+    """Members by number; for many threads.
+
+    Attributes
+    ----------
+    store : Store
+        Has the bytes of all.
+    left_out : list of str
+        What is told of what is no member.
+    """
+
+    def __init__(self, store: Store, prefix: str, path: str) -> None:
+        self.store, self._prefix = store, prefix
+        self.left_out: list[str] = []
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._offsets, self._size = array("Q"), 0
+        self._buffer = bytearray()
+        self._order: Sequence[int] = range(0)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def add(self, member: Member, info: ObjectInfo) -> None:
+        """Append one; `info` says of which version its bytes are."""
+        line = json.dumps([*member, info.etag, info.modified, info.version]).encode("ascii")
+        self._offsets.append(self._size)
+        self._size += len(line)
+        self._buffer += line
+        if len(self._buffer) > _BLOCK:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._buffer:
+            del self._buffer[: os.write(self._fd, self._buffer)]
+
+    def arrange(self, *, by_name: bool) -> None:
+        """End adding; in the order of the names' bytes, or in that of the listing. Sorting holds all names."""
+        self._flush()
+        count = len(self._offsets)
+        self._offsets.append(self._size)
+        self._order = range(count)
+        if by_name:
+            names = [os.fsencode(str(self._said(number)[0])) for number in range(count)]
+            self._order = array("Q", sorted(range(count), key=names.__getitem__))
+
+    def _said(self, place: int) -> list[object]:
+        start, end = self._offsets[place], self._offsets[place + 1]
+        return list(json.loads(os.pread(self._fd, end - start, start)))
+
+    def __getitem__(self, number: int) -> tuple[Member, Field]:
+        """A member, and where its bytes are; those of a folder or link are none."""
+        *member, etag, modified, version = self._said(self._order[number])
+        said = Member(*member)  # type: ignore[arg-type]
+        key = self._prefix + said.name if self._prefix or said.name else ""
+        info = ObjectInfo(key, said.size, etag, modified, version)  # type: ignore[arg-type]
+        return said, Field(said.name, self.store, Piece(info))
+
+    def __iter__(self) -> Iterator[tuple[Member, Field]]:
+        return (self[number] for number in range(len(self)))
+
+
+def find_members(run: Run, op: Pack, target: Location, path: str) -> Members:
+    """List what is packed, into a file at `path`.
+
+    Parameters
+    ----------
+    run : Run
+        As the source's end sees it.
+    target : Location
+        The folder of the archive: its own volumes, and their checksums, are no members.
+
+    Raises
+    ------
+    BadOption
+        If a name cannot be unpacked again, or the store does not tell a size.
+    NotFound
+        If there is nothing.
+    """
+    assert isinstance(op.source, str)
+    location = run.open(folder_part(op.source))
+    if (
+        isinstance(location.store, LocalStore)
+        and not has_glob(op.source)
+        and os.path.isdir("/" + location.key)
+    ):
+        prefix = location.key.rstrip("/") + "/" if location.key.strip("/") else ""
+        found = _walk(run, prefix)
+        members, looked = Members(location.store, prefix, path), found
+    else:
+        source = find(run, op.source)
+        prefix = source.location.key
+        if not source.location.is_folder:
+            prefix = prefix.rpartition("/")[0] + "/" * ("/" in prefix)
+        members = Members(source.location.store, prefix, path)
+        if isinstance(members.store, LocalStore):
+            looked = filter(None, (_file(prefix, entry.path) for entry in source.entries))
+        else:
+            looked = (_of_store(entry.path, entry.info) for entry in source.entries)
+    _collect(run, op, members, looked, _own(members.store, prefix, target))
+    members.arrange(by_name=op.sort)
+    if not len(members):
+        raise NotFound(
+            "there is nothing to pack",
+            path=location.place,
+            remedy="Check the spelling" + " and the filters" * bool(op.include or op.exclude),
+        )
+    return members
+
+
+_Found = Iterator[tuple[Member, ObjectInfo] | str]
+
+
+def _own(store: Store, prefix: str, target: Location) -> str | None:
+    """Where in the source the folder of the archive is, relative to it; None if it is not in it."""
+    if not store.same_objects(target.store) or not target.key.startswith(prefix):
+        return None
+    return target.key[len(prefix) :]
+
+
+def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | None) -> None:
+    passes = glob_filter(op.include, op.exclude)
+    names, time, local = op.archive_names, op.fixed_time, LocalNames(encode=False)
+    odd, volumes = list[str](), 0
+    for one in found:
+        run.control.checkpoint()
+        if isinstance(one, str):
+            odd.append(one)
+            continue
+        member, info = one
+        if own is not None and member.name.startswith(own) and names.is_one(member.name[len(own) :]):
+            volumes += 1
+            continue
+        if not passes(member.name):
+            continue
+        _refuse(op, member, local.name(member.name)[1])
+        members.add(member if time is None else member._replace(mtime=time), info)
+    if volumes:
+        members.left_out.append(f"{volumes:,} files are left out that are called like volumes of the archive")
+    if odd:
+        shown = ", ".join(odd[:_NAMED]) + (" …" if len(odd) > _NAMED else "")
+        members.left_out.append(f"{len(odd):,} are left out, since no archive can hold them: {shown}")
+
+
+def _refuse(op: Pack, member: Member, why: str | None) -> None:
+    """BadOption for what nobody could unpack again to a disk, and why."""
+    if why is None and op.archive == "zip" and any("\udc80" <= char <= "\udcff" for char in member.name):
+        why = "is no UTF-8, which a zip needs"
+    if why is None and member.size < 0:
+        raise BadOption(
+            "the store does not tell the size of this object",
+            path=member.name,
+            remedy="Pull the source, and pack it from the disk",
+        )
+    if why is not None:
+        raise BadOption(
+            f"the name {member.name!r} {why}: it could not be unpacked again",
+            remedy="Leave it out with --exclude, or give it another name",
+        )
+
+
+def _of_store(path: str, info: ObjectInfo) -> tuple[Member, ObjectInfo]:
+    # The time tells a version only where nothing better does.
+    version = info if not (info.etag or info.version) else info._replace(modified=None)
+    return Member(path, info.size, int(info.modified or 0)), version
+
+
+def _walk(run: Run, prefix: str) -> _Found:
+    """What is below a folder of the disk, in the order of an object store; what is nbdata's own is left out."""
+    levels = [("", iter(_entries(prefix, "")))]
+    while levels:
+        folder, names = levels[-1]
+        for name in names:
+            run.control.checkpoint()
+            path = folder + name
+            if name.endswith("/"):
+                below = _entries(prefix, path)
+                if not below:
+                    yield _folder(prefix, path.rstrip("/"))
+                levels.append((path, iter(below)))
+                break
+            if (found := _file(prefix, path)) is not None:
+                yield found
+        else:
+            levels.pop()
+
+
+def _entries(prefix: str, folder: str) -> list[str]:
+    path = "/" + prefix + folder
+    try:
+        with os.scandir(path) as found:
+            names = [
+                f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+                for entry in found
+                if entry.name.lower() != OWN_FOLDER and not entry.name.endswith(PARTIAL)
+            ]
+    except OSError as error:
+        raise disk_error(error, path) from error
+    return sorted(names)
+
+
+def _folder(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str:
+    try:
+        found = os.stat("/" + prefix + path, follow_symlinks=False)
+    except OSError as error:
+        raise disk_error(error, "/" + prefix + path) from error
+    return Member(path, 0, int(found.st_mtime // 1), FOLDER), ObjectInfo(prefix + path, 0)
+
+
+def _file(prefix: str, path: str) -> tuple[Member, ObjectInfo] | str | None:
+    """A file or link; the name of what is neither; None if it is gone."""
+    whole = "/" + prefix + path
+    try:
+        found = os.stat(whole, follow_symlinks=False)
+        mtime = int(found.st_mtime // 1)
+        if stat.S_ISLNK(found.st_mode):
+            link = os.readlink(whole)
+            return Member(path, 0, mtime, LINK, link), ObjectInfo(prefix + path, 0)
+        if not stat.S_ISREG(found.st_mode):
+            return f"{path} (a {special_kind(found.st_mode)})"
+        # Who may not read it learns that now.
+        if not os.access(whole, os.R_OK):
+            raise PermissionError(13, "unreadable", whole)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise disk_error(error, whole) from error
+    info = ObjectInfo(prefix + path, found.st_size, stat_tag(found))
+    return Member(path, found.st_size, mtime, FILE, "", bool(found.st_mode & 0o100)), info

@@ -1,0 +1,65 @@
+"""A zip while it is made: from its beginning, and its volumes have their names when all of it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.archiving import Archiving, Growing
+from nbdata.engine.pack.frames import in_turn
+from nbdata.engine.pack.known_volumes import ZipVolumes
+from nbdata.engine.pack.volumes import Kept
+from nbdata.engine.pack.zip_frames import ZipFrames, ZipStream, ZipWriter
+from nbdata.report import Plan
+
+__all__ = ["ZipArchiving"]
+
+
+class ZipArchiving(Archiving):
+    """One zip while it is made.
+
+    What a volume is right for is only known at the end, since the directory there says where each member begins.
+    """
+
+    def __init__(self, run: Run, planned: Plan, stream: ZipStream, volumes: ZipVolumes) -> None:
+        super().__init__(run, planned, stream.members.store, stream.most, volumes)
+        self._stream, self._volumes = stream, volumes
+        self._frames = ZipFrames(stream, self._fetching, self._op.verify)
+        self._grown: list[Growing] = []
+
+    def _make_all(self) -> int:
+        if found := self._volumes.kept():
+            for number, kept in enumerate(found):
+                self._keep(number, kept)
+            return len(found)
+        writer = ZipWriter(os.path.join(self._run.folder, "directory.zip"))
+        coming = in_turn(self._frames.ranges(), self._frames.make, self._pool)
+        with contextlib.closing(writer), contextlib.closing(coming):
+            for frame in coming:
+                self._control.checkpoint()
+                self._proof.take(frame.large)
+                self._write(writer.added(frame))
+                self._control.advance(bytes=frame.size)
+            self._write(writer.tail())
+        end, digest = 0, self._volumes.digest(sum(one.volume.size for one in self._grown))
+        for growing in self._grown:
+            start, end = end, end + growing.volume.size
+            self._finish_aside(growing.volume, Kept(start, end, growing.md5, digest))
+        self._settle()
+        return len(self._grown)
+
+    def _write(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Append some bytes, to as many volumes as they need."""
+        limit, grown = self._op.volume_size, self._grown
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                if not grown or grown[-1].volume.size == limit:
+                    if grown:
+                        grown[-1].volume.end()
+                    grown.append(self._begin(len(grown), 0))
+                count = len(view) if limit is None else limit - grown[-1].volume.size
+                grown[-1].write([view[:count]])
+                view = view[count:]

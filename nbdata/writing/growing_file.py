@@ -1,0 +1,120 @@
+"""A file that is written while its size is not known, and has its name only when it is whole and on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+
+from nbdata.disk import PARTIAL, begin_writing, disk_error, sync_folder
+from nbdata.errors import BadOption
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import LocalStore
+
+__all__ = ["GrowingFile", "remove_left"]
+
+
+class GrowingFile:
+    """One file; for one thread.
+
+    Parameters
+    ----------
+    folder : str
+        Absolute; ends in a slash. It exists.
+    name : str
+    claim : callable
+        Has room reserved for so many bytes before they are written.
+    umask : int or None
+        Of the user whose file it is; None: the process's.
+
+    Attributes
+    ----------
+    size : int
+    made : ObjectInfo or None
+        What it is, once it is whole.
+    verified : bool
+        Nobody but the disk has its bytes: never.
+    """
+
+    verified = False
+
+    def __init__(self, folder: str, name: str, claim: Callable[[int], None], umask: int | None) -> None:
+        self.name, self.size = name, 0
+        self.made: ObjectInfo | None = None
+        self._folder, self._path, self._claim = folder, folder + name, claim
+        if kind := LocalStore().special(self._path[1:]):
+            raise BadOption(
+                f"the target is a {kind}, which is never replaced",
+                path=self._path,
+                remedy="Name a file or a folder",
+            )
+        # Of its own name: what a killed process has left of it is written over, or found by `remove_left`.
+        self._partial = f"{folder}.{_hash(name)}{PARTIAL}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._fd = os.open(self._partial, flags, 0o666)
+            if umask is not None:
+                os.fchmod(self._fd, 0o666 & ~umask)
+            with contextlib.suppress(FileNotFoundError):  # who is replaced leaves its permissions
+                os.fchmod(self._fd, os.stat(self._path).st_mode & 0o777)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append some bytes."""
+        view = memoryview(data)
+        self._claim(len(view))
+        begin = self.size
+        try:
+            while view:
+                count = os.write(self._fd, view)
+                self.size += count
+                view = view[count:]
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+        begin_writing(self._fd, begin, self.size - begin)
+
+    def end(self) -> None:
+        """Have it on the disk, without its name."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+
+    def finish(self) -> None:
+        """Give it its name."""
+        self.end()
+        try:
+            os.replace(self._partial, self._path)
+            sync_folder(self._folder)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+        self.made = LocalStore().head(self._path[1:])
+
+    def give_up(self) -> None:
+        """Remove it, unless it has its name."""
+        with contextlib.suppress(OSError):
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+            if self.made is None:
+                os.unlink(self._partial)
+
+
+def remove_left(folder: str, names: Callable[[int], str], count: int) -> None:
+    """Remove what killed processes have left of the files of these numbers."""
+    mine = {f".{_hash(names(number))}{PARTIAL}" for number in range(count)}
+    with contextlib.suppress(OSError):
+        for name in set(os.listdir(folder)) & mine:
+            os.unlink(folder + name)
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]

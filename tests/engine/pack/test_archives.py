@@ -1,0 +1,402 @@
+"""pack into one archive: what other programs read, the same bytes each time, and what the same line goes on with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.pack.frames import Frame, TarFrames
+from nbdata.engine.pack.tar_archiving import TarArchiving
+from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed
+from nbdata.writing.growing_file import GrowingFile
+from tests.conftest import client_of
+from tests.engine.pack.archives import MIB, files, joined, members_of, run, tree_of, write_tree
+from tests.engine.pack.test_pack import there
+from tests.faults.proxy import BODY, Fault, FaultProxy
+from tests.faults.test_lines import proxy
+
+__all__ = ["proxy", "there"]
+
+pytestmark = pytest.mark.usefixtures("inline")
+
+Put = Callable[[dict[str, bytes]], str]
+TARS = ("tar", "tar.gz", "tar.zst")
+FORMS = (*TARS, "zip")
+FLIP = Fault("flip", BODY, 0.5)
+
+
+@pytest.fixture
+def delete(s3: EmbeddedServer, bucket: str) -> Iterator[Callable[..., None]]:
+    """Deletes objects."""
+    client = client_of(s3)
+
+    def delete_all(*keys: str) -> None:
+        for key in keys:
+            client.delete_object(Bucket=bucket, Key=key)
+
+    yield delete_all
+    client.close()
+
+
+def below(content: dict[str, bytes], prefix: str = "in/") -> dict[str, bytes]:
+    return {name.removeprefix(prefix): data for name, data in content.items()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_objects_become_volumes_in_the_store(form: str, put: Put, there: Any) -> None:
+    content = files(large=3 * MIB)
+    url = put(content)
+    report = nbdata.pack(f"{url}in/", f"{url}out/x.{form}", format=form, volume_size="300kB", quiet=True)
+    assert report.ok
+    found = there("out/")
+    assert sorted(found) == [f"x.{form}.{n + (form == 'zip'):03}" for n in range(len(found))]
+    assert len(found) > 2
+    assert report.counts == {"packed": len(found)}
+    assert all(len(data) <= 300_000 for data in found.values())
+    if form in ("tar", "zip"):
+        assert {len(data) for name, data in found.items() if name != max(found)} == {300_000}
+    assert members_of(joined(found), form) == below(content)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_archive_without_volumes(form: str, put: Put, there: Any) -> None:
+    content = files(large=2 * MIB)
+    url = put(content)
+    report = nbdata.pack(f"{url}in/", f"{url}out/x.{form}", format=form, quiet=True)
+    assert report.counts == {"packed": 1}
+    assert members_of(there("out/")[f"x.{form}"], form) == below(content)
+    again = nbdata.pack(f"{url}in/", f"{url}out/x.{form}", format=form, quiet=True)
+    assert again.counts == {"unchanged": 1}
+
+
+def test_the_format_is_guessed_from_the_name_where_that_is_plain() -> None:
+    assert nbdata.Pack("s3://b/in/", "s3://b/x.tgz").archive == "tar.gz"
+    assert nbdata.Pack("s3://b/in/", "s3://b/x.tar.zst").archive == "tar.zst"
+    assert nbdata.Pack("s3://b/in/", "s3://b/x.zip").archive == "zip"
+    assert nbdata.Pack("s3://b/in/", "s3://b/x-%06d.tar").archive is None
+    assert nbdata.Pack("s3://b/in/", "s3://b/x/").archive is None
+    with pytest.raises(BadOption, match=r"no place for the number of a shard.*--format tar"):
+        nbdata.Pack("s3://b/in/", "s3://b/x.tar")
+
+
+def test_the_same_line_goes_on_with_what_is_missing_or_wrong(put: Put, there: Any, delete: Any) -> None:
+    content = files(large=3 * MIB)
+    url = put(content)
+    for form in TARS:
+        line = nbdata.Pack(f"{url}in/", f"{url}{form}/x.{form}", format=form, volume_size=200_000, md5=True)
+        count = line.run(quiet=True).counts["packed"]
+        first = there(f"{form}/")
+        assert len(first) == 2 * count
+        assert line.run(quiet=True).counts == {"unchanged": count}
+        delete(f"{form}/x.{form}.002", f"{form}/x.{form}.004.md5")
+        put({f"{form}/x.{form}.003": b"something else"})
+        report = line.run(quiet=True)
+        assert report.counts == {"unchanged": count - 2, "packed": 2}
+        assert there(f"{form}/") == first
+
+
+@pytest.mark.parametrize("form", TARS)
+def test_what_changed_at_the_source_is_made_anew_and_volumes_too_many_are_removed(
+    form: str, put: Put, there: Any, delete: Any
+) -> None:
+    content = files(large=3 * MIB)
+    url = put(content)
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.{form}", format=form, volume_size=200_000, md5=True)
+    count = line.run(quiet=True).counts["packed"]
+    first = there("out/")
+    changed = "in/d3/0003.bin"  # the last folder
+    content[changed] = bytes(len(content[changed]))
+    put({changed: content[changed]})
+    report = line.run(quiet=True)
+    assert 0 < report.counts["unchanged"] < count
+    assert members_of(joined(there("out/")), form) == below(content)
+    delete("in/d2/large.bin")
+    del content["in/d2/large.bin"]
+    report = line.run(quiet=True)
+    assert report.counts["unchanged"] > 0
+    assert report.counts["removed"] > 0
+    left = there("out/")
+    assert members_of(joined(left), form) == below(content)
+    assert len(left) < len(first)
+    assert all(name.removesuffix(".md5") in left for name in left)
+
+
+def test_volumes_of_somebody_elses_are_not_mixed_with_the_archive(put: Put, there: Any) -> None:
+    content = files(40)
+    url = put({**content, "out/x.tar.900": b"theirs"})
+    with pytest.raises(BadOption, match="1 volumes with higher numbers are there"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.tar", format="tar", volume_size="128KiB", quiet=True)
+    put({"out/y.tar.zst.003": b"theirs"})
+    compressible = {f"zero/{n:02}": bytes(100_000) for n in range(20)}
+    put(compressible)
+    with pytest.raises(TransferFailed, match="which this line has not made") as failed:
+        nbdata.pack(f"{url}zero/", f"{url}out/y.tar.zst", volume_size="128KiB", quiet=True)
+    assert failed.value.report.counts == {"packed": 1, "conflict": 1}
+    assert there("out/")["y.tar.zst.003"] == b"theirs"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_members_make_the_same_bytes(form: str, put: Put, there: Any, tmp_path: Path) -> None:
+    content = files(60, large=2 * MIB)
+    url = put(content)
+    write_tree(tmp_path, content)
+    options = {"format": form, "volume_size": "300kB", "sort": True, "mtime": "2024-01-31", "quiet": True}
+    nbdata.pack(f"{url}in/", f"{url}out/x.{form}", **options)
+    nbdata.pack(tmp_path / "in", f"{url}disk/x.{form}", **options)
+    assert there("out/") == there("disk/")
+
+
+def test_the_disk_as_source_and_target(put: Put, tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "made"
+    write_tree(tmp_path, files(80, large=3 * MIB))
+    (source / "empty" / "deeper").mkdir(parents=True)
+    (source / "d1" / "program").write_bytes(b"#!/bin/sh\n")
+    (source / "d1" / "program").chmod(0o755)
+    (source / "link").symlink_to("d1/program")
+    (source / "nowhere").symlink_to("n" * 120 + "/ü")
+    (source / "to folder").symlink_to("d1")
+    os.utime(source / "d1" / "program", (1_000_000_000, 1_000_000_000.75))
+    os.utime(source / "d0" / "0000.bin", (-5, -5))
+    for form in FORMS:
+        report = nbdata.pack(
+            source, target / f"x.{form}", format=form, volume_size="256KiB", md5=True, quiet=True
+        )
+        assert report.ok
+        volumes = sorted(target.glob(f"x.{form}.[0-9]*[0-9]"))
+        volumes = [path for path in volumes if path.suffix != ".md5"]
+        assert len(volumes) == report.counts["packed"] > 2
+        assert len(sorted(target.iterdir())) == 2 * len(volumes)
+        run("md5sum", "-c", *(f"{path.name}.md5" for path in volumes), cwd=target)
+        out = tmp_path / f"out-{form}"
+        nbdata.untar_volumes(f"{volumes[0]}", out, quiet=True)
+        assert tree_of(out) == tree_of(source)
+        assert nbdata.md5check(target, quiet=True).ok
+        for path in target.iterdir():
+            path.unlink()
+
+
+def test_what_a_broken_pack_left_on_the_disk_is_used_or_removed(put: Put, tmp_path: Path) -> None:
+    url = put(files(80, large=3 * MIB))
+    line = nbdata.Pack(f"{url}in/", tmp_path / "x.tar.gz", volume_size="256KiB")
+    whole = line.run(quiet=True).counts["packed"]
+    right = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in sorted(right)[2:]:
+        (tmp_path / name).unlink()
+    stale = GrowingFile(f"{tmp_path}/", "x.tar.gz.001", lambda _: None, None)
+    stale.write(b"left by a killed process")
+    assert len(list(tmp_path.iterdir())) == 3
+    report = line.run(quiet=True)
+    assert report.counts == {"unchanged": 2, "packed": whole - 2}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == right
+
+
+@pytest.mark.parametrize("size", [30_000, 3 * MIB])
+@pytest.mark.parametrize("form", FORMS)
+def test_wrong_bytes_of_an_object_never_get_into_an_archive(
+    form: str, size: int, put: Put, there: Any, proxy: FaultProxy
+) -> None:
+    content = {**files(20), "in/d1/x.bin": bytes(range(256)) * (size // 256)}
+    url = put(content)
+    proxy.begin(lambda request, before: FLIP if request.download and "x.bin" in request.key else None)
+    options = {"format": form, "volume_size": "256KiB", "quiet": True}
+    with pytest.raises(TransferFailed, match=r"x\.bin"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.{form}", **options)
+    before = there("out/")
+    proxy.begin()
+    assert nbdata.pack(f"{url}in/", f"{url}out/x.{form}", **options).ok
+    found = there("out/")
+    assert members_of(joined(found), form) == below(content)
+    assert before.items() <= found.items(), "what had its name was right"
+
+
+def test_a_changed_source_is_an_error(put: Put, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = files(30, large=2 * MIB)
+    url = put(content)
+    made = TarFrames.make
+
+    def make(self: TarFrames, start: int, end: int) -> Frame:
+        put({"in/d2/large.bin": b"shorter"})
+        return made(self, start, end)
+
+    monkeypatch.setattr(TarFrames, "make", make)
+    with pytest.raises(TransferFailed, match="changed"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.tar", format="tar", quiet=True)
+    assert there("out/") == {}
+
+
+def test_the_volumes_themselves_are_no_members(put: Put, there: Any) -> None:
+    content = files(40)
+    url = put(content)
+    line = nbdata.Pack(f"{url}in/", f"{url}in/x.tar.gz", volume_size="128KiB", md5=True)
+    for _ in range(2):
+        report = line.run(quiet=True)
+        found = {name: data for name, data in there("in/").items() if name.startswith("x.")}
+        assert members_of(joined(found), "tar.gz") == below(content)
+    assert "packed" not in report.counts
+
+
+def test_filters_choose_members(put: Put, there: Any) -> None:
+    content = files(40)
+    url = put(content)
+    nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", include="d1", exclude="*xxx*", quiet=True)
+    wanted = {
+        name: data for name, data in below(content).items() if name.startswith("d1/") and "xxx" not in name
+    }
+    assert members_of(there("out/")["x.tar.gz"], "tar.gz") == wanted
+    with pytest.raises(NotFound, match="nothing to pack"):
+        nbdata.pack(f"{url}in/", f"{url}out/y.tar.gz", include="*.none", quiet=True)
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"before")
+    file = GrowingFile(f"{tmp_path}/", "x.tar", lambda _: None, 0o022)
+    file.write(b"half")
+    assert (tmp_path / "x.tar").read_bytes() == b"before"
+    file.end()
+    assert (tmp_path / "x.tar").read_bytes() == b"before"
+    file.finish()
+    assert (tmp_path / "x.tar").read_bytes() == b"half"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
+    other = GrowingFile(f"{tmp_path}/", "x.tar", lambda _: None, 0o022)
+    other.write(b"given up")
+    other.give_up()
+    assert (tmp_path / "x.tar").read_bytes() == b"half"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
+
+
+def test_no_checksum_of_an_earlier_volume_is_left(put: Put, there: Any) -> None:
+    url = put(files(30))
+    nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", md5=True, quiet=True)
+    assert sorted(there("out/")) == ["x.tar.gz", "x.tar.gz.md5"]
+    put({"in/d0/more.bin": b"more"})
+    nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", quiet=True)
+    assert sorted(there("out/")) == ["x.tar.gz"]
+
+
+def test_the_disk_has_nothing_of_what_goes_from_store_to_store(
+    put: Put, there: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = files(200, large=4 * MIB)
+    url = put(content)
+    written = []
+    monkeypatch.setattr("nbdata.disk.write_file", lambda *_args, **_options: written.append(1))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    nbdata.pack(f"{url}in/", f"{url}out/x.zip", volume_size="256KiB", md5=True, quiet=True)
+    assert list(tmp_path.iterdir()) == written == []
+    assert members_of(joined(there("out/")), "zip") == below(content)
+
+
+def test_the_plan_says_what_will_be_made(put: Put, tmp_path: Path) -> None:
+    url = put(files(50, large=2 * MIB))
+    planned = nbdata.pack(f"{url}in/", tmp_path / "x.tar", format="tar", volume_size="256KiB", dry_run=True)
+    count, size = planned.actions["pack"]
+    assert f"51 members in {count} volumes" in planned.notes
+    assert size <= planned.needed
+    assert list(tmp_path.iterdir()) == []
+    nbdata.pack(f"{url}in/", tmp_path / "x.tar", format="tar", volume_size="256KiB", quiet=True)
+    assert len(list(tmp_path.iterdir())) == count
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == size
+    assert nbdata.pack(
+        f"{url}in/", tmp_path / "x.tar", format="tar", volume_size="256KiB", dry_run=True
+    ).actions.keys() == {"unchanged"}
+
+
+def test_too_little_room_on_the_disk_is_told_before(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put(files(50, large=2 * MIB))
+    monkeypatch.setenv("NBDATA_QUOTA", f"1MB:{tmp_path}")
+    for form in FORMS:  # of what is compressed it shows while it is made
+        with pytest.raises(NotEnoughSpace):
+            nbdata.pack(f"{url}in/", tmp_path / f"x.{form}", format=form, quiet=True)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_could_not_be_unpacked_are_refused(put: Put) -> None:
+    url = put({"in/a.txt": b"1", "in/.nbdata/x": b"2"})
+    with pytest.raises(BadOption, match="could not be unpacked again"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", quiet=True)
+    assert nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", exclude=".nbdata", quiet=True).ok
+
+
+def test_what_is_there_and_never_to_be_overwritten_stays(put: Put, there: Any) -> None:
+    url = put({**files(20), "out/x.tar.gz": b"theirs"})
+    with pytest.raises(BadOption, match="--overwrite never"):
+        nbdata.pack(f"{url}in/", f"{url}out/x.tar.gz", overwrite="never", quiet=True)
+    assert there("out/") == {"x.tar.gz": b"theirs"}
+
+
+def test_the_report_has_the_md5_of_each_volume(put: Put, there: Any) -> None:
+    url = put(files(10))
+    report = nbdata.pack(f"{url}in/", f"{url}out/x.tar.zst", md5=True, quiet=True)
+    (row,) = report.rows
+    assert row.detail["md5"] == there("out/")["x.tar.zst.md5"].split()[0].decode()
+    assert report.details["members"] == 10
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_store_without_parts_takes_small_volumes(form: str, put: Put) -> None:
+    content = files(60, large=2 * MIB)
+    url, store = put(content), fsspec.filesystem("memory")
+    options = {"format": form, "volume_size": "300kB", "quiet": True}
+    nbdata.pack(f"{url}in/", f"memory://packed-{form}/x.{form}", **options)
+    found = {path: store.cat(path) for path in store.find(f"/packed-{form}")}
+    assert len(found) > 2
+    assert members_of(joined(found), form) == below(content)
+    put({"in/e.bin": bytes(65 * MIB)})
+    with pytest.raises(BadOption, match="whole objects only"):
+        nbdata.pack(f"{url}in/", f"memory://packed-{form}/y.{form}", format=form, quiet=True)
+
+
+def test_one_file_is_an_archive_too(put: Put, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o755)
+    nbdata.pack(program, tmp_path / "x.tar.gz", quiet=True)
+    nbdata.untar_volumes(str(tmp_path / "x.tar.gz"), tmp_path / "out", quiet=True)
+    assert tree_of(tmp_path / "out")["program"][0] == "program"
+    url = put({"a.bin": b"one"})
+    nbdata.pack(f"{url}a.bin", tmp_path / "y.zip", quiet=True)
+    assert members_of((tmp_path / "y.zip").read_bytes(), "zip") == {"a.bin": b"one"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_progress_ends_with_the_whole(form: str, put: Put, delete: Any) -> None:
+    url = put(files(80, large=3 * MIB))
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.{form}", format=form, volume_size=200_000)
+    for _ in range(2):
+        job = line.start()
+        job.wait()
+        told = job.snapshot()
+        assert told.files == told.files_total
+        assert told.bytes == told.bytes_total
+        delete(f"out/x.{form}.002")
+
+
+def test_an_upload_that_a_killed_run_had_no_time_to_note_is_given_up(
+    put: Put, bucket: str, s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, client = put(files(40)), client_of(s3)
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar", format="tar", volume_size="128KiB")
+    with monkeypatch.context() as patched:  # as if it was killed
+
+        def killed(self: TarArchiving, at: int, number: int) -> tuple[int, int]:
+            for key in ("out/x.tar.001", "out/x.tar.gz", "out/y.tar.001"):
+                client.create_multipart_upload(Bucket=bucket, Key=key)
+            raise SourceChanged("killed")
+
+        patched.setattr(TarArchiving, "_make", killed)
+        with pytest.raises(TransferFailed):
+            line.run(quiet=True)
+    assert line.run(quiet=True).ok
+    left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert {one["Key"] for one in left} == {"out/x.tar.gz", "out/y.tar.001"}, "those of others stay"
+    client.close()
