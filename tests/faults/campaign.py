@@ -22,15 +22,19 @@ read by this process.
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 import secrets
 import tarfile
 import threading
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+
+import zstandard
 
 import nbdata
 from nbdata.errors import NbdataError, TransferFailed
@@ -49,8 +53,9 @@ STALL = 2.0
 _BOUND = 180.0
 #: Runs with this number or a higher one are extractions, packs, and streams.
 EXTRACTIONS, PACKS, STREAMS = 10_000, 20_000, 30_000
-# Bytes of a shard that a pack makes; a big object has one of its own.
+# Bytes of a shard or volume that a pack makes, and the archives that it makes; a big object has a shard of its own.
 _SHARD = 20_000_000
+_ARCHIVES = ("tar", "tar.gz", "tar.zst", "zip")
 # Of so many runs one has a doomed object, and one an object that is overwritten meanwhile.
 _DOOMED, _REPLACED = 8, 5
 # The same of extractions.
@@ -243,20 +248,25 @@ class _Run:
             scene.client.delete_bucket(Bucket=self._bucket)
 
     def _pack(self) -> None:
-        scene = self._scene
+        """Into shards, and every second time into volumes of an archive, of each form in turn."""
+        scene, turn = self._scene, self._result.number - PACKS
         scene.server.create_bucket(self._bucket)
-        old = scene.now()
-        target = f"s3://{self._bucket}/x-%03d.tar"
-        line = nbdata.Pack(f"s3://{scene.bucket}/", target, by="file", shard_size=_SHARD)
+        old, source, target = scene.now(), f"s3://{scene.bucket}/", f"s3://{self._bucket}/x"
+        form = _ARCHIVES[turn // 2 % len(_ARCHIVES)] if turn % 2 else ""
+        if form:
+            line = nbdata.Pack(source, f"{target}.{form}", format=form, volume_size=_SHARD)
+        else:
+            line = nbdata.Pack(source, f"{target}-%03d.tar", by="file", shard_size=_SHARD)
         try:
             if self._said(line):
-                shards = objects_of(scene.client, self._bucket)
-                self._again(sum(map(len, (*old.values(), *shards.values()))))
-                self._look(_members(shards), old, whole=True)
+                made = objects_of(scene.client, self._bucket)
+                self._again(sum(map(len, (*old.values(), *made.values()))))
+                self._look(_members(made, form), old, whole=True)
             else:
-                self._look(_members(objects_of(scene.client, self._bucket)), old)
+                if not form:  # of an archive there may be later volumes only
+                    self._look(_members(objects_of(scene.client, self._bucket)), old)
                 self._second(line)
-                self._look(_members(objects_of(scene.client, self._bucket)), whole=True)
+                self._look(_members(objects_of(scene.client, self._bucket), form), whole=True)
             pending = scene.client.list_multipart_uploads(Bucket=self._bucket).get("Uploads", [])
             self._result.left = len(pending)
         finally:
@@ -357,9 +367,17 @@ def _verb_of(number: int) -> str:
     return ("pull", "push")[number % 2]
 
 
-def _members(objects: dict[str, bytes]) -> dict[str, bytes]:
-    """What is in all shards, as Python reads them."""
+def _members(objects: dict[str, bytes], form: str = "") -> dict[str, bytes]:
+    """What is in all shards, or in the volumes of an archive of this form, as Python reads them."""
     found: dict[str, bytes] = {}
+    if form:
+        joined = b"".join(objects[name] for name in sorted(objects))
+        if form == "zip":
+            with zipfile.ZipFile(io.BytesIO(joined)) as zipped:
+                return {name: zipped.read(name) for name in zipped.namelist()}
+        if form == "tar.zst":
+            joined = zstandard.ZstdDecompressor().stream_reader(joined, read_across_frames=True).read()
+        objects = {".tar": gzip.decompress(joined) if form == "tar.gz" else joined}
     for name, data in objects.items():
         if name.endswith(".tar"):
             with tarfile.open(fileobj=io.BytesIO(data)) as archive:
