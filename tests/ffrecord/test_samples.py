@@ -247,6 +247,25 @@ def test_headers_are_kept_and_fetched_anew_when_they_are_spoilt(put: Put) -> Non
     assert kept.read_bytes() == made([b"one", b"two"])[:36]
 
 
+def length(data: bytes) -> dict[str, int]:
+    return {"length": len(data)}
+
+
+def test_samples_are_made_of_their_bytes(place: str) -> None:
+    with nbdata.samples(place, deserialize=length) as samples:
+        assert samples[48] == {**samples[48], "length": 3 << 20}
+        assert set(samples[48]) == {"__key__", "__url__", "length"}
+        again = pickle.loads(pickle.dumps(samples))
+        assert again[48] == samples[48]
+        again.close()
+    with nbdata.samples(place, deserialize=len) as samples:
+        assert samples[48]["bin"] == 3 << 20
+    with pytest.raises(BadOption, match="no function"):
+        nbdata.samples(place, deserialize="text")
+    with pytest.raises(BadOption, match="for FFRecord files"):
+        nbdata.samples(place.removesuffix("train.ffr/"), by="file", deserialize=len)
+
+
 def test_what_makes_no_sense(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     (tmp_path / "empty.ffr").mkdir()

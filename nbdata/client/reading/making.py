@@ -27,6 +27,8 @@ def make_samples(operation: Operation, quiet: bool) -> Samples:
     assert isinstance(operation, SampleSource)
     if are_records(operation.sources):
         return record_samples(operation)
+    if operation.deserialize is not None:
+        raise BadOption("deserialize is for FFRecord files", remedy="Give the loader a transform")
     if are_shards(operation.sources):
         return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
     members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]

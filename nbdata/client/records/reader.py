@@ -276,6 +276,6 @@ def _numpy() -> Any:
     except ImportError:
         raise NbdataError(
             "FileReader gives NumPy arrays, and NumPy is not installed",
-            remedy="pip install 'nbdata[ffrecord]'",
+            remedy="pip install numpy",
         ) from None
     return np

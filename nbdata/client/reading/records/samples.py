@@ -126,12 +126,14 @@ class RecordSamples(Samples):
             else self._reading().read(numbers, coming, keep)
         )
         self._count(contents, began)
-        find, files = self._heads.find, self._files
-        found = []
+        find, files, deserialize = self._heads.find, self._files, self.operation.deserialize
+        found: list[dict[str, Any]] = []
         for number, data in zip(numbers, contents, strict=True):
             file, own = find(number)
             one = files[file]
-            found.append({"__key__": f"{one.stem}/{own:08}", "__url__": one.url, _FIELD: data})
+            sample = {"__key__": f"{one.stem}/{own:08}", "__url__": one.url}
+            made = data if deserialize is None else deserialize(data)
+            found.append({**sample, **made} if isinstance(made, dict) else {**sample, _FIELD: made})
         return found
 
     def _count(self, contents: Sequence[Content], began: float) -> None:
