@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from nbdata import BadArchive, BadOption, ChecksumMismatch, NbdataError, NotFound
 from nbdata.ffrecord import FileReader, FileWriter
+from nbdata.formats.ffrecord import HeadWriter
 
 #: Samples, and the file that has them: computed from the format's rules.
 GOLDEN = [
@@ -249,6 +250,15 @@ def test_no_such_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.ffr")
     with pytest.raises(BadOption, match="no file"):
         FileReader(tmp_path / "pipe.ffr")
+
+
+def test_a_header_is_the_same_when_samples_come_in_any_order():
+    samples = [os.urandom(size) for size in (5, 0, 70, 1)]
+    head = HeadWriter(map(len, samples))
+    assert list(head.starts()) == [60, 65, 65, 135, 136]
+    for number in (2, 0, 3, 1):
+        head.found(number, zlib.crc32(samples[number]))
+    assert b"".join(head.pieces()) + b"".join(samples) == made(samples)
 
 
 # -- many at a time -----------------------------------------------------------------------------------

@@ -279,6 +279,8 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         nbdata.samples(f"{tmp_path}/empty.ffr/")
     with pytest.raises(NotFound):
         nbdata.samples(f"{tmp_path}/no.ffr")
+    with pytest.raises(BadOption, match="samples here are FFRecord files"):
+        nbdata.samples(f"{tmp_path}/")
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:

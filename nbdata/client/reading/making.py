@@ -54,4 +54,12 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
             remedy="If they are shards, name them, as in s3://bucket/train-*.tar, or their JSON index; "
             "by='file' takes each as it is",
         )
+    records = found.index.counts.get("ffr", [0])[0]
+    if operation.by == "sample" and records and records * 2 >= len(found.index):
+        raise BadOption(
+            f"{records:,} of {len(found.index):,} samples here are FFRecord files",
+            path=redacted(operation.place),
+            remedy="For the samples in them name the files, as in s3://bucket/train/*.ffr; "
+            "by='file' takes each as it is",
+        )
     return StoredSamples(operation, found)
