@@ -186,6 +186,15 @@ def test_appended_bytes_are_found_when_the_last_sample_is_read(tmp_path):
         reader.read_one(1)
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_file_that_becomes_shorter_is_told(tmp_path, mapped):
+    path = write(tmp_path / "x.ffr", [b"one", bytes(100_000), b"two"])
+    reader = FileReader(path, mapped=mapped)
+    os.truncate(path, 5000)
+    with pytest.raises(BadArchive, match="became shorter"):
+        reader.read([1, 2])
+
+
 @pytest.mark.parametrize("index", [-1, 2, 1 << 70])
 def test_there_is_no_sample_outside(tmp_path, index):
     reader = FileReader(write(tmp_path / "x.ffr", [b"one", b"two"]))
@@ -401,7 +410,7 @@ path, moment = sys.argv[1], sys.argv[2]
 named = getattr(os, moment)
 def killed(*_args, **_options):
     os.kill(os.getpid(), signal.SIGKILL)
-with FileWriter(path, None if moment == "sendfile" else 50) as writer:
+with FileWriter(path, None if moment == "read" else 50) as writer:
     for number in range(50):
         if number == 25 and moment in ("write",):
             setattr(os, moment, killed)
@@ -410,7 +419,7 @@ with FileWriter(path, None if moment == "sendfile" else 50) as writer:
 """
 
 
-@pytest.mark.parametrize("moment", ["write", "lseek", "fsync", "replace", "sendfile"])
+@pytest.mark.parametrize("moment", ["write", "lseek", "fsync", "replace", "read"])
 def test_a_kill_in_the_middle_leaves_nothing_under_the_name(tmp_path, moment):
     path = write(tmp_path / "x.ffr", [b"old"])
     done = subprocess.run([sys.executable, "-c", KILLED, path, moment], check=False)

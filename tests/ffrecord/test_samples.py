@@ -16,10 +16,12 @@ from torch.utils.data import DataLoader
 
 import nbdata
 from nbdata.client.reading.samples import Samples
+from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NotFound, SourceChanged
 from nbdata.formats.block_order import BlockOrder
 from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
 from tests.ffrecord.test_files import made
+from tests.slow import SlowProxy
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -147,6 +149,26 @@ def test_a_shuffled_stream_reads_blocks_in_place_of_samples(put: Put, tmp_path: 
         assert Counter(found) == Counter(own)
         records = samples._stored._of[place]  # type: ignore[attr-defined]
         assert records.counts.samples < 40  # ranges, of some 200 samples each
+
+
+@pytest.mark.parametrize("kind", ["all", "part", "windows", "batches"])
+def test_what_is_fetched_ahead_is_not_fetched_again(
+    s3: EmbeddedServer, put: Put, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    own = [bytes([n % 256]) * 20_000 for n in range(200)]
+    place = put({"x.ffr": made(own)}) + "x.ffr"
+    with SlowProxy(s3.url, rate=1 << 30) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        with nbdata.samples(place) as samples:
+            opened = proxy.answered
+            if kind == "batches":
+                for batch in samples.batch_sampler(16, shuffle=True):
+                    samples.fetch(batch, batch.ahead)
+            else:
+                chosen = {"all": samples, "part": samples[:], "windows": samples.windows(2, stride=2)}[kind]
+                assert len(list(chosen.stream())) == len(chosen)
+        # Each answer has a head, too.
+        assert proxy.answered - opened < 1.1 * 200 * 20_000
 
 
 WAYS: list[tuple[int, dict[str, Any]]] = [

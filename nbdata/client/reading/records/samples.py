@@ -112,18 +112,20 @@ class RecordSamples(Samples):
         # As `Samples.fetch`, but that batches stay together, so that neighbours in one are read as one range.
         checked = self._checked
         coming = [] if self._local is not None else [[checked(index) for index in batch] for batch in ahead]
-        return self._read(list(map(checked, indices)), coming, 0)
+        return self._read(list(map(checked, indices)), coming)
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
         """Samples by their number, each as a new dict."""
-        return self._read(numbers, [[number] for number in coming], keep)
+        return self._read(numbers, [coming], keep=keep, join=False)
 
-    def _read(self, numbers: list[int], coming: list[list[int]], keep: int) -> list[dict[str, Any]]:
+    def _read(
+        self, numbers: list[int], coming: list[list[int]], *, keep: int = 0, join: bool = True
+    ) -> list[dict[str, Any]]:
         began = time.monotonic()
         contents: Sequence[Content] = (
             self._local.read(numbers)
             if self._local is not None
-            else self._reading().read(numbers, coming, keep)
+            else self._reading().read(numbers, coming, keep=keep, join=join)
         )
         self._count(contents, began)
         find, files, deserialize = self._heads.find, self._files, self.operation.deserialize
