@@ -20,8 +20,12 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NotFound, SourceChanged
 from nbdata.formats.block_order import BlockOrder
 from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
+from tests.faults.proxy import Fault, FaultProxy
+from tests.faults.test_lines import proxy
 from tests.ffrecord.test_files import made
 from tests.slow import SlowProxy
+
+__all__ = ["proxy"]
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -231,6 +235,16 @@ def test_a_wrong_sample_fails_alone(put: Put, tmp_path: Path) -> None:
             assert bins(samples.fetch(others)) == [FILES[0][n] for n in others]
         with nbdata.samples(place, verify="none") as samples:
             assert samples[at]["bin"] != FILES[0][at]
+
+
+def test_wrong_bytes_on_the_way_are_fetched_again(proxy: FaultProxy, put: Put) -> None:
+    place = put({"x.ffr": made(FILES[3])}) + "x.ffr"
+    with nbdata.samples(place) as samples:
+        tally = proxy.begin(
+            lambda request, before: Fault("flip", "body", 0.3) if request.download and not before else None
+        )
+        assert bins(samples.fetch(range(59))) == FILES[3]
+        assert tally.faults
 
 
 def test_a_damaged_header_is_refused_in_a_store_too(put: Put) -> None:
