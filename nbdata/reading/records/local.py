@@ -1,0 +1,230 @@
+"""FFRecord files on the disk: their headers mapped into memory, and batches read into one buffer.
+
+Samples of a batch are read in the order in which they lie, neighbours by one call. What the system has in memory is
+read first; the rest is announced to the system all at once, so that the disk has several requests to work on.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Iterable, Sequence
+
+from isal.isal_zlib import crc32
+
+from nbdata.disk import disk_error
+from nbdata.errors import BadArchive, BadOption, NbdataError
+from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
+from nbdata.reading.records.heads import Heads
+
+__all__ = ["LocalFile", "LocalRecords"]
+
+# Bytes of neighbours that are read by one call: then they are still in the processor's cache when they are compared.
+_RUN = 512 << 10
+# Reads only what is in memory already; 0 where the system does not have that.
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+# How the system says that a file has no such reads, or that the bytes are not in memory.
+_NOT_SO = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EAGAIN)
+
+
+class LocalFile:
+    """One file, open. Its descriptor is closed with it.
+
+    Attributes
+    ----------
+    head : Head
+        Mapped from the file; not checked.
+    """
+
+    fd = -1
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+            found = os.fstat(self.fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise BadOption("this is no file", path=path)
+            count = count_in(os.pread(self.fd, FIXED, 0), found.st_size, path)
+            self._mapped = _mapped(self.fd, head_size(count), path)
+        except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
+            raise disk_error(error, path) from error
+        self.head = Head(self._mapped, found.st_size, path)
+        self.map: mmap.mmap | None = None
+
+    def all(self) -> mmap.mmap:
+        """The whole file, mapped."""
+        if self.map is None:
+            self.map = _mapped(self.fd, self.head.size, self.head.path)
+        return self.map
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+#: Neighbours in one file: the file, where they begin there and in the buffer, their bytes, and of each the number in
+#: the file and where it begins and ends in the buffer. No class, which takes longer to make than a sample to read.
+_Run = tuple[int, int, int, int, list[tuple[int, int, int]]]
+
+
+class LocalRecords:
+    """Reads samples of files that are open; for many threads, and for children of a fork.
+
+    Parameters
+    ----------
+    files : sequence of LocalFile
+    compare : bool
+        Whether samples are compared with the CRC-32 of the header.
+    """
+
+    def __init__(self, files: Sequence[LocalFile], *, compare: bool) -> None:
+        self.files, self._compare = files, compare
+        self.heads = Heads([file.head for file in files])
+
+    def layout(self, numbers: Iterable[int]) -> tuple[list[_Run], list[tuple[int, int]], int]:
+        """How a batch is read: the runs, where each sample then lies in the buffer, and the size of that."""
+        asked = list(numbers)
+        find, heads = self.heads.find, self.heads
+        places = [(0, 0)] * len(asked)
+        runs: list[_Run] = []
+        samples: list[tuple[int, int, int]] = []
+        at = room = 0
+        last = reached = first = begin = -1
+        for position in sorted(range(len(asked)), key=asked.__getitem__):
+            file, own = find(asked[position])
+            start, end = heads[file].place(own)
+            size = end - start
+            if start != reached or size > room or file != last:
+                if samples:
+                    runs.append((last, first, begin, at - begin, samples))
+                samples, first, begin, last, room = [], start, at, file, max(size, _RUN)
+            samples.append((own, at, at + size))
+            places[position] = (at, at + size)
+            room -= size
+            reached, at = end, at + size
+        if samples:
+            runs.append((last, first, begin, at - begin, samples))
+        return runs, places, at
+
+    def read_into(self, buffer: memoryview, runs: Sequence[_Run]) -> None:
+        """Read a batch as `layout` says.
+
+        Raises
+        ------
+        ChecksumMismatch
+            If the bytes of a sample are wrong.
+        BadArchive
+            If the file has become shorter.
+        """
+        cold = self._what_is_there(buffer, runs)
+        for file, start, _, size, _ in cold if len(cold) > 1 else ():
+            _announce(self.files[file].fd, start, size)
+        for run in cold:
+            self._patiently(buffer[run[2] : run[2] + run[3]], run[0], run[1])
+            self._compared(buffer, run)
+
+    def _what_is_there(self, buffer: memoryview, runs: Sequence[_Run]) -> Sequence[_Run]:
+        """Read what the system has in memory; the runs that it has not, or not all of them."""
+        if not _NOWAIT:
+            return runs
+        cold: list[_Run] = []
+        files, compare, read = self.files, self._compare, os.preadv
+        for run in runs:
+            file, start, begin, size, samples = run
+            opened, view = files[file], buffer[begin : begin + size]
+            try:
+                if read(opened.fd, (view,), start, _NOWAIT) != size:
+                    cold.append(run)
+                    continue
+            except OSError as error:
+                if error.errno not in _NOT_SO:
+                    raise disk_error(error, opened.head.path) from error
+                cold.append(run)
+                continue
+            if not compare:
+                continue
+            if len(samples) > 1:
+                self._compared(buffer, run)
+            elif crc32(view) != opened.head.crcs[samples[0][0]]:
+                refuse_wrong(opened.head, samples[0][0], view)
+        return cold
+
+    def _patiently(self, view: memoryview, number: int, start: int) -> None:
+        file, at = self.files[number], 0
+        try:
+            while at < len(view):
+                count = os.preadv(file.fd, [view[at:]], start + at)
+                if not count:
+                    raise _shorter(file.head.path)
+                at += count
+        except OSError as error:
+            raise disk_error(error, file.head.path) from error
+
+    def _compared(self, buffer: memoryview, run: _Run) -> None:
+        if self._compare:
+            head = self.files[run[0]].head
+            for number, begin, end in run[4]:
+                refuse_wrong(head, number, buffer[begin:end])
+
+    def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """Samples as objects of their own, each copied once; of neighbours twice."""
+        runs, places, size = self.layout(numbers)
+        if len(runs) == len(numbers):
+            self._announce_cold(runs)
+            return [self._one(number) for number in numbers]
+        buffer = memoryview(bytearray(size))
+        self.read_into(buffer, runs)
+        return [bytes(buffer[begin:end]) for begin, end in places]
+
+    def _announce_cold(self, runs: Sequence[_Run]) -> None:
+        """Have the system begin to read what it has not in memory, by the first byte of each run."""
+        if not _NOWAIT or len(runs) < 2:
+            return
+        byte, cold = bytearray(1), []
+        for run in runs:
+            try:
+                os.preadv(self.files[run[0]].fd, (byte,), run[1], _NOWAIT)
+            except OSError:  # it says why when it is read
+                cold.append(run)
+        for file, start, _, size, _ in cold if len(cold) > 1 else ():
+            _announce(self.files[file].fd, start, size)
+
+    def _one(self, number: int) -> bytes:
+        file, own = self.heads.find(number)
+        opened = self.files[file]
+        start, end = opened.head.place(own)
+        try:
+            data = os.pread(opened.fd, end - start, start)
+        except OSError as error:
+            raise disk_error(error, opened.head.path) from error
+        if len(data) != end - start:  # one call reads less than 2 GiB
+            whole = bytearray(end - start)
+            self._patiently(memoryview(whole), file, start)
+            data = bytes(whole)
+        if self._compare:
+            refuse_wrong(opened.head, own, data)
+        return data
+
+
+def _announce(fd: int, start: int, size: int) -> None:
+    """Have the system begin to read, where it can."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, start, size, os.POSIX_FADV_WILLNEED)
+
+
+def _mapped(fd: int, size: int, path: str) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+    except ValueError as error:  # the file has not so many bytes any more
+        raise _shorter(path) from error
+
+
+def _shorter(path: str) -> BadArchive:
+    return BadArchive(
+        "this FFRecord file became shorter while it was read", path=path,
+        remedy="Replace a file by renaming another one to its name, and open it again",
+    )  # fmt: skip
