@@ -54,9 +54,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{tmp_path}/train.ffr/"
 
 
-@pytest.fixture
-def samples(place: str) -> Iterator[Samples]:
-    with nbdata.samples(place) as found:
+@pytest.fixture(params=["straight", "through a cache"])
+def samples(request: pytest.FixtureRequest, place: str, tmp_path: Path) -> Iterator[Samples]:
+    """Those in a store also through a cache."""
+    cached = request.param != "straight" and place.startswith("s3:")
+    options = {"cache": "50MB", "cache_dir": str(tmp_path / "cache")} if cached else {}
+    with nbdata.samples(place, **options) as found:
         yield found
 
 

@@ -15,8 +15,7 @@ from nbdata.disk import make_folders, write_file
 from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
 from nbdata.reading.counts import Counts
-from nbdata.reading.fetcher import Fetcher
-from nbdata.reading.pieces import Content, Piece
+from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.records.files import RecordFile, fingerprint_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.timeline import Timeline
@@ -117,7 +116,7 @@ class RemoteRecords:
         self,
         heads: Heads,
         files: Sequence[RecordFile],
-        fetcher_of: Callable[[Callable[[int], list[Piece]]], Fetcher],
+        fetcher_of: Callable[[Callable[[int], list[Piece]]], PieceReader],
         *,
         compare: bool,
     ) -> None:

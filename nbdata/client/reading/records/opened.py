@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.staged import StagedFetcher, cache_of
 from nbdata.errors import SourceChanged
 from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
-from nbdata.reading.pieces import Content, Piece
+from nbdata.reading.pieces import Content, Piece, PieceReader
 from nbdata.reading.records.files import RecordFile, files_of
 from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.local import LocalFile, LocalRecords
@@ -132,7 +133,9 @@ class StoredRecords:
         if found is None:
             store, control = self._opened.open(place).store, self._opened.control
 
-            def fetcher_of(pieces: Callable[[int], list[Piece]]) -> Fetcher:
+            def fetcher_of(pieces: Callable[[int], list[Piece]]) -> PieceReader:
+                if self._operation.cache is not None:
+                    return StagedFetcher(cache_of(self._operation, place), pieces)
                 return Fetcher(
                     store, control, pieces, verify="none", width=self._width, ahead_bytes=self._ahead_bytes
                 )
