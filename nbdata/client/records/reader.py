@@ -1,0 +1,215 @@
+"""Reads FFRecord files by number, as NumPy arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.formats.ffrecord import SUFFIX, refuse_wrong
+from nbdata.paths import canonical, is_url, path_text
+from nbdata.reading.records.local import LocalFile, LocalRecords
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["FileReader"]
+
+
+class FileReader:
+    """Samples of FFRecord files by number, as NumPy arrays of uint8.
+
+    May be used by many threads, and after a fork; pickled, it is opened again where it is loaded.
+
+    Parameters
+    ----------
+    fname : str, os.PathLike, list or tuple
+        A file, a folder of ``.ffr`` files (taken in the order of their names), or several of these.
+    check_data : bool, default True
+        Compare headers, and each sample that is read, with their CRC-32. Without, only the shape of headers is looked
+        at.
+    mapped : bool, default False
+        Give views of the mapped files in place of copies: faster, read-only, and as long as there are some nobody may
+        cut the file off, which kills the process.
+
+    Attributes
+    ----------
+    n : int
+        How many samples there are.
+    fnames : list of str
+    check_data : bool
+
+    Raises
+    ------
+    NotFound
+        If there is no such file, or no ``.ffr`` file in a folder.
+    BadArchive
+        If one is damaged, too short, or was never finished.
+    ChecksumMismatch
+        If a header is not what its CRC-32 says.
+
+    Examples
+    --------
+    >>> reader = FileReader("train.ffr")  # doctest: +SKIP
+    >>> first, last = reader.read([0, reader.n - 1])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        fname: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        check_data: bool = True,
+        *,
+        mapped: bool = False,
+    ) -> None:
+        self.fnames, self.check_data, self._mapped = _named(fname), check_data, mapped
+        files = [LocalFile(path) for path in self.fnames]
+        self._records: LocalRecords | None = LocalRecords(files, compare=check_data)
+        self.n = self._records.heads.count
+        if check_data:
+            self.validate()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self.fnames, self.check_data, self._mapped)
+
+    def _open(self) -> LocalRecords:
+        if self._records is None:
+            raise BadOption("this FileReader was closed", remedy="Open another one")
+        return self._records
+
+    def read(self, indices: Sequence[int]) -> list[NDArray[np.uint8]]:
+        """Several samples at once, in the order asked for; each may come more than once.
+
+        The arrays may be written to, and are parts of one block of memory, which lives as long as one of them does:
+        copy what is kept for long out of a batch of which the rest is not.
+
+        Parameters
+        ----------
+        indices : sequence of int
+            From 0. As many as wanted.
+
+        Raises
+        ------
+        BadOption
+            If there is no such sample.
+        ChecksumMismatch
+            If the bytes of one are wrong.
+        """
+        records = self._open()
+        numbers = self._checked(indices)
+        np = _numpy()
+        if self._mapped:
+            return self._views(records, numbers)
+        runs, places, size = records.layout(numbers)
+        buffer = np.empty(size, np.uint8)
+        records.read_into(memoryview(buffer), runs)
+        return [buffer[begin:end] for begin, end in places]
+
+    def _views(self, records: LocalRecords, numbers: list[int]) -> list[NDArray[np.uint8]]:
+        np = _numpy()
+        found = []
+        for number in numbers:
+            file, own = records.heads.find(number)
+            opened = records.files[file]
+            start, end = opened.head.place(own)
+            view = np.frombuffer(opened.all(), np.uint8)[start:end]
+            if self.check_data:
+                refuse_wrong(opened.head, own, view)
+            found.append(view)
+        return found
+
+    def read_one(self, index: int) -> NDArray[np.uint8]:
+        """One sample."""
+        return self.read([index])[0]
+
+    def _checked(self, indices: Iterable[int]) -> list[int]:
+        numbers = [index.__index__() for index in indices]
+        for number in numbers:
+            if not 0 <= number < self.n:
+                raise BadOption(
+                    f"there is no sample {number:,}",
+                    expected=f"0 to {self.n - 1:,}" if self.n else "none: there are no samples",
+                    remedy="Indices do not count from the end: write reader.n - 1 for the last one"
+                    if number < 0 else "reader.n says how many there are",
+                )  # fmt: skip
+        return numbers
+
+    def validate(self) -> None:
+        """Look at the headers of all files once more.
+
+        Raises
+        ------
+        BadArchive, ChecksumMismatch
+            If one is damaged.
+        """
+        self._open().heads.check()
+
+    def get_offsets(self, file_index: int) -> NDArray[np.int64]:
+        """Where the samples of a file begin, and behind them its size."""
+        head = self._open().heads[file_index]
+        offsets: NDArray[np.int64] = _numpy().array([*head.starts, head.size], "int64")
+        return offsets
+
+    def get_checksums(self, file_index: int) -> NDArray[np.uint32]:
+        """The CRC-32 of each sample of a file."""
+        crcs: NDArray[np.uint32] = _numpy().array(self._open().heads[file_index].crcs, "uint32")
+        return crcs
+
+    def close(self) -> None:
+        """Release the files; arrays that were given out stay."""
+        self._records = None
+
+    def __enter__(self) -> FileReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        files = f"{len(self.fnames):,} file{'s' * (len(self.fnames) != 1)}"
+        return f"<FileReader of {files}: {self.n:,} samples>"
+
+
+def _opened(fnames: list[str], check_data: bool, mapped: bool) -> FileReader:
+    return FileReader(fnames, check_data, mapped=mapped)
+
+
+def _named(fname: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files that are meant, by their whole paths."""
+    given = list(fname) if isinstance(fname, (list, tuple)) else [fname]
+    found: list[str] = []
+    for one in given:
+        if path_text(one) is None:
+            raise BadOption(f"fname: {one!r} is no path", expected="a path, or a list of paths")
+        path = canonical(one, name="fname")  # type: ignore[arg-type]
+        if not is_url(path) and os.path.isdir(path):
+            names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIX) and name[0] != ".")
+            inside = [os.path.join(path, name) for name in names]
+            found += [file for file in inside if not os.path.isdir(file)]
+            if not found:
+                raise NotFound(
+                    f"there is no {SUFFIX} file in this folder", path=path,
+                    remedy="Folders inside it are not looked into: name the right one",
+                )  # fmt: skip
+        elif not path.endswith(SUFFIX):
+            raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=path)
+        else:
+            found.append(path)
+    if not found:
+        raise BadOption("fname: no file was named", expected="a file, a folder or a list of them")
+    return found
+
+
+def _numpy() -> Any:
+    try:
+        import numpy as np
+    except ImportError:
+        raise NbdataError(
+            "FileReader gives NumPy arrays, and NumPy is not installed",
+            remedy="pip install 'nbdata[ffrecord]'",
+        ) from None
+    return np

@@ -1,0 +1,246 @@
+"""Writes one FFRecord file: it has its name when it is whole, and never before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from isal.isal_zlib import crc32
+
+from nbdata.disk import PARTIAL, disk_error, sync_folder
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.ffrecord import SUFFIX, HeadWriter, head_size
+from nbdata.paths import canonical, is_url
+from nbdata.redaction import redacted
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["FileWriter", "one_byte_each"]
+
+# Bytes of samples that are held before they are written.
+_HELD = 1 << 20
+# Bytes that are copied at a time behind a header that could not be written before.
+_COPIED = 64 << 20
+
+
+def one_byte_each(buffer: Buffer) -> memoryview:
+    """Something bytes-like as its bytes.
+
+    Raises
+    ------
+    BadOption
+        If it holds numbers of several bytes, or does not lie in one piece.
+    """
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise BadOption(
+            f"a sample is bytes, not {type(buffer).__name__}", remedy="Serialize it first, as with .tobytes()"
+        ) from None
+    if view.itemsize != 1 or not view.c_contiguous:
+        raise BadOption(
+            f"a sample is bytes in one piece: this has items of {view.itemsize} bytes (format {view.format!r})"
+            if view.itemsize != 1 else "a sample is bytes in one piece: these do not lie one behind the other",
+            remedy="Give array.tobytes(), and keep its type and shape beside it, or write it as npy",
+        )  # fmt: skip
+    return view if view.ndim == 1 and view.format == "B" else view.cast("B")
+
+
+class FileWriter:
+    """Writes one FFRecord file on the local disk.
+
+    The file has its name when it is closed and whole; until then it is a hidden file beside that. If the body of
+    ``with`` raises, nothing stays. A file that is there is replaced then, not before.
+
+    Parameters
+    ----------
+    fname : str or os.PathLike
+        Ends in ``.ffr``.
+    n : int, optional
+        How many samples come. None: as many as are written; then all of them are copied once at the end, which takes
+        the room of the file twice for that time.
+
+    Attributes
+    ----------
+    n : int or None
+    count : int
+        How many were written.
+
+    Examples
+    --------
+    >>> with FileWriter("/tmp/three.ffr", n=3) as writer:  # doctest: +SKIP
+    ...     for text in (b"one", b"two", b"three"):
+    ...         writer.write_one(text)
+    """
+
+    def __init__(self, fname: str | os.PathLike[str], n: int | None = None) -> None:
+        self._path = canonical(fname, name="fname")
+        if is_url(self._path):
+            raise BadOption(
+                "FileWriter writes to the local disk", path=redacted(self._path),
+                remedy="Write there, then push the file; pack --format ffrecord writes to a store",
+            )  # fmt: skip
+        if not self._path.endswith(SUFFIX):
+            raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=self._path)
+        if n is not None and n < 0:
+            raise BadOption(
+                f"n={n} samples make no file", expected="0 or more, or None if it is not known yet"
+            )
+        self.n = n
+        self._head = HeadWriter()
+        self._held = bytearray()
+        self._folder = os.path.dirname(self._path)
+        self._partial = self._new_name()
+        try:
+            self._fd = _new_file(self._partial)
+            self._ends = weakref.finalize(self, _give_up, self._fd, self._partial, os.getpid())
+            if n is not None:
+                os.lseek(self._fd, head_size(n), os.SEEK_SET)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+
+    def _new_name(self) -> str:
+        return f"{self._folder}/.{secrets.token_hex(8)}{PARTIAL}"
+
+    @property
+    def count(self) -> int:
+        return len(self._head)
+
+    def write_one(self, buffer: Buffer) -> None:
+        """Write the next sample.
+
+        Parameters
+        ----------
+        buffer : bytes-like
+            Bytes, or a NumPy array of uint8 in one piece.
+
+        Raises
+        ------
+        BadOption
+            If it is something else, or one more than `n`; nothing was written then.
+        NotEnoughSpace
+            If the disk is full.
+        """
+        self._refuse_closed()
+        view = one_byte_each(buffer)
+        if self.n is not None and self.count >= self.n:
+            raise BadOption(
+                f"this is one more than the {self.n:,} samples that were announced", path=self._path,
+                remedy="Give the right n, or n=None if it is not known beforehand",
+            )  # fmt: skip
+        try:
+            if len(self._held) + len(view) > _HELD:
+                self._flush()
+            if len(view) > _HELD:
+                _write(self._fd, view)
+            else:
+                self._held += view
+        except OSError as error:
+            self.abort()  # how much of it was written is not known
+            raise disk_error(error, self._path) from error
+        self._head.add(len(view), crc32(view))
+
+    def _flush(self) -> None:
+        _write(self._fd, self._held)
+        self._held = bytearray()
+
+    def close(self) -> None:
+        """Finish the file: it gets its name. A second call does nothing.
+
+        Raises
+        ------
+        BadOption
+            If there are fewer than `n` samples: nothing stays then.
+        NbdataError
+            What the disk refuses: likewise.
+        """
+        if not self._ends.alive:
+            return
+        try:
+            if self.n is not None and self.count != self.n:
+                raise BadOption(
+                    "fewer samples were written than were announced, so there is no file", path=self._path,
+                    expected=f"{self.n:,}", got=f"{self.count:,}",
+                    remedy="Give the right n, or n=None if it is not known beforehand",
+                )  # fmt: skip
+            self._flush()
+            if self.n is None:
+                self._behind_its_header()
+            else:
+                os.lseek(self._fd, 0, os.SEEK_SET)
+                self._write_head(self._fd)
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(self._fd, os.stat(self._path).st_mode & 0o777)
+            os.fsync(self._fd)
+            os.replace(self._partial, self._path)
+            sync_folder(self._folder)
+        except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
+            raise disk_error(error, self._path) from error
+        finally:
+            self._ends()
+
+    def _write_head(self, fd: int) -> None:
+        for piece in self._head.pieces():
+            _write(fd, piece)
+
+    def _behind_its_header(self) -> None:
+        """Copy the samples behind their header, whose size nobody knew before."""
+        name = self._new_name()
+        fd = _new_file(name)
+        old, self._ends = self._ends, weakref.finalize(self, _give_up, fd, name, os.getpid())
+        spooled, self._fd, self._partial = self._fd, fd, name
+        try:
+            self._write_head(fd)
+            os.lseek(spooled, 0, os.SEEK_SET)
+            while os.sendfile(fd, spooled, None, _COPIED):
+                pass
+        finally:
+            old()
+
+    def abort(self) -> None:
+        """Give the file up: nothing of it stays."""
+        self._ends()
+
+    def _refuse_closed(self) -> None:
+        if not self._ends.alive:
+            raise BadOption("this file was closed", path=self._path, remedy="Write another one")
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __repr__(self) -> str:
+        return f"<FileWriter of {self._path}: {self.count:,} samples>"
+
+
+def _new_file(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _write(fd: int, data: Buffer) -> None:
+    """All of it: one call writes less than 2 GiB."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        at += os.write(fd, view[at:])
+
+
+def _give_up(fd: int, partial: str, pid: int) -> None:
+    """Close what is written, and take away what has not got its name."""
+    os.close(fd)
+    if os.getpid() == pid:  # a child of a fork has a copy of it
+        with contextlib.suppress(OSError):
+            os.unlink(partial)

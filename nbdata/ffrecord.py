@@ -1,0 +1,23 @@
+"""FFRecord files, for code that knows the ffrecord library: its names and meanings.
+
+What is a crash, an empty data set or undefined there is an error with a remedy here. `nbdata.samples` reads the same
+files for a training loop, `nbdata.loaders.ffrecord` has counterparts of ``ffrecord.torch``.
+
+Examples
+--------
+>>> from nbdata.ffrecord import FileReader, FileWriter
+>>> with FileWriter("/tmp/example.ffr", n=2) as writer:
+...     writer.write_one(b"first")
+...     writer.write_one(b"second")
+>>> reader = FileReader("/tmp/example.ffr")
+>>> reader.n
+2
+>>> bytes(reader.read_one(1))
+b'second'
+"""
+
+from nbdata.client.records.packed import PackedFolder, pack_folder
+from nbdata.client.records.reader import FileReader
+from nbdata.client.records.writer import FileWriter
+
+__all__ = ["FileReader", "FileWriter", "PackedFolder", "pack_folder"]

@@ -1,0 +1,253 @@
+"""FFRecord files as bytes: the header, where each sample lies, and what makes a header one that cannot be trusted.
+
+All integers are little-endian, there is no padding::
+
+    0         u32      CRC-32 of the rest of the header (0: a file of before 2021-09, not known)
+    4         i64      N, the number of samples
+    12        u32[N]   CRC-32 of each sample
+    12 + 4N   i64[N]   where each sample begins in the file; it ends where the next one begins, the last with the file
+    12 + 12N           the samples, back to back
+
+Source: the FFRecord library, ``fileio.h``, ``writer.cpp`` and ``reader.cpp`` (https://github.com/HFAiLab/ffrecord).
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from isal.isal_zlib import crc32
+
+from nbdata.errors import BadArchive, BadOption, ChecksumMismatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["FIXED", "SUFFIX", "Head", "HeadWriter", "count_in", "head_size", "refuse_wrong"]
+
+#: How the names of such files end.
+SUFFIX = ".ffr"
+#: Bytes of a header before its columns.
+FIXED = 12
+# Bytes of the columns for each sample.
+_EACH = 12
+_START = struct.Struct("<Iq")
+# Samples whose order is looked at in one go.
+_SOME = 1 << 20
+_AGAIN = "The file is damaged, or not whole: compare it with its source, and copy or make it again"
+
+
+def head_size(count: int) -> int:
+    """Bytes of the header of a file with so many samples."""
+    return FIXED + _EACH * count
+
+
+def count_in(start: Buffer, size: int, path: str) -> int:
+    """How many samples a file has.
+
+    Parameters
+    ----------
+    start : bytes-like
+        Its first bytes, `FIXED` if it has so many.
+    size : int
+        Bytes of the file.
+
+    Raises
+    ------
+    BadArchive
+        If it is too short for its header, or has the header of a file that was never finished.
+    """
+    if size < FIXED or memoryview(start).nbytes < FIXED:
+        raise BadArchive(
+            "this is no FFRecord file: it is too short for a header",
+            path=path, expected=f"{FIXED} bytes or more", got=f"{size:,}", remedy=_AGAIN,
+        )  # fmt: skip
+    crc, count = _START.unpack_from(start)
+    if not crc and not count:
+        raise BadArchive(
+            "the header of this FFRecord file is empty: who wrote it never finished it",
+            path=path, remedy="Write it again: its samples cannot be found",
+        )  # fmt: skip
+    if count < 0 or head_size(count) > size:
+        raise BadArchive(
+            f"this is no FFRecord file, or a damaged one: its header names {count:,} samples",
+            path=path, expected=f"at most {(size - FIXED) // _EACH:,} in {size:,} bytes", remedy=_AGAIN,
+        )  # fmt: skip
+    return int(count)
+
+
+class Head:
+    """The header of one file. Nothing of it is copied.
+
+    Parameters
+    ----------
+    data : bytes-like
+        The header, maybe with bytes behind it; memory or a mapped file.
+    size : int
+        Bytes of the whole file.
+    path : str
+        How errors call it.
+
+    Attributes
+    ----------
+    count : int
+        How many samples there are.
+    size, path
+        As given.
+
+    Raises
+    ------
+    BadArchive
+        See `count_in`. `check` looks at the rest.
+    """
+
+    def __init__(self, data: Buffer, size: int, path: str) -> None:
+        if sys.byteorder != "little":
+            raise BadOption("FFRecord files are read on little-endian machines only", path=path)
+        view = memoryview(data).cast("B")
+        self.count = count_in(view, size, path)
+        self.size, self.path = size, path
+        end = head_size(self.count)
+        if len(view) < end:
+            raise BadArchive(
+                "the header of this FFRecord file is cut off",
+                path=path, expected=f"{end:,} bytes", got=f"{len(view):,}", remedy=_AGAIN,
+            )  # fmt: skip
+        self._view = view[:end]
+        middle = FIXED + 4 * self.count
+        self._crcs: memoryview[Any] = view[FIXED:middle].cast("I")
+        self._starts: memoryview[Any] = view[middle:end].cast("q")
+
+    @property
+    def bytes(self) -> memoryview:
+        """As they stand in the file."""
+        return self._view
+
+    @property
+    def crc(self) -> int:
+        """Of all that follows it in the header; 0 where it is not known."""
+        return int.from_bytes(self._view[:4], "little")
+
+    @property
+    def crcs(self) -> memoryview[Any]:
+        """The CRC-32 of each sample."""
+        return self._crcs
+
+    @property
+    def starts(self) -> memoryview[Any]:
+        """Where each sample begins."""
+        return self._starts
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Where a sample begins, and the byte behind it.
+
+        Raises
+        ------
+        BadArchive
+            If it would begin before the samples, or end before its beginning or behind the file.
+        """
+        starts = self._starts
+        start = starts[number]
+        end = starts[number + 1] if number + 1 < self.count else self.size
+        if not 0 <= start <= end <= self.size:
+            raise self._out_of_order(number)
+        return start, end
+
+    def check(self) -> None:
+        """Look at all of the header.
+
+        Raises
+        ------
+        ChecksumMismatch
+            If it is not what its CRC-32 says. That of a file from before 2021-09 is not known.
+        BadArchive
+            If the samples do not lie one behind the other, from the header to the end of the file.
+        """
+        if self.crc and (got := crc32(self._view[4:])) != self.crc:
+            raise ChecksumMismatch(
+                "the header of this FFRecord file has another CRC-32 than it says",
+                path=self.path, expected=f"{self.crc:08x}", got=f"{got:08x}", remedy=_AGAIN,
+            )  # fmt: skip
+        starts = self._starts
+        if not self.count:
+            if self.size > FIXED:
+                raise BadArchive(
+                    "this FFRecord file has no samples, and bytes behind its header", path=self.path,
+                    expected=f"{FIXED} bytes", got=f"{self.size:,}", remedy=_AGAIN,
+                )  # fmt: skip
+            return
+        if starts[0] != head_size(self.count):
+            raise BadArchive(
+                "the first sample of this FFRecord file does not begin behind the header", path=self.path,
+                expected=f"byte {head_size(self.count):,}", got=f"{starts[0]:,}", remedy=_AGAIN,
+            )  # fmt: skip
+        for at in range(0, self.count, _SOME):
+            here = starts[at : at + _SOME + 1].tolist()
+            if not all(map(operator.le, here, here[1:])):
+                wrong = next(n for n, (one, other) in enumerate(itertools.pairwise(here)) if one > other)
+                raise self._out_of_order(at + wrong)
+        if starts[-1] > self.size:
+            raise BadArchive(
+                "this FFRecord file is too short: its last sample would begin behind its end",
+                path=self.path, expected=f"{starts[-1]:,} bytes or more", got=f"{self.size:,}", remedy=_AGAIN,
+            )  # fmt: skip
+
+    def _out_of_order(self, number: int) -> BadArchive:
+        return BadArchive(
+            f"sample {number:,} of this FFRecord file does not end between its beginning and the end of the file",
+            path=self.path,
+            remedy=_AGAIN,
+        )
+
+
+def refuse_wrong(head: Head, number: int, data: Buffer) -> None:
+    """ChecksumMismatch if these are not the bytes of a sample, by the CRC-32 of the header."""
+    expected, got = head.crcs[number], crc32(data)
+    if got != expected:
+        raise ChecksumMismatch(
+            f"sample {number:,} of this FFRecord file has another CRC-32 than the header says",
+            path=head.path,
+            expected=f"{expected:08x}",
+            got=f"{got:08x}",
+            remedy="The last sample ends with the file: bytes were cut off or appended, or it is damaged. Copy or make "
+            "the file again" if number == head.count - 1 else _AGAIN,
+        )  # fmt: skip
+
+
+class HeadWriter:
+    """Makes a header while samples are written: 12 bytes of memory each."""
+
+    def __init__(self) -> None:
+        self._crcs, self._sizes = array("I"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._crcs)
+
+    def add(self, size: int, crc: int) -> None:
+        """The next sample."""
+        self._crcs.append(crc)
+        self._sizes.append(size)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The header, to be written one piece behind the other."""
+        count = len(self._crcs)
+        starts, at = array("q", bytes(8 * count)), head_size(count)
+        for number, size in enumerate(self._sizes):
+            starts[number] = at
+            at += size
+        crcs = self._crcs
+        if sys.byteorder != "little":
+            crcs, starts = crcs[:], starts[:]
+            crcs.byteswap()
+            starts.byteswap()
+        columns = [struct.pack("<q", count), crcs.tobytes(), starts.tobytes()]
+        crc = 0
+        for column in columns:
+            crc = crc32(column, crc)
+        yield struct.pack("<I", crc)
+        yield from columns

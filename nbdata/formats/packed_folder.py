@@ -1,0 +1,161 @@
+"""The names of a packed folder: the last sample of an FFRecord file, whose other samples are the folder's files.
+
+It is a mark, and then a pickle of nested ``OrderedDict``, from the name of a child to its sample's number or to what
+is in that folder. A pickle is a program, and this one may come from anyone: it is not unpickled. The few instructions
+that make such a structure are carried out here, and nothing else is. Sources: the FFRecord library, ``package.py``;
+Python's ``pickletools``, which says what each instruction means.
+"""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from nbdata.errors import BadArchive
+
+__all__ = ["MARK", "Tree", "files_of", "is_packed", "names_of", "names_sample"]
+
+#: How the last sample of a packed folder begins.
+MARK = b"piouhjgbr"
+#: What is in a folder: the number of a file's sample, or a folder.
+Tree = OrderedDict[str, Any]
+# Folders in one another, in memory: more than a path can have.
+_DEEPEST = 2048
+_CLASS, _MARK = object(), object()
+_STORES = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
+_LOADS = ("GET", "BINGET", "LONG_BINGET")
+_TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+_NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4")
+
+
+def is_packed(sample: bytes | memoryview) -> bool:
+    """Whether the last sample of a file, or its beginning, holds the names of a folder."""
+    return bytes(sample[: len(MARK)]) == MARK
+
+
+def names_sample(tree: Tree) -> bytes:
+    """The last sample of a packed folder."""
+    return MARK + pickle.dumps(tree, protocol=4)
+
+
+def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
+    """What is in a packed folder.
+
+    Parameters
+    ----------
+    sample : bytes-like
+        The last one of the file.
+    count : int
+        How many files the folder has.
+    path : str
+        How errors call the file.
+
+    Raises
+    ------
+    BadArchive
+        If it says anything but names and numbers of samples, or names that lead out of the folder.
+    """
+    if not is_packed(sample):
+        raise BadArchive(
+            "this FFRecord file is no packed folder", path=path,
+            remedy="Read its samples by number, with nbdata.ffrecord.FileReader or nbdata.samples",
+        )  # fmt: skip
+    try:
+        tree = _carried_out(bytes(sample[len(MARK) :]))
+    except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
+        raise _bad(f"cannot be read ({error})", path) from None
+    for name, number in _entries(tree, path):
+        if not 0 <= number < count:
+            raise _bad(f"have {name!r} as sample {number:,} of {count:,}", path)
+    return tree
+
+
+def files_of(tree: Tree) -> Iterator[tuple[str, int]]:
+    """The files of a folder and of all folders in it: path, and number of the sample."""
+    return _entries(tree, "")
+
+
+def _entries(tree: Tree, path: str) -> Iterator[tuple[str, int]]:
+    levels = [("", iter(tree.items()))]
+    while levels:
+        prefix, children = levels[-1]
+        for name, child in children:
+            if not name or name in (".", "..") or "/" in name or "\0" in name:
+                raise _bad(f"have a file {name!r}", path)
+            if isinstance(child, OrderedDict):
+                if len(levels) >= _DEEPEST:
+                    raise _bad(f"lie in more than {_DEEPEST:,} folders", path)
+                levels.append((f"{prefix}{name}/", iter(child.items())))
+                break
+            yield prefix + name, child
+        else:
+            levels.pop()
+
+
+def _carried_out(program: bytes) -> Tree:
+    """What a pickle of nested ``OrderedDict`` makes; ValueError and others if it is anything else."""
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
+    for opcode, argument, _ in pickletools.genops(program):
+        name = opcode.name
+        if name in _TEXTS or name in _NUMBERS:
+            if isinstance(argument, bool):
+                raise ValueError("a truth value")
+            stack.append(argument)
+        elif name in _STORES:
+            memo[len(memo) if argument is None else argument] = stack[-1]
+        elif name in _LOADS:
+            loaded = memo[argument]
+            if isinstance(loaded, OrderedDict):  # a folder that lies in two, or in itself
+                raise ValueError("a folder twice")
+            stack.append(loaded)
+        elif name == "SETITEM":
+            value, key = stack.pop(), stack.pop()
+            _set(stack[-1], key, value)
+        elif name == "SETITEMS":
+            begin = len(stack) - 1 - stack[::-1].index(_MARK)
+            pairs = stack[begin + 1 :]
+            del stack[begin:]
+            for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+                _set(stack[-1], key, value)
+        elif name == "REDUCE":
+            if (stack.pop(), stack.pop()) != ((), _CLASS):
+                raise ValueError("a call")
+            stack.append(OrderedDict())
+        elif name in ("MARK", "EMPTY_TUPLE"):
+            stack.append(_MARK if name == "MARK" else ())
+        elif name == "GLOBAL":
+            stack.append(_class(*str(argument).split(" ", 1)))
+        elif name == "STACK_GLOBAL":
+            what, module = stack.pop(), stack.pop()
+            stack.append(_class(module, what))
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise ValueError(f"the instruction {name}")
+    (tree,) = stack
+    if not isinstance(tree, OrderedDict):
+        raise ValueError("no folder")
+    return tree
+
+
+def _class(module: str, name: str) -> object:
+    if (module, name) != ("collections", "OrderedDict"):
+        raise ValueError(f"{module}.{name}")
+    return _CLASS
+
+
+def _set(folder: Any, name: Any, child: Any) -> None:
+    if not isinstance(folder, OrderedDict) or not isinstance(name, str):
+        raise ValueError("a name that is none")
+    if not isinstance(child, (int, OrderedDict)):
+        raise ValueError(f"{name!r} is neither a file nor a folder")
+    folder[name] = child
+
+
+def _bad(what: str, path: str) -> BadArchive:
+    return BadArchive(
+        f"the names of this packed folder {what}", path=path,
+        remedy="It is damaged, or not made by pack_folder; nothing of it was executed",
+    )  # fmt: skip
