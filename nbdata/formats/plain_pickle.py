@@ -23,10 +23,19 @@ __all__ = ["load_plain"]
 
 # Kinds of NumPy's types that have no references in them: bool, integers, floats, complex, bytes and text.
 _KINDS = "biufcSU"
-_NUMPY = ("numpy", "numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric", "numpy._core.numeric")
+_NUMPY = (
+    "numpy",
+    "numpy.core.multiarray",
+    "numpy._core.multiarray",
+    "numpy.core.numeric",
+    "numpy._core.numeric",
+)
 
 
-def load_plain(data: Buffer, what: str) -> Any:
+_TRUST = "Unpickling runs its code: say allow_pickle=True only if you trust who made it"
+
+
+def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
     """The object of a pickle that holds only plain data.
 
     Parameters
@@ -34,6 +43,8 @@ def load_plain(data: Buffer, what: str) -> Any:
     data : bytes-like
     what : str
         How errors call it.
+    remedy : str
+        What somebody can do whose pickle is more than plain data.
 
     Raises
     ------
@@ -43,7 +54,7 @@ def load_plain(data: Buffer, what: str) -> Any:
         If it is no pickle, or a damaged one.
     """
     try:
-        return _unwrapped(_Plain(io.BytesIO(data), what).load(), {})
+        return _unwrapped(_Plain(io.BytesIO(data), what, remedy).load(), {})
     except NbdataError:
         raise
     except MemoryError:
@@ -58,16 +69,16 @@ def load_plain(data: Buffer, what: str) -> Any:
 class _Plain(pickle.Unpickler):
     """Finds names only in `_NAMES`."""
 
-    def __init__(self, file: io.BytesIO, what: str) -> None:
+    def __init__(self, file: io.BytesIO, what: str, remedy: str) -> None:
         super().__init__(file)
-        self._what = what
+        self._what, self._remedy = what, remedy
 
     def find_class(self, module: str, name: str, /) -> Any:
         found = _NAMES.get((module, name))
         if found is None:
             raise BadOption(
                 f"{self._what} is a pickle with {module}.{name}, which is more than plain data",
-                remedy="Unpickling runs its code: say allow_pickle=True only if you trust who made it",
+                remedy=self._remedy,
             )
         return found
 
@@ -118,7 +129,11 @@ class _Array:
 def _array(data: Any, kind: Any, shape: Any, order: str = "C") -> Any:
     import numpy as np
 
-    if not isinstance(kind, _Type) or not isinstance(data, (bytes, bytearray)) or not isinstance(shape, tuple):
+    if (
+        not isinstance(kind, _Type)
+        or not isinstance(data, (bytes, bytearray))
+        or not isinstance(shape, tuple)
+    ):
         raise TypeError("the parts of an array")
     real = kind.real()
     if any(not isinstance(side, int) or side < 0 for side in shape) or order not in ("C", "F"):
@@ -216,7 +231,9 @@ def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
         value[:] = [_unwrapped(one, known) for one in value]
     elif kind is tuple:
         inside = tuple(_unwrapped(one, known) for one in value)
-        known[id(value)] = inside if any(one is not other for one, other in zip(inside, value, strict=True)) else value
+        known[id(value)] = (
+            inside if any(one is not other for one, other in zip(inside, value, strict=True)) else value
+        )
     else:
         for key, one in value.items():
             value[key] = _unwrapped(one, known)

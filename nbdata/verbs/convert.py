@@ -29,12 +29,12 @@ _MOST_WORKERS = 256
 @dataclass(frozen=True)
 class Convert(Operation):
     """DATASET.py is a module of yours with ``get_datasets(folder)``, which returns pairs of a data set and the name of
-    its split; a data set has ``len()`` and samples by number. It may also have ``get_files_or_dirs()``, which names what
-    of INPUT is copied to NAME/files; a data set ``get_meta()`` and ``serialize_sample(sample)``, which returns bytes.
-    Samples of one without that are pickled, or stored as --store says. NAME/SPLIT/ffrdata then holds PART_00000.ffr and
-    so on; ``nbdata.ffrecord.GeneralDataset(NAME, SPLIT)`` reads them. DATASET.py is your code and is run, as ``python
-    DATASET.py`` would, in processes of its own that end with this line. A split has its name only when all of it is
-    there; the same line goes on with the files that are missing, and other splits stay.
+    its split; a data set has ``len()`` and samples by number. The module may have ``get_files_or_dirs()``, which names
+    what of INPUT is copied to NAME/files; a data set ``get_meta()``, and ``serialize_sample(sample)``, which returns
+    bytes. Samples of one without that are pickled, or stored as --store says. NAME/SPLIT/ffrdata then holds
+    PART_00000.ffr and so on; ``nbdata.ffrecord.GeneralDataset(NAME, SPLIT)`` reads them. DATASET.py is your code and is
+    run, as ``python DATASET.py`` would, in processes of its own that end with this line. A split has its name only
+    when all of it is there; the same line goes on with the files that are missing, and other splits stay.
 
     With mmdet3d in place of DATASET.py the files that the configuration's train and val data name go into OUT/train
     and OUT/val, with filename2idx.json and .pkl, which say where each is. The configuration is read as data and not
@@ -52,7 +52,9 @@ class Convert(Operation):
 
     dataset: str = argument("Your module; or the word mmdet3d.", kind="text", metavar="DATASET.py")
     source: str = argument(
-        "Folder that get_datasets is given; or the configuration of mmdet3d.", kind="path", metavar="INPUT|CONFIG"
+        "Folder that get_datasets is given; or the configuration of mmdet3d.",
+        kind="path",
+        metavar="INPUT|CONFIG",
     )
     target: str = argument(
         "Folder of the converted data set, with a folder for each split.", kind="path", metavar="NAME|OUT"
@@ -149,7 +151,8 @@ class Convert(Operation):
         for name in ("key", "sweeps", "root", "run_config"):
             if getattr(self, name):
                 raise BadOption(
-                    f"--{name.replace('_', '-')} is for mmdet3d", remedy="Leave it out, or say mmdet3d for DATASET.py"
+                    f"--{name.replace('_', '-')} is for mmdet3d",
+                    remedy="Leave it out, or say mmdet3d for DATASET.py",
                 )
 
     @property
@@ -161,7 +164,11 @@ class Convert(Operation):
     def folder(self) -> str:
         """Where the splits are made."""
         path = self.target.rstrip("/") or "/"
-        return path if self.mini is None else posixpath.join(os.path.dirname(path), "mini", os.path.basename(path))
+        return (
+            path
+            if self.mini is None
+            else posixpath.join(os.path.dirname(path), "mini", os.path.basename(path))
+        )
 
     def places(self) -> tuple[str, str]:
         return self.source, self.folder

@@ -161,7 +161,9 @@ def told(what: str) -> Iterator[None]:
     except (NbdataError, KeyboardInterrupt):
         raise
     except BaseException as error:  # also what calls sys.exit
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename]
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename
+        ]
         where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
         raise NbdataError(
             f"DATASET.py failed at {what}: {type(error).__name__}: {error}{where}",

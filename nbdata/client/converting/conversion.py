@@ -20,7 +20,7 @@ from nbdata.client.context import capture
 from nbdata.client.converting.layout import unfinished_folder
 from nbdata.client.converting.process import Request
 from nbdata.disk import disk_error, make_folders
-from nbdata.errors import NbdataError, NotEnoughSpace, error_from_dict
+from nbdata.errors import NbdataError, error_from_dict
 from nbdata.operation import slots
 from nbdata.protocols import Display
 from nbdata.report import Plan, Report, Row, Rows
@@ -87,7 +87,9 @@ class Conversion:
             out.needed += said["copied"]
         out.bytes = out.needed
         out.inodes = out.files + 4 * len(said["splits"]) + 4
-        out.at_least = any(split["action"] != "unchanged" and split["samples"] > 100 for split in said["splits"])
+        out.at_least = any(
+            split["action"] != "unchanged" and split["samples"] > 100 for split in said["splits"]
+        )
         if out.at_least:
             out.notes.append(_NOT_YET)
         if out.needed:
@@ -143,7 +145,14 @@ class Conversion:
         )  # fmt: skip
 
     def _follow(
-        self, process: _Process, planned: Plan, report: Report, room: Reservation, display: Display, *, quiet: bool
+        self,
+        process: _Process,
+        planned: Plan,
+        report: Report,
+        room: Reservation,
+        display: Display,
+        *,
+        quiet: bool,
     ) -> None:
         """Take part in what is said of the conversion, until its end."""
         samples = done = reserved = 0
@@ -168,9 +177,15 @@ class Conversion:
                 report.counts["copied"] = report.counts.get("copied", 0) + 1
             if not quiet and time.monotonic() - shown > _SHOW_EVERY:
                 shown = time.monotonic()
-                display.tell(f"convert: {samples:,} samples so far, {format_size(done)} of {format_size(reserved)}")
+                display.tell(
+                    f"convert: {samples:,} samples so far, {format_size(done)} of {format_size(reserved)}"
+                )
         report.counts["converted"] = len(rows)
-        report.counts = {name: report.counts[name] for name in ("converted", "copied", "unchanged") if report.counts.get(name)}
+        report.counts = {
+            name: report.counts[name]
+            for name in ("converted", "copied", "unchanged")
+            if report.counts.get(name)
+        }
         report.files, report.bytes = len(rows) + report.counts.get("copied", 0), done
         report.rows = Rows(len(rows), lambda _: (rows, None))
 
@@ -214,7 +229,9 @@ def _held(folder: str) -> Iterator[int]:
                 os.close(number)
             if time.monotonic() > until:
                 raise NbdataError(
-                    "another job works there", path=folder, remedy="Wait until it has ended, then run the same line"
+                    "another job works there",
+                    path=folder,
+                    remedy="Wait until it has ended, then run the same line",
                 )
             time.sleep(0.05)
     except OSError as error:
@@ -230,7 +247,9 @@ def _held(folder: str) -> Iterator[int]:
 def _locked(folder: str) -> int | None:
     """A file that is locked by this process, and by those to which it is handed on; None: it is another one's."""
     make_folders(unfinished_folder(folder), 0o777)
-    number = os.open(os.path.join(unfinished_folder(folder), "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    number = os.open(
+        os.path.join(unfinished_folder(folder), "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+    )
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(number).st_nlink:
@@ -291,7 +310,9 @@ class _Process:
         for event in self.events():
             if event["event"] == kind:
                 return event
-        raise NbdataError("the process that converts ended before it had a plan", remedy="Run the same line again")
+        raise NbdataError(
+            "the process that converts ended before it had a plan", remedy="Run the same line again"
+        )
 
     def finish(self) -> None:
         """Wait for the end."""

@@ -92,7 +92,9 @@ class SplitPlan:
     @property
     def missing(self) -> list[Part]:
         """The parts that are to be made."""
-        return [] if self.action == "unchanged" else [part for part in self.parts if part.name not in self.kept]
+        return (
+            [] if self.action == "unchanged" else [part for part in self.parts if part.name not in self.kept]
+        )
 
     def begin(self) -> None:
         """Make its folder, or clear it of what another conversion has left there."""
@@ -191,7 +193,9 @@ def _holds_records(final: str) -> bool:
 
 def _all_there(final: str, record: dict[str, Any]) -> bool:
     try:
-        return all(os.path.getsize(os.path.join(final, one["name"])) == one["size"] for one in record["files"])
+        return all(
+            os.path.getsize(os.path.join(final, one["name"])) == one["size"] for one in record["files"]
+        )
     except (OSError, KeyError, TypeError):
         return False
 

@@ -132,7 +132,7 @@ def _load(request: Request) -> Source:
 
         return load(
             request.source, request.root, request.key, mini=request.mini, sweeps=request.sweeps,
-            run_config=request.run_config,
+            run=request.run_config,
         )  # fmt: skip
     return contract.load(request.dataset, request.source, request.mini, request.store)
 

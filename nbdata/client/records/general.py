@@ -78,7 +78,9 @@ class GeneralDataset:
     ) -> None:
         name = canonical(cvt_name, name="cvt_name").rstrip("/")
         if is_url(name):
-            raise BadOption("GeneralDataset reads the local disk", path=redacted(name), remedy="Pull it first")
+            raise BadOption(
+                "GeneralDataset reads the local disk", path=redacted(name), remedy="Pull it first"
+            )
         if miniset:
             name = os.path.join(os.path.dirname(name), "mini", os.path.basename(name))
         self.split, self.transform, self.allow_pickle = split, transform, allow_pickle
@@ -107,7 +109,8 @@ class GeneralDataset:
         """A batch; PyTorch's loader asks for it so."""
         indices = [index.__index__() for index in indices]
         samples = [
-            self._sample(number, data) for number, data in zip(indices, self.reader.read(indices), strict=True)
+            self._sample(number, data)
+            for number, data in zip(indices, self.reader.read(indices), strict=True)
         ]
         if self.transform is None:
             return samples
