@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, function_of, slots
 from nbdata.option import argument, option
-from nbdata.paths import canonical, is_url
+from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.redaction import redacted
 from nbdata.report import Plan
@@ -50,7 +50,7 @@ class Convert(Operation):
     )
     less: ClassVar[str] = "--mini"
 
-    dataset: str = argument("Your module; or the word mmdet3d.", kind="text", metavar="DATASET.py")
+    dataset: str = argument("Your module; or the word mmdet3d.", kind="path", metavar="DATASET.py")
     source: str = argument(
         "Folder that get_datasets is given; or the configuration of mmdet3d.",
         kind="path",
@@ -114,11 +114,6 @@ class Convert(Operation):
         False, "Start although it does not fit by the numbers.", kind="flag", identity=False
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dataset != MMDET3D:
-            object.__setattr__(self, "dataset", canonical(self.dataset, name="DATASET.py"))
-
     def check(self) -> None:
         super().check()
         places = {"INPUT": self.source, "NAME": self.target, "--root": self.root or ""}
@@ -138,7 +133,7 @@ class Convert(Operation):
 
     def _check_mmdet3d(self) -> None:
         """Refuse what makes sense for mmdet3d alone, or not there."""
-        if self.dataset == MMDET3D:
+        if self.is_mmdet3d:
             if self.store != "auto":
                 raise BadOption("--store: files are stored as they are", remedy="Leave it out with mmdet3d")
             if self.sweeps and self.files_key != "pts_filename":
@@ -154,6 +149,11 @@ class Convert(Operation):
                     f"--{name.replace('_', '-')} is for mmdet3d",
                     remedy="Leave it out, or say mmdet3d for DATASET.py",
                 )
+
+    @property
+    def is_mmdet3d(self) -> bool:
+        """Whether the word mmdet3d was said in place of a module."""
+        return os.path.basename(self.dataset) == MMDET3D
 
     @property
     def files_key(self) -> str:

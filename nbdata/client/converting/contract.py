@@ -155,7 +155,7 @@ def _imported(path: str) -> ModuleType:
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Say of an error of the caller's code where it was raised; it stays its cause."""
+    """Say of an error of the caller's code where it was raised; its traceback goes to standard error."""
     try:
         yield
     except (NbdataError, KeyboardInterrupt):
@@ -164,11 +164,12 @@ def told(what: str) -> Iterator[None]:
         frames = [
             frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename
         ]
+        traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
         where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
         raise NbdataError(
             f"DATASET.py failed at {what}: {type(error).__name__}: {error}{where}",
-            remedy="Mend that, and run the same line again: it continues",
-        ) from error
+            remedy="Mend it, and run the same line again; what is finished is kept if DATASET.py stays as it is",
+        ) from None
 
 
 def _pairs(pairs: object) -> list[tuple[object, str]]:

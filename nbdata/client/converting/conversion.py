@@ -28,7 +28,7 @@ from nbdata.sizes import format_size
 from nbdata.space.ledger import Ledger, Reservation
 from nbdata.space.limits import limited_folders
 from nbdata.transfer.locks import TargetLock
-from nbdata.verbs.convert import Convert
+from nbdata.verbs.convert import MMDET3D, Convert
 
 __all__ = ["Conversion"]
 
@@ -40,6 +40,12 @@ _GRACE = 1.0
 _PATIENCE = 5.0
 # Bytes that are reserved at a time where there are more than was estimated.
 _STEP = 64 << 20
+# What the process begins with. It finds what this one finds, but nothing in the working folder.
+_BEGIN = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; import json; "
+    "sys.path += [path for path in json.loads(sys.argv.pop(1)) if path not in sys.path]; "
+    "from nbdata.client.converting.process import main; sys.exit(main())"
+)
 _NOT_YET = "the sizes are those of the first samples; how large all are shows while they are converted"
 
 
@@ -201,11 +207,20 @@ class Conversion:
     def _request(self, *, only_plan: bool) -> Request:
         operation = self._operation
         return Request(
-            dataset=operation.dataset, source=operation.source, folder=operation.folder, mini=operation.mini,
-            store=operation.store, key=operation.files_key, sweeps=operation.sweeps,
-            root=operation.root or os.getcwd(), run_config=operation.run_config, file_size=operation.file_size,
-            overwrite=operation.overwrite, workers=operation.workers or _processors(), only_plan=only_plan,
-        )  # fmt: skip
+            dataset=MMDET3D if operation.is_mmdet3d else operation.dataset,
+            source=operation.source,
+            folder=operation.folder,
+            mini=operation.mini,
+            store=operation.store,
+            key=operation.files_key,
+            sweeps=operation.sweeps,
+            root=operation.root or os.getcwd(),
+            run_config=operation.run_config,
+            file_size=operation.file_size,
+            overwrite=operation.overwrite,
+            workers=operation.workers or _processors(),
+            only_plan=only_plan,
+        )
 
 
 def _described(split: dict[str, Any]) -> str:
@@ -284,7 +299,13 @@ class _Process:
             opened.append(null)
             theirs = (life, control, said, null if lock is None else lock)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "nbdata.client.converting.process", *map(str, theirs)],
+                [
+                    sys.executable,
+                    "-c",
+                    _BEGIN,
+                    json.dumps([path for path in sys.path if path]),
+                    *map(str, theirs),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # ours may be for JSON
                 pass_fds=theirs,

@@ -15,7 +15,7 @@ from nbdata.client.converting.contract import Split
 from nbdata.disk import PARTIAL, make_folders, sync_folder, write_file
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, SUFFIX, count_in, head_size
-from nbdata.paths import OWN_FOLDER
+from nbdata.paths import CONVERTING, OWN_FOLDER
 
 __all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
 
@@ -30,7 +30,7 @@ _MOST_FILES = 200
 
 def unfinished_folder(folder: str) -> str:
     """Where splits are made that have not their name yet."""
-    return os.path.join(folder, OWN_FOLDER, "converting")
+    return os.path.join(folder, OWN_FOLDER, CONVERTING)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""The process of a conversion: ``python -m nbdata.client.converting.process LIFE CONTROL EVENTS LOCK``.
+"""The process of a conversion; its arguments are LIFE CONTROL EVENTS LOCK.
 
 It runs what the caller has written, so it is neither the agent nor a notebook's kernel, and it leads a process group
-of its own, which ends with it. The arguments are numbers of files that its parent has opened:
+of its own, which ends with it. The arguments are the numbers of files that its parent has opened:
 
 - LIFE ends when the parent does, however that ends. A small process waits for it, and then kills the group.
 - CONTROL brings the request as a line of JSON, and a second line when the parent has reserved the disk.
@@ -16,7 +16,6 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -29,7 +28,7 @@ from nbdata.disk import disk_error, make_folders, write_file
 from nbdata.errors import NbdataError
 from nbdata.verbs.convert import MMDET3D
 
-__all__ = ["Request"]
+__all__ = ["Request", "main"]
 
 # Bytes that are copied at a time.
 _PIECE = 1 << 20
@@ -80,8 +79,6 @@ def main() -> int:
                 events.say("end")
             return 0
         except NbdataError as error:
-            if error.__cause__ is not None:
-                traceback.print_exception(error.__cause__)  # where in the caller's code it was raised
             events.say("error", error=error.to_dict())
         except OSError as error:
             events.say("error", error=disk_error(error, str(error.filename or "")).to_dict())
@@ -162,7 +159,3 @@ def _copied(copies: list[tuple[str, str]], folder: str) -> Iterator[int]:
         make_folders(os.path.dirname(target), 0o777)
         with open(path, "rb") as file:
             yield write_file(target, iter(lambda file=file: file.read(_PIECE), b"")).st_size  # type: ignore[misc]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

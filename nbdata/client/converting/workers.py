@@ -7,7 +7,6 @@ import os
 import random
 import sys
 import time
-import traceback
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -160,8 +159,6 @@ def _serve(plans: Sequence[SplitPlan], connection: Connection, inherited: list[C
         try:
             _write(plans[number], part, connection)
         except NbdataError as error:
-            if error.__cause__ is not None:
-                traceback.print_exception(error.__cause__)
             connection.send(error.to_dict())
             return
 
