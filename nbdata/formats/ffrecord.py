@@ -99,6 +99,8 @@ class Head:
         How many samples there are.
     size, path
         As given.
+    crcs : memoryview
+        The CRC-32 of each sample.
 
     Raises
     ------
@@ -120,7 +122,7 @@ class Head:
             )  # fmt: skip
         self._view = view[:end]
         middle = FIXED + 4 * self.count
-        self._crcs: memoryview[Any] = view[FIXED:middle].cast("I")
+        self.crcs: memoryview[Any] = view[FIXED:middle].cast("I")
         self._starts: memoryview[Any] = view[middle:end].cast("q")
 
     @property
@@ -132,11 +134,6 @@ class Head:
     def crc(self) -> int:
         """Of all that follows it in the header; 0 where it is not known."""
         return int.from_bytes(self._view[:4], "little")
-
-    @property
-    def crcs(self) -> memoryview[Any]:
-        """The CRC-32 of each sample."""
-        return self._crcs
 
     @property
     def starts(self) -> memoryview[Any]:

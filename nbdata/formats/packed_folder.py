@@ -31,7 +31,7 @@ _TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
 _NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4")
 
 
-def is_packed(sample: bytes | memoryview) -> bool:
+def is_packed(sample: bytes | bytearray | memoryview) -> bool:
     """Whether the last sample of a file, or its beginning, holds the names of a folder."""
     return bytes(sample[: len(MARK)]) == MARK
 

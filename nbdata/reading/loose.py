@@ -24,7 +24,7 @@ from nbdata.transfer.selection import Entry, glob_filter
 from nbdata.transfer.sources import Opener, find, folder_part
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["INDEX_NAME", "Found", "index_name", "index_of", "known_index"]
+__all__ = ["INDEX_NAME", "Found", "grouped", "index_name", "index_of", "known_index", "refuse_twice"]
 
 #: How the names of indexes begin that are kept beside the data.
 INDEX_NAME = "_nbdata-index"
@@ -150,7 +150,7 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
             yield entry
 
     hashes = array("q")
-    for key, entries in _grouped(selected(), operation.by, left_out.add):
+    for key, entries in grouped(selected(), operation.by, left_out.add):
         writer.add(key, entries)
         hashes.append(hash(key))
     if not objects:
@@ -166,7 +166,7 @@ def _build(opener: Opener, told: _Told) -> tuple[IndexWriter, dict[str, Any]]:
             remedy='A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; by="file" takes each file',
         )
     if operation.by != "file":
-        _refuse_twice(writer, hashes, operation)
+        refuse_twice(writer, hashes, operation)
     about = {
         "source": redacted(operation.place),
         "prefix": _prefix(found.location),
@@ -185,7 +185,7 @@ def _prefix(location: Location) -> str:
     )
 
 
-def _grouped(
+def grouped(
     entries: Iterable[Entry], by: object, left_out: Callable[[str], None]
 ) -> Iterator[tuple[str, list[SampleObject]]]:
     """The samples of a listing: keys, and their objects by field."""
@@ -235,7 +235,7 @@ def _object(name: str, entry: Entry) -> SampleObject:
     return SampleObject(name, entry.path, info.size, info.etag, modified, info.version)
 
 
-def _refuse_twice(writer: IndexWriter, hashes: array[int], operation: SampleSource) -> None:
+def refuse_twice(writer: IndexWriter, hashes: array[int], operation: SampleSource) -> None:
     """BadOption if two samples have one key, or a sample two fields of one name."""
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
     for one, other in itertools.pairwise(order):

@@ -1,4 +1,4 @@
-"""Makes the samples that a source means: loose objects, or shards."""
+"""Makes the samples that a source means: loose objects, shards, or FFRecord files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from nbdata.client.opened import Opened
+from nbdata.client.reading.records.making import record_samples
 from nbdata.client.reading.samples import Concatenated, Samples
 from nbdata.client.reading.saved_index import fetch
 from nbdata.client.reading.shards.samples import ShardSamples
@@ -13,6 +14,7 @@ from nbdata.client.reading.stored import StoredSamples
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, slots
 from nbdata.reading.loose import index_of
+from nbdata.reading.records.files import are_records
 from nbdata.reading.shards.listing import are_shards, shards_of
 from nbdata.redaction import redacted
 from nbdata.verbs.samples import SampleSource
@@ -23,6 +25,8 @@ __all__ = ["make_samples"]
 def make_samples(operation: Operation, quiet: bool) -> Samples:
     """What `slots.samples` is filled with; shows how far the listing is."""
     assert isinstance(operation, SampleSource)
+    if are_records(operation.sources):
+        return record_samples(operation)
     if are_shards(operation.sources):
         return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
     members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]

@@ -184,11 +184,17 @@ class Samples(abc.ABC):
         at_once = max(1, min(_CHUNK, _CHUNK_BYTES // max([1, *map(self.size, some)])))
         rest = itertools.islice(order, given, None)
         chunks = (list(chunk) for chunk in iter(lambda: tuple(itertools.islice(rest, at_once)), ()))
+        return self._passed(chunks, _KNOWN_AHEAD // at_once, about, given)
+
+    def _passed(
+        self, chunks: Iterable[list[int]], known_ahead: int, about: dict[str, Any], given: int
+    ) -> Pass:
+        """A pass that fetches chunk by chunk, `known_ahead` of them ahead, and has given some samples before."""
 
         def items() -> Generator[Any, None, None]:
             nonlocal given
             try:
-                for chunk, ahead in AheadBatches.over(chunks, _KNOWN_AHEAD // at_once):
+                for chunk, ahead in AheadBatches.over(chunks, known_ahead):
                     for sample in self.fetch(chunk, ahead):
                         given += 1
                         yield sample

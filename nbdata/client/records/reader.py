@@ -1,16 +1,23 @@
-"""Reads FFRecord files by number, as NumPy arrays."""
+"""Reads FFRecord files by number, as NumPy arrays: from the disk, or straight from a store."""
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from nbdata.client.reading.recipe import refuse_secrets
+from nbdata.client.reading.records.opened import StoredRecords, headers_of, listed
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.ffrecord import SUFFIX, refuse_wrong
 from nbdata.paths import canonical, is_url, path_text
+from nbdata.reading.pieces import Content
 from nbdata.reading.records.local import LocalFile, LocalRecords
+from nbdata.redaction import redacted
+from nbdata.threads import ForkLock
+from nbdata.verbs.samples import SampleSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,13 +34,15 @@ class FileReader:
     Parameters
     ----------
     fname : str, os.PathLike, list or tuple
-        A file, a folder of ``.ffr`` files (taken in the order of their names), or several of these.
+        A file, a folder of ``.ffr`` files (taken in the order of their names), or several of these; paths or URLs.
     check_data : bool, default True
         Compare headers, and each sample that is read, with their CRC-32. Without, only the shape of headers is looked
-        at.
+        at on the disk.
     mapped : bool, default False
         Give views of the mapped files in place of copies: faster, read-only, and as long as there are some nobody may
-        cut the file off, which kills the process.
+        cut the file off, which kills the process. Of files on the disk.
+    storage_options : dict, optional
+        Of stores, by their fsspec names. Secrets as ``env:NAME`` where the reader is to be pickled.
 
     Attributes
     ----------
@@ -63,18 +72,42 @@ class FileReader:
         check_data: bool = True,
         *,
         mapped: bool = False,
+        storage_options: dict[str, Any] | None = None,
     ) -> None:
-        self.fnames, self.check_data, self._mapped = _named(fname), check_data, mapped
-        files = [LocalFile(path) for path in self.fnames]
-        self._records: LocalRecords | None = LocalRecords(files, compare=check_data)
+        self.check_data, self._mapped = check_data, mapped
+        places = _given(fname)
+        self._records: LocalRecords | _Stored | None
+        self._operation: SampleSource | None = None
+        if any(map(is_url, places)):
+            if mapped:
+                raise BadOption(
+                    "mapped=True is for files on the disk", path=redacted(places[0]), remedy="Pull them"
+                )
+            verify = "auto" if check_data else "none"
+            self._operation = SampleSource(
+                source=tuple(places), verify=verify, storage_options=storage_options
+            )
+            self._records = _Stored(self._operation)
+            self.fnames = [file.url for file in self._records.files]
+        else:
+            self.fnames = [name for place in places for name in _named(place)]
+            self._records = LocalRecords([LocalFile(path) for path in self.fnames], compare=check_data)
         self.n = self._records.heads.count
         if check_data:
             self.validate()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, (self.fnames, self.check_data, self._mapped)
+        if self._operation is None:
+            return _opened, (self.fnames, self.check_data, self._mapped, None)
+        refuse_secrets(self._operation)
+        return _opened, (
+            list(self._operation.sources),
+            self.check_data,
+            False,
+            self._operation.storage_options,
+        )
 
-    def _open(self) -> LocalRecords:
+    def _open(self) -> LocalRecords | _Stored:
         if self._records is None:
             raise BadOption("this FileReader was closed", remedy="Open another one")
         return self._records
@@ -100,6 +133,8 @@ class FileReader:
         records = self._open()
         numbers = self._checked(indices)
         np = _numpy()
+        if isinstance(records, _Stored):
+            return [np.frombuffer(bytearray(data), np.uint8) for data in records.read(numbers)]
         if self._mapped:
             return self._views(records, numbers)
         runs, places, size = records.layout(numbers)
@@ -159,6 +194,8 @@ class FileReader:
 
     def close(self) -> None:
         """Release the files; arrays that were given out stay."""
+        if isinstance(self._records, _Stored):
+            self._records.close()
         self._records = None
 
     def __enter__(self) -> FileReader:
@@ -174,33 +211,62 @@ class FileReader:
         return f"<FileReader of {files}: {self.n:,} samples>"
 
 
-def _opened(fnames: list[str], check_data: bool, mapped: bool) -> FileReader:
-    return FileReader(fnames, check_data, mapped=mapped)
+class _Stored:
+    """Files in stores, opened by each process for itself."""
+
+    def __init__(self, operation: SampleSource) -> None:
+        self._operation = operation
+        self.files = listed(operation)
+        for file in self.files:
+            if not file.key.endswith(SUFFIX):
+                raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=file.url)
+        self.heads = headers_of(operation, self.files).heads
+        self._lock = ForkLock()
+        self._reading: StoredRecords | None = None
+
+    def read(self, numbers: Sequence[int]) -> list[Content]:
+        with self._lock:
+            if self._reading is None or self._reading.pid != os.getpid():
+                self._reading = StoredRecords(self._operation, self.files, self.heads)
+                self._closing = weakref.finalize(self, self._reading.close)
+            reading = self._reading
+        return reading.read(numbers)
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._closing()
 
 
-def _named(fname: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The files that are meant, by their whole paths."""
-    given = list(fname) if isinstance(fname, (list, tuple)) else [fname]
-    found: list[str] = []
+def _opened(
+    fnames: list[str], check_data: bool, mapped: bool, storage_options: dict[str, Any] | None
+) -> FileReader:
+    return FileReader(fnames, check_data, mapped=mapped, storage_options=storage_options)
+
+
+def _given(fname: object) -> list[str]:
+    """The places that are meant, in their canonical spelling."""
+    given: list[Any] = list(fname) if isinstance(fname, (list, tuple)) else [fname]
     for one in given:
         if path_text(one) is None:
             raise BadOption(f"fname: {one!r} is no path", expected="a path, or a list of paths")
-        path = canonical(one, name="fname")  # type: ignore[arg-type]
-        if not is_url(path) and os.path.isdir(path):
-            names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIX) and name[0] != ".")
-            inside = [os.path.join(path, name) for name in names]
-            found += [file for file in inside if not os.path.isdir(file)]
-            if not found:
-                raise NotFound(
-                    f"there is no {SUFFIX} file in this folder", path=path,
-                    remedy="Folders inside it are not looked into: name the right one",
-                )  # fmt: skip
-        elif not path.endswith(SUFFIX):
-            raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=path)
-        else:
-            found.append(path)
-    if not found:
+    if not given:
         raise BadOption("fname: no file was named", expected="a file, a folder or a list of them")
+    return [canonical(one, name="fname") for one in given]
+
+
+def _named(path: str) -> list[str]:
+    """The files on the disk that are meant."""
+    if not os.path.isdir(path):
+        if not path.endswith(SUFFIX):
+            raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=path)
+        return [path]
+    names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIX) and name[0] != ".")
+    found = [file for name in names if not os.path.isdir(file := os.path.join(path, name))]
+    if not found:
+        raise NotFound(
+            f"there is no {SUFFIX} file in this folder", path=path,
+            remedy="Folders inside it are not looked into: name the right one",
+        )  # fmt: skip
     return found
 
 

@@ -11,7 +11,8 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from isal.isal_zlib import crc32
 
 from nbdata.disk import disk_error
 from nbdata.errors import BadArchive, BadOption
@@ -63,14 +64,9 @@ class LocalFile:
             os.close(self.fd)
 
 
-class _Run(NamedTuple):
-    """Neighbours in one file."""
-
-    file: int
-    start: int  # in the file
-    begin: int  # in the buffer
-    size: int
-    samples: list[tuple[int, int, int]]  # number in the file, begin and end in the buffer
+#: Neighbours in one file: the file, where they begin there and in the buffer, their bytes, and of each the number in
+#: the file and where it begins and ends in the buffer. No class, which takes longer to make than a sample to read.
+_Run = tuple[int, int, int, int, list[tuple[int, int, int]]]
 
 
 class LocalRecords:
@@ -90,25 +86,26 @@ class LocalRecords:
     def layout(self, numbers: Iterable[int]) -> tuple[list[_Run], list[tuple[int, int]], int]:
         """How a batch is read: the runs, where each sample then lies in the buffer, and the size of that."""
         asked = list(numbers)
-        place, find = self.heads.place, self.heads.find
+        find, heads = self.heads.find, self.heads
         places = [(0, 0)] * len(asked)
         runs: list[_Run] = []
-        at, last, reached, room = 0, -1, -1, 0
+        samples: list[tuple[int, int, int]] = []
+        at = room = 0
+        last = reached = first = begin = -1
         for position in sorted(range(len(asked)), key=asked.__getitem__):
-            number = asked[position]
-            file, start, end = place(number)
+            file, own = find(asked[position])
+            start, end = heads[file].place(own)
             size = end - start
+            if start != reached or size > room or file != last:
+                if samples:
+                    runs.append((last, first, begin, at - begin, samples))
+                samples, first, begin, last, room = [], start, at, file, max(size, _RUN)
+            samples.append((own, at, at + size))
             places[position] = (at, at + size)
-            sample = (find(number)[1], at, at + size)
-            if file == last and start == reached and size <= room:
-                run = runs[-1]
-                run.samples.append(sample)
-                runs[-1] = run._replace(size=run.size + size)
-                room -= size
-            else:
-                runs.append(_Run(file, start, at, size, [sample]))
-                room = _RUN - size
-            last, reached, at = file, end, at + size
+            room -= size
+            reached, at = end, at + size
+        if samples:
+            runs.append((last, first, begin, at - begin, samples))
         return runs, places, at
 
     def read_into(self, buffer: memoryview, runs: Sequence[_Run]) -> None:
@@ -121,33 +118,44 @@ class LocalRecords:
         BadArchive
             If the file has become shorter.
         """
-        cold = [run for run in runs if not self._at_once(buffer, run)]
-        for run in cold if len(cold) > 1 else ():
-            os.posix_fadvise(self.files[run.file].fd, run.start, run.size, os.POSIX_FADV_WILLNEED)
+        cold = self._what_is_there(buffer, runs)
+        for file, start, _, size, _ in cold if len(cold) > 1 else ():
+            os.posix_fadvise(self.files[file].fd, start, size, os.POSIX_FADV_WILLNEED)
         for run in cold:
-            self._patiently(buffer[run.begin : run.begin + run.size], run)
+            self._patiently(buffer[run[2] : run[2] + run[3]], run[0], run[1])
             self._compared(buffer, run)
 
-    def _at_once(self, buffer: memoryview, run: _Run) -> bool:
-        """Read what is in memory; False if it is not, or not all."""
+    def _what_is_there(self, buffer: memoryview, runs: Sequence[_Run]) -> Sequence[_Run]:
+        """Read what the system has in memory; the runs that it has not, or not all of them."""
         if not _NOWAIT:
-            return False
-        view = buffer[run.begin : run.begin + run.size]
-        try:
-            if os.preadv(self.files[run.file].fd, [view], run.start, _NOWAIT) != run.size:
-                return False
-        except OSError as error:
-            if error.errno not in _NOT_SO:
-                raise disk_error(error, self.files[run.file].head.path) from error
-            return False
-        self._compared(buffer, run)
-        return True
+            return runs
+        cold: list[_Run] = []
+        files, compare, read = self.files, self._compare, os.preadv
+        for run in runs:
+            file, start, begin, size, samples = run
+            opened, view = files[file], buffer[begin : begin + size]
+            try:
+                if read(opened.fd, (view,), start, _NOWAIT) != size:
+                    cold.append(run)
+                    continue
+            except OSError as error:
+                if error.errno not in _NOT_SO:
+                    raise disk_error(error, opened.head.path) from error
+                cold.append(run)
+                continue
+            if not compare:
+                continue
+            if len(samples) > 1:
+                self._compared(buffer, run)
+            elif crc32(view) != opened.head.crcs[samples[0][0]]:
+                refuse_wrong(opened.head, samples[0][0], view)
+        return cold
 
-    def _patiently(self, view: memoryview, run: _Run) -> None:
-        file, at = self.files[run.file], 0
+    def _patiently(self, view: memoryview, number: int, start: int) -> None:
+        file, at = self.files[number], 0
         try:
             while at < len(view):
-                count = os.preadv(file.fd, [view[at:]], run.start + at)
+                count = os.preadv(file.fd, [view[at:]], start + at)
                 if not count:
                     raise BadArchive(
                         "this FFRecord file became shorter while it was read", path=file.head.path,
@@ -159,34 +167,31 @@ class LocalRecords:
 
     def _compared(self, buffer: memoryview, run: _Run) -> None:
         if self._compare:
-            head = self.files[run.file].head
-            for number, begin, end in run.samples:
+            head = self.files[run[0]].head
+            for number, begin, end in run[4]:
                 refuse_wrong(head, number, buffer[begin:end])
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """Samples as objects of their own, each copied once; of neighbours twice."""
         runs, places, size = self.layout(numbers)
         if len(runs) == len(numbers):
-            return self._one_by_one(numbers)
+            return [self._one(number) for number in numbers]
         buffer = memoryview(bytearray(size))
         self.read_into(buffer, runs)
         return [bytes(buffer[begin:end]) for begin, end in places]
 
-    def _one_by_one(self, numbers: Sequence[int]) -> list[bytes]:
-        found = []
-        for number in numbers:
-            file, own = self.heads.find(number)
-            opened = self.files[file]
-            start, end = opened.head.place(own)
-            try:
-                data = os.pread(opened.fd, end - start, start)
-            except OSError as error:
-                raise disk_error(error, opened.head.path) from error
-            if len(data) != end - start:  # one call reads less than 2 GiB
-                whole = bytearray(end - start)
-                self._patiently(memoryview(whole), _Run(file, start, 0, end - start, []))
-                data = bytes(whole)
-            if self._compare:
-                refuse_wrong(opened.head, own, data)
-            found.append(data)
-        return found
+    def _one(self, number: int) -> bytes:
+        file, own = self.heads.find(number)
+        opened = self.files[file]
+        start, end = opened.head.place(own)
+        try:
+            data = os.pread(opened.fd, end - start, start)
+        except OSError as error:
+            raise disk_error(error, opened.head.path) from error
+        if len(data) != end - start:  # one call reads less than 2 GiB
+            whole = bytearray(end - start)
+            self._patiently(memoryview(whole), file, start)
+            data = bytes(whole)
+        if self._compare:
+            refuse_wrong(opened.head, own, data)
+        return data

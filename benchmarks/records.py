@@ -1,0 +1,194 @@
+"""FFRecord: random batches beside the original library, loose files and memcpy; and from a store, at once and away.
+
+Run with ``make bench-records``. The original is measured if it can be imported (see tests/ffrecord/beside_original.py).
+Ways of a row take turns in one process, batch after batch of the same indices; medians over rounds. What each way gave
+is compared first. Client and server share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from line import Line
+
+import nbdata
+from nbdata.demo.server import EmbeddedServer
+from nbdata.ffrecord import FileReader, FileWriter
+
+BATCH, SIZE, FILES = 128, 100_000, 4
+Way = Callable[[list[int]], Any]
+
+
+def made(folder: Path, count: int) -> list[bytes]:
+    """Samples, as FFRecord files and as loose ones."""
+    samples = [random.randbytes(SIZE) for _ in range(count)]
+    (folder / "train.ffr").mkdir()
+    (folder / "loose").mkdir()
+    each = count // FILES
+    for file in range(FILES):
+        with FileWriter(folder / f"train.ffr/PART_{file:05}.ffr", each) as writer:
+            for sample in samples[file * each : (file + 1) * each]:
+                writer.write_one(sample)
+    for number, sample in enumerate(samples):
+        (folder / f"loose/{number:05}.bin").write_bytes(sample)
+    return samples
+
+
+def rates(ways: dict[str, Way], count: int, rounds: int, batches: int) -> dict[str, tuple[float, float]]:
+    """Samples a second, and milliseconds of this process's processors for each, of ways that take turns."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        asked = [[random.randrange(count) for _ in range(BATCH)] for _ in range(batches)]
+        for name, way in ways.items():
+            began, cpu = time.perf_counter(), time.process_time()
+            for indices in asked:
+                way(indices)
+            wall, used = time.perf_counter() - began, time.process_time() - cpu
+            found[name].append((batches * BATCH / wall, 1e3 * used / (batches * BATCH)))
+    return {
+        name: (statistics.median(rate for rate, _ in runs), statistics.median(cpu for _, cpu in runs))
+        for name, runs in found.items()
+    }
+
+
+def shown(title: str, found: dict[str, tuple[float, float]]) -> None:
+    """A row of the report."""
+    print(f"\n{title} (load {os.getloadavg()[0]:.1f})")
+    for name, (rate, cpu) in found.items():
+        print(f"| {name} | {rate:,.0f} | {cpu:.3f} |")
+
+
+def local_ways(folder: Path, samples: list[bytes]) -> dict[str, Way]:
+    """From the page cache or the disk."""
+    files, views = FileReader(folder / "train.ffr"), FileReader(folder / "train.ffr", mapped=True)
+    source = nbdata.samples(f"{folder}/train.ffr/")
+    target, memory = np.empty(BATCH * SIZE, np.uint8), np.frombuffer(b"".join(samples), np.uint8)
+    paths = [str(folder / f"loose/{number:05}.bin") for number in range(len(samples))]
+
+    def loose(indices: list[int]) -> list[bytes]:
+        found = []
+        for index in indices:
+            with open(paths[index], "rb") as file:
+                found.append(file.read())
+        return found
+
+    def memcpy(indices: list[int]) -> np.ndarray:
+        for place, index in enumerate(indices):
+            target[place * SIZE : (place + 1) * SIZE] = memory[index * SIZE : (index + 1) * SIZE]
+        return target
+
+    ways: dict[str, Way] = {
+        "nbdata FileReader": files.read,
+        "nbdata FileReader, mapped=True": views.read,
+        "nbdata.samples, fetch": lambda indices: [sample["bin"] for sample in source.fetch(indices)],
+        "loose files, open and read": loose,
+        "memcpy of samples in memory": memcpy,
+    }
+    try:
+        import ffrecord
+    except ImportError:
+        print("the original library is not there: its rows are left out")
+    else:
+        ways["ffrecord"] = ffrecord.FileReader(folder / "train.ffr").read
+        ways["ffrecord, check_data=False"] = ffrecord.FileReader(folder / "train.ffr", check_data=False).read
+    indices = [random.randrange(len(samples)) for _ in range(BATCH)]
+    for name, way in ways.items():
+        if name != "memcpy of samples in memory":
+            assert [bytes(one) for one in way(indices)] == [samples[index] for index in indices], name
+    return ways
+
+
+def dropped(folder: Path) -> None:
+    """Take the files out of the page cache."""
+    for path in [*folder.glob("train.ffr/*"), *folder.glob("loose/*")]:
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def cold(folder: Path, ways: dict[str, Way], count: int) -> dict[str, tuple[float, float]]:
+    """Each sample once, in a random order, from the disk."""
+    found = {}
+    for name, way in ways.items():
+        order = random.sample(range(count), count)
+        dropped(folder)
+        began, cpu = time.perf_counter(), time.process_time()
+        for at in range(0, count, BATCH):
+            way(order[at : at + BATCH])
+        found[name] = (count / (time.perf_counter() - began), 1e3 * (time.process_time() - cpu) / count)
+    return found
+
+
+@contextmanager
+def endpoint(url: str) -> Iterator[None]:
+    """Have ``s3://`` mean this server."""
+    before = os.environ["AWS_ENDPOINT_URL"]
+    os.environ["AWS_ENDPOINT_URL"] = url
+    try:
+        yield
+    finally:
+        os.environ["AWS_ENDPOINT_URL"] = before
+
+
+def stored_ways() -> dict[str, Way]:
+    """From the store that the environment names."""
+    samples, loose = nbdata.samples("s3://bench/train.ffr/"), nbdata.samples("s3://bench/loose/")
+    reader = FileReader("s3://bench/train.ffr/")
+    return {
+        "nbdata.samples of FFRecord": samples.fetch,
+        "nbdata FileReader": reader.read,
+        "nbdata.samples of loose objects": loose.fetch,
+        "one ranged GET a sample in turn": lambda indices: [samples.fetch([index]) for index in indices],
+    }
+
+
+def main() -> None:
+    """Run the rows."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--only", default="", help="warm, cold or store")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nbdata-records-", dir=os.environ.get("BENCH_DIR")) as name:
+        folder = Path(name)
+        samples = made(folder, options.samples)
+        if options.only in ("", "warm", "cold"):
+            ways = local_ways(folder, samples)
+            if options.only != "cold":
+                shown("page cache", rates(ways, len(samples), options.rounds, 8))
+            if options.only != "warm":
+                files = {
+                    name: way for name, way in ways.items() if "memcpy" not in name and "mapped" not in name
+                }
+                for turn in range(2):
+                    shown(f"cold, turn {turn + 1}", cold(folder, files, len(samples)))
+            del ways
+        if options.only not in ("", "store"):
+            return
+        with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
+            os.environ.update(server.environment())
+            server.create_bucket("bench")
+            nbdata.push(f"{folder}/train.ffr/", "s3://bench/train.ffr/", quiet=True)
+            nbdata.push(f"{folder}/loose/", "s3://bench/loose/", quiet=True)
+            ways = stored_ways()
+            indices = [random.randrange(len(samples)) for _ in range(BATCH)]
+            for sample, index in zip(ways["nbdata.samples of FFRecord"](indices), indices, strict=True):
+                assert sample["bin"] == samples[index]
+            shown("S3 on loopback", rates(ways, len(samples), options.rounds, 2))
+            with Line(server.url, 10, 0) as line, endpoint(line.url):
+                shown("S3, 20 ms away", rates(stored_ways(), len(samples), max(3, options.rounds // 2), 1))
+
+
+if __name__ == "__main__":
+    main()

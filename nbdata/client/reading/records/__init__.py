@@ -1,0 +1,1 @@
+"""Samples in FFRecord files: opened, read by number, and streamed."""

@@ -1,0 +1,168 @@
+"""The FFRecord files of a source, opened by this process: on the disk, or in stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from nbdata.client.opened import Opened
+from nbdata.errors import SourceChanged
+from nbdata.reading.counts import Counts
+from nbdata.reading.fetcher import AHEAD_BYTES, LEAST_WIDTH, WIDTH, Fetcher
+from nbdata.reading.pieces import Content, Piece
+from nbdata.reading.records.files import RecordFile, files_of
+from nbdata.reading.records.heads import Heads
+from nbdata.reading.records.local import LocalFile, LocalRecords
+from nbdata.reading.records.remote import RemoteRecords, fetch_heads, heads_path, kept_heads
+from nbdata.reading.timeline import Timeline
+from nbdata.stores.base import Store
+from nbdata.verbs.samples import SampleSource
+
+__all__ = ["Headers", "StoredRecords", "headers_of", "listed"]
+
+
+class Headers(Protocol):
+    """What `headers_of` gives."""
+
+    heads: Heads
+
+
+class _Kept:
+    """Headers of files in stores."""
+
+    def __init__(self, heads: Heads) -> None:
+        self.heads = heads
+
+
+def headers_of(
+    operation: SampleSource, files: Sequence[RecordFile], *, check: bool = True, fingerprint: str = ""
+) -> LocalRecords | Headers:
+    """The headers of files; with those on the disk comes what reads them.
+
+    Parameters
+    ----------
+    check : bool
+        Whether headers on the disk are compared with their CRC-32. Those of stores always are, when they are fetched.
+    fingerprint : str
+        Of `Heads`, if they are known: SourceChanged if they are others.
+    """
+    found: LocalRecords | Headers
+    if all(file.is_local for file in files):
+        found = LocalRecords(
+            [LocalFile("/" + file.key) for file in files], compare=operation.verify != "none"
+        )
+        if check:
+            found.heads.check()
+    else:
+        opened = Opened(operation)
+        path = heads_path(opened.context.state_dir, files)
+        kept = None if operation.refresh == "always" and not fingerprint else kept_heads(path, files)
+        stores: dict[str, Store] = {}
+        for file in files:
+            if file.place not in stores:
+                stores[file.place] = opened.open(file.place).store
+        try:
+            found = _Kept(kept or fetch_heads(opened.control, files, lambda file: stores[file.place], path))
+        finally:
+            opened.control.stop()
+    if fingerprint and found.heads.fingerprint != fingerprint:
+        raise SourceChanged(
+            "these FFRecord files are others than those that were opened before", path=files[0].url,
+            remedy="Open them anew",
+        )  # fmt: skip
+    return found
+
+
+def listed(operation: SampleSource) -> list[RecordFile]:
+    """The files that a source means."""
+    opened = Opened(operation)
+    try:
+        return files_of(opened, operation.sources)
+    finally:
+        opened.control.stop()
+
+
+class StoredRecords:
+    """Reads samples of files in stores; belongs to one process.
+
+    Parameters
+    ----------
+    operation : SampleSource
+    files : sequence of RecordFile
+    heads : Heads
+    workers : int
+        Processes that share the connections and bytes that nobody has set otherwise.
+    """
+
+    def __init__(
+        self, operation: SampleSource, files: Sequence[RecordFile], heads: Heads, workers: int = 1
+    ) -> None:
+        self.pid = os.getpid()
+        self._operation, self._files, self._heads = operation, files, heads
+        self._opened = Opened(operation)
+        self._width = operation.concurrency or max(LEAST_WIDTH, WIDTH // workers)
+        self._ahead_bytes = operation.ahead_bytes or AHEAD_BYTES // workers
+        self._of: dict[str, RemoteRecords] = {}  # by place
+
+    def read(
+        self, numbers: Sequence[int], coming: Sequence[Sequence[int]] = (), keep: int = 0
+    ) -> list[Content]:
+        """As of `RemoteRecords`."""
+        places = self._places(numbers)
+        if len(places) == 1:
+            (place,) = places
+            return self._records(place).read(numbers, self._of_place(coming, place), keep)
+        got: dict[int, Content] = {}
+        for place, own in places.items():
+            got.update(
+                zip(own, self._records(place).read(own, self._of_place(coming, place), keep), strict=True)
+            )
+        return [got[number] for number in numbers]
+
+    def _places(self, numbers: Iterable[int]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number in numbers:
+            found.setdefault(self._files[self._heads.find(number)[0]].place, []).append(number)
+        return found
+
+    def _of_place(self, coming: Sequence[Sequence[int]], place: str) -> list[list[int]]:
+        return [self._places(batch).get(place, []) for batch in coming]
+
+    def _records(self, place: str) -> RemoteRecords:
+        found = self._of.get(place)
+        if found is None:
+            store, control = self._opened.open(place).store, self._opened.control
+
+            def fetcher_of(pieces: Callable[[int], list[Piece]]) -> Fetcher:
+                return Fetcher(
+                    store, control, pieces, verify="none", width=self._width, ahead_bytes=self._ahead_bytes
+                )
+
+            compare = self._operation.verify != "none"
+            found = self._of[place] = RemoteRecords(self._heads, self._files, fetcher_of, compare=compare)
+        return found
+
+    @property
+    def counts(self) -> Counts:
+        """What was read; samples and bytes as ranges have them."""
+        return Counts.of(records.counts for records in self._of.values())
+
+    @property
+    def timeline(self) -> Timeline:
+        """When it was waited for bytes."""
+        found = [records.timeline for records in self._of.values()]
+        return max(found, key=lambda timeline: len(timeline.waited), default=Timeline())
+
+    def drop_ahead(self) -> None:
+        """Hold no samples that were fetched ahead."""
+        for records in self._of.values():
+            records.drop_ahead()
+
+    def close(self) -> None:
+        """End what is under way."""
+        if os.getpid() != self.pid:  # a child of a fork has a copy of it, whose connections are the parent's
+            return
+        for records in self._of.values():
+            records.close()
+        self._opened.control.stop()

@@ -1,0 +1,77 @@
+"""A shuffled order in which neighbours stay close: blocks of them in a random order, and a shuffle within a window.
+
+Who reads along it can read whole blocks at once. It takes no memory, and depends on its numbers alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from nbdata.formats.permutation import Permutation
+
+__all__ = ["BlockOrder"]
+
+
+class BlockOrder:
+    """The numbers below `count`, or a part of them, for one seed and epoch.
+
+    Each epoch has other blocks, in another order. Parts are runs of that order, equally long or one longer; the same
+    number of parts always has the same ones.
+
+    Parameters
+    ----------
+    count : int
+    seed, epoch : int
+    block : int
+        Neighbours that stay together.
+    window : int
+        Numbers that are shuffled together.
+    part : tuple of (int, int)
+        ``(I, N)``.
+
+    Examples
+    --------
+    >>> order = BlockOrder(10, seed=1, epoch=0, block=2, window=4)
+    >>> sorted(order[position] for position in range(len(order)))
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        seed: int,
+        epoch: int,
+        block: int,
+        window: int,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        number, parts = part
+        self._count, self._block, self.window = count, block, window
+        self._begin, self._end = count * number // parts, count * (number + 1) // parts
+        self._said = f"{seed} {epoch} {number}/{parts}"
+        self._blocks = Permutation(count // block, seed=seed, epoch=epoch)
+        self._shift = _number(f"shift {seed} {epoch}") % max(1, count)
+        self._at, self._inside = -1, Permutation(0, seed=0, epoch=0)
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __getitem__(self, position: int) -> int:
+        """The number at a position of the order."""
+        if not 0 <= position < len(self):
+            raise IndexError(f"position {position} of {len(self)}")
+        window, place = divmod(position, self.window)
+        if window != self._at:
+            size = min(self.window, len(self) - window * self.window)
+            self._at = window
+            self._inside = Permutation(size, seed=_number(f"window {self._said}"), epoch=window)
+        at = self._begin + window * self.window + self._inside[place]
+        block, rest = divmod(at, self._block)
+        if block < len(self._blocks):
+            at = self._blocks[block] * self._block + rest
+        return (at + self._shift) % self._count
+
+
+def _number(said: str) -> int:
+    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little")

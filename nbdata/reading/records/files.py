@@ -1,0 +1,125 @@
+"""Which FFRecord files a source means: a file, a folder of them, globs, lists."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from nbdata.errors import BadOption, NotFound
+from nbdata.formats.ffrecord import SUFFIX
+from nbdata.paths import has_glob, is_url, last_component
+from nbdata.redaction import redacted
+from nbdata.stores.base import ObjectInfo
+from nbdata.transfer.sources import Opener, find, folder_part
+
+__all__ = ["RecordFile", "are_records", "files_of", "fingerprint_of"]
+
+
+class RecordFile(NamedTuple):
+    """One file, in the version that was listed.
+
+    Attributes
+    ----------
+    place : str
+        What opens its store: the fixed part of the source that named it.
+    url : str
+        How its samples call it, without secrets.
+    key, size, etag, modified, version
+        As `ObjectInfo` has them.
+    """
+
+    place: str
+    url: str
+    key: str
+    size: int
+    etag: str = ""
+    modified: float | None = None
+    version: str = ""
+
+    @property
+    def info(self) -> ObjectInfo:
+        """As stores want it."""
+        return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on the disk of this machine."""
+        return not is_url(self.place)
+
+    @property
+    def stem(self) -> str:
+        """Its name without ``.ffr``."""
+        return last_component(self.key).removesuffix(SUFFIX)
+
+
+def are_records(places: Sequence[str]) -> bool:
+    """Whether places are those of FFRecord files, by their names; BadOption if only some are."""
+    said = [last_component(place).endswith(SUFFIX) for place in places]
+    if any(said) and not all(said):
+        raise BadOption(
+            "some of these are FFRecord files, others are not",
+            got=redacted(places[said.index(False)]),
+            remedy="Make samples of each, and join them with +",
+        )
+    return all(said)
+
+
+def files_of(opener: Opener, places: Iterable[str]) -> list[RecordFile]:
+    """The files that places mean, of a folder or glob in the order of their names.
+
+    Raises
+    ------
+    NotFound
+        If one is not there, or a folder has none.
+    BadOption
+        If one is no such file, by its name, or is named twice.
+    """
+    found = [file for place in places for file in _of_place(opener, place)]
+    seen = set[str]()
+    for file in found:
+        if file.url in seen:
+            raise BadOption("a file is named twice", path=file.url, remedy="Name each once")
+        seen.add(file.url)
+    return found
+
+
+def _of_place(opener: Opener, place: str) -> list[RecordFile]:
+    base = folder_part(place)
+    found = find(opener, place)
+    if found.single is not None:
+        return [_file(base, redacted(place), found.single)]
+    root = redacted(base).rstrip("/") + "/"
+    pattern = has_glob(place)
+    files = [
+        _file(base, root + entry.path, entry.info)
+        for entry in found.entries
+        if entry.path.endswith(SUFFIX) and (pattern or "/" not in entry.path)
+    ]
+    if not files:
+        raise NotFound(
+            f"there is no {SUFFIX} file in this folder", path=redacted(place),
+            remedy="Folders inside it are not looked into: name the right one",
+        )  # fmt: skip
+    return sorted(files, key=lambda file: file.key)
+
+
+def _file(place: str, url: str, info: ObjectInfo) -> RecordFile:
+    if info.size < 0:
+        raise BadOption(
+            "the server does not say how large this file is, and where its last sample ends", path=url,
+            remedy="Pull it, and read it from the disk",
+        )  # fmt: skip
+    # The time tells a version only where nothing better does.
+    modified = None if info.etag or info.version else info.modified
+    return RecordFile(place, url, info.key, info.size, info.etag, modified, info.version)
+
+
+def fingerprint_of(files: Iterable[RecordFile]) -> str:
+    """The same for the same files in the same order and versions."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        said = json.dumps([file.url, file.size, file.etag, file.modified, file.version])
+        digest.update(said.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
