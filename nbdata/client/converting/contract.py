@@ -155,20 +155,22 @@ def _imported(path: str) -> ModuleType:
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Say of an error of the caller's code where it was raised; its traceback goes to standard error."""
+    """Say of an error of the caller's code where it was raised."""
     try:
         yield
     except (NbdataError, KeyboardInterrupt):
         raise
     except BaseException as error:  # also what calls sys.exit
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if "<frozen" not in frame.filename
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        own = [
+            frame for frame in frames if frame.filename == getattr(sys.modules.get(_MODULE), "__file__", "")
         ]
-        traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
-        where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+        shown = (own or frames)[-1:]
+        where = f" ({os.path.basename(shown[0].filename)}, line {shown[0].lineno})" if shown else ""
         raise NbdataError(
             f"DATASET.py failed at {what}: {type(error).__name__}: {error}{where}",
             remedy="Mend it, and run the same line again; what is finished is kept if DATASET.py stays as it is",
+            details={"traceback": "".join(traceback.format_exception(error))},
         ) from None
 
 
@@ -221,12 +223,15 @@ def _bytes(sample: object) -> bytes:
 def _npy(sample: object) -> bytes:
     import numpy as np
 
-    array = sample if isinstance(sample, (list, tuple)) else np.asarray(sample)
-    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+    array = (
+        np.asarray(sample) if hasattr(sample, "__array_interface__") or hasattr(sample, "__array__") else None
+    )
+    if array is None or array.dtype.hasobject:
         raise BadOption(
-            "--store npy is for data sets whose samples are arrays or images", got=type(sample).__name__,
+            "--store npy is for data sets whose samples are arrays or images",
+            got=type(sample).__name__,
             remedy="Return the array, and give labels by get_meta; or write serialize_sample",
-        )  # fmt: skip
+        )
     out = io.BytesIO()
     np.lib.format.write_array(out, array, allow_pickle=False)
     return out.getvalue()

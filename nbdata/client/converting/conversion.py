@@ -38,8 +38,6 @@ _SHOW_EVERY = 0.5
 _GRACE = 1.0
 # Seconds for which another conversion is waited for that is ending.
 _PATIENCE = 5.0
-# Bytes that are reserved at a time where there are more than was estimated.
-_STEP = 64 << 20
 # What the process begins with. It finds what this one finds, but nothing in the working folder.
 _BEGIN = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; import json; "
@@ -161,7 +159,7 @@ class Conversion:
         quiet: bool,
     ) -> None:
         """Take part in what is said of the conversion, until its end."""
-        samples = done = reserved = 0
+        samples = done = 0
         shown, rows = time.monotonic(), list[Row]()
         reserved = planned.needed
         for event in process.events():
@@ -169,11 +167,12 @@ class Conversion:
             if kind in ("written", "copied"):
                 done += event["bytes"]
                 room.landed(event["bytes"], 1 if kind == "copied" or event["size"] is not None else 0)
-                if done > reserved and not self._operation.ignore_space:
-                    more = max(done - reserved, _STEP if planned.at_least else 0)
-                    room.grow(more, at_least=True)
-                    reserved += more
-            if kind == "written":
+            if kind == "room":
+                if not self._operation.ignore_space:
+                    room.grow(event["bytes"], at_least=True)
+                reserved += event["bytes"]
+                process.go()
+            elif kind == "written":
                 samples += event["samples"]
                 if event["size"] is not None:
                     rows.append(Row(f"{event['split']}/{event['part']}", "converted", event["size"], {}))
@@ -322,7 +321,7 @@ class _Process:
         self._ended = False
 
     def go(self) -> None:
-        """Say that the disk is reserved."""
+        """Say that what was asked for of the disk is reserved."""
         with contextlib.suppress(BrokenPipeError):  # `events` says why
             os.write(self._control, b"\n")
 
@@ -354,7 +353,9 @@ class _Process:
                 raise self._died()
             event = json.loads(line)
             if event["event"] == "error":
-                raise error_from_dict(event["error"])
+                error = error_from_dict(event["error"])
+                trace = error.details.pop("traceback", "")
+                raise error from (_RemoteError(trace) if trace else None)
             if event["event"] == "end":
                 if status := self._process.wait():
                     raise NbdataError(
@@ -414,6 +415,17 @@ class _Process:
             if number == signal.SIGTERM:
                 self._await_end()
         self._process.wait()
+
+
+class _RemoteError(Exception):
+    """The traceback of the caller's code in another process, for who looks at the cause of an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return f"\n{self._text}"
 
 
 def _has_ended(pid: int) -> bool:

@@ -116,6 +116,10 @@ def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
             plan.begin()
     for one in write_parts(plans, request.workers):
         events.say("written", **one._asdict())
+        if one.wants:
+            events.say("room", bytes=one.wants)
+            if not requests.readline():
+                return
     for plan in plans:
         if plan.action != "unchanged":
             events.say("split", name=plan.split.name, notes=plan.finish())

@@ -17,11 +17,14 @@ from typing import Any, NamedTuple
 from nbdata.client.converting.layout import Part, SplitPlan
 from nbdata.client.records.writer import FileWriter
 from nbdata.errors import NbdataError, error_from_dict
+from nbdata.formats.ffrecord import head_size
 
 __all__ = ["Written", "write_parts"]
 
 # Seconds between two messages of a process on how far it is.
 _SAID_EVERY = 0.25
+# Bytes that are asked for at a time, where samples are larger than the first ones.
+_STEP = 8 << 20
 # Seconds that a process has to end by itself.
 _GRACE = 2.0
 
@@ -36,6 +39,8 @@ class Written(NamedTuple):
         Since the message before.
     size : int or None
         Of the file, when it is whole.
+    wants : int
+        Bytes that are to be reserved before it goes on.
     """
 
     split: str
@@ -43,6 +48,7 @@ class Written(NamedTuple):
     samples: int
     bytes: int
     size: int | None = None
+    wants: int = 0
 
 
 class _Worker(NamedTuple):
@@ -51,7 +57,7 @@ class _Worker(NamedTuple):
 
 
 def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
-    """Write all parts that are missing; says how far it is.
+    """Write all parts that are missing; says how far it is, and what it `wants`, which is granted by asking for more.
 
     Parameters
     ----------
@@ -84,6 +90,8 @@ def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
                 if isinstance(said, dict):
                     raise error_from_dict(said)
                 yield said
+                if said.wants:
+                    connection.send(said.wants)
                 if said.size is None:
                     continue
                 del busy[connection]
@@ -167,15 +175,18 @@ def _write(plan: SplitPlan, part: Part, connection: Connection) -> None:
     split = plan.split
     _sow(f"{split.name} {part.start}")
     samples = size = 0
-    said = time.monotonic()
+    said, room = time.monotonic(), plan.size(part) - head_size(part.stop - part.start)
     with FileWriter(plan.path(part), part.stop - part.start) as writer:
         for number in range(part.start, part.stop):
             data = split.sample(number)
-            writer.write_one(data)
-            samples, size = samples + 1, size + len(data)
-            if time.monotonic() - said > _SAID_EVERY:
-                connection.send(Written(split.name, part.name, samples, size))
+            wants = 0 if len(data) <= room else max(_STEP, len(data))
+            if wants or time.monotonic() - said > _SAID_EVERY:
+                connection.send(Written(split.name, part.name, samples, size, wants=wants))
                 samples, size, said = 0, 0, time.monotonic()
+            if wants:
+                room += connection.recv()
+            writer.write_one(data)
+            samples, size, room = samples + 1, size + len(data), room - len(data)
     connection.send(Written(split.name, part.name, samples, size, os.path.getsize(plan.path(part))))
 
 

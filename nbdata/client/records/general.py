@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nbdata.client.records.reader import FileReader
-from nbdata.errors import BadOption, NotFound
+from nbdata.errors import BadArchive, BadOption, NotFound
 from nbdata.formats.plain_pickle import load_plain
 from nbdata.paths import canonical, is_url
 from nbdata.redaction import redacted
@@ -84,7 +84,7 @@ class GeneralDataset:
         if miniset:
             name = os.path.join(os.path.dirname(name), "mini", os.path.basename(name))
         self.split, self.transform, self.allow_pickle = split, transform, allow_pickle
-        self._files = os.path.join(name, "files")
+        self._folder = name
         folder = os.path.join(name, split) if split else name
         records = os.path.join(folder, "ffrdata")
         if not os.path.isdir(records):
@@ -124,14 +124,23 @@ class GeneralDataset:
         if self._stored == "npy":
             import numpy as np
 
-            return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            try:
+                return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+            except ValueError as error:
+                raise BadArchive(
+                    f"sample {number:,} of split {self.split!r} is no array of numbers ({error})",
+                    path=self._folder,
+                    remedy="Convert the data set again",
+                ) from None
         if self.allow_pickle:
             return pickle.loads(data)  # noqa: S301  it was asked for
         return load_plain(data, f"sample {number:,} of split {self.split!r}")
 
     def list_files(self) -> list[Path]:
         """The files that the converter copied."""
-        return sorted(Path(at) / name for at, _, names in os.walk(self._files) for name in names)
+        return sorted(
+            Path(at) / name for at, _, names in os.walk(os.path.join(self._folder, "files")) for name in names
+        )
 
     def __repr__(self) -> str:
         return f"<GeneralDataset {self.split!r}: {len(self):,} samples, stored as {self._stored}>"

@@ -186,6 +186,15 @@ def test_a_module_that_keeps_no_contract_is_refused_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_traceback_of_the_module_is_the_cause_of_the_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        NbdataError, match=r"ZeroDivisionError: division by zero \(dataset.py, line 10\)"
+    ) as raised:
+        run(tmp_path, BYTES.replace("return index", "return 1 / 0"))
+    assert "return 1 / 0" in str(raised.value.__cause__)
+    assert not raised.value.details
+
+
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no module"):
         nbdata.convert(tmp_path / "none.py", tmp_path, tmp_path / "out", quiet=True)
@@ -227,12 +236,14 @@ def test_samples_that_are_larger_than_the_first_ones_do_not_go_over_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = BYTES.replace("30", "300").replace(".ljust(1000", ".ljust(1000 if sample < 100 else 1_000_000")
-    monkeypatch.setenv("NBDATA_QUOTA", f"10MB:{tmp_path / 'out'}")
+    monkeypatch.setenv("NBDATA_QUOTA", f"50MB:{tmp_path / 'out'}")
     with pytest.raises(NotEnoughSpace):
-        run(tmp_path, text, file_size="4MB", workers=1)
+        run(tmp_path, text, workers=1)
+    left = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert left < 50_000_000
     assert not (tmp_path / "out/train").exists()
     monkeypatch.setenv("NBDATA_QUOTA", f"300MB:{tmp_path / 'out'}")
-    run(tmp_path, text, file_size="4MB", workers=1)
+    run(tmp_path, text, workers=1)
     assert len(GeneralDataset(tmp_path / "out", "train")) == 300
 
 

@@ -157,7 +157,7 @@ def _of_python(text: str, path: str) -> dict[str, Any]:
             continue  # its documentation
         for name in _changed(statement):
             names[name] = Unknown(where)
-    return {name: value for name, value in names.items() if name == _BASE or not name.startswith("_")}
+    return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
 def _changed(statement: ast.stmt) -> list[str]:
