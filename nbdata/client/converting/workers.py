@@ -106,7 +106,7 @@ def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
                 worker.process.kill()
         for worker in every:
             worker.process.join(_GRACE)
-            if worker.process.exitcode is None:
+            if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
 
