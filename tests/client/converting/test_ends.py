@@ -56,6 +56,8 @@ def held(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     yield process, pids
     if process.poll() is None:
         process.kill()
+    for pid in filter(alive, pids):  # where the test has failed
+        os.kill(pid, signal.SIGKILL)
     process.communicate()
 
 
