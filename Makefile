@@ -13,6 +13,7 @@
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 #   make bench-loaders  nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
 #   make bench-shards   tar shards: reading them beside webdataset, packing them beside s5cmd and tar (some ten minutes)
+#   make bench-records  FFRecord: random batches beside loose files, memcpy and, where it is built, the original (minutes)
 #   make bench-shuffle  memory and bytes of a full shuffle of 2 GB of shards (a minute)
 #   make test-mmengine    nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
 #   make test-tensorflow  the loaders for TensorFlow and grain, which are large to install (minutes)
@@ -29,7 +30,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-shards bench-shuffle test-mmengine test-tensorflow clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -136,6 +137,9 @@ $(VENV)/.bench-loaders: pyproject.toml | $(BIN)/python
 
 bench-shards: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/shards.py $(ARGS)
+
+bench-records: $(VENV)/.nbdata
+	$(BIN)/python benchmarks/records.py $(ARGS)
 
 bench-shuffle: $(VENV)/.nbdata
 	$(BIN)/python benchmarks/shard_shuffle.py $(ARGS)

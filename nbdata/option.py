@@ -144,6 +144,8 @@ def checked(name: str, value: Any, declared: Option) -> Any:
         return _places(name, value)
     if declared.is_path:
         return _place(name, value)
+    if kind == "object" and declared.metavar == "FUNCTION":
+        return _called(name, value)
     if kind == "object":
         return _file_system(name, value)
     if kind == "function" and callable(value):
@@ -240,6 +242,12 @@ def _pairs(name: str, value: Any) -> dict[str, Any]:
                 f"{name}: {key!r} {what}", got=type(one).__name__, remedy="Hand in what is an object with fs="
             ) from None
     return options
+
+
+def _called(name: str, value: object) -> object:
+    if not callable(value):
+        raise BadOption(f"{name}: this is no function", got=type(value).__name__)
+    return value
 
 
 def _file_system(name: str, value: Any) -> Any:

@@ -18,7 +18,7 @@ import operator
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from isal.isal_zlib import crc32
@@ -38,7 +38,7 @@ FIXED = 12
 _EACH = 12
 _START = struct.Struct("<Iq")
 # Samples whose order is looked at in one go.
-_SOME = 1 << 20
+_SOME = 1 << 16
 _AGAIN = "The file is damaged, or not whole: compare it with its source, and copy or make it again"
 
 
@@ -217,10 +217,18 @@ def refuse_wrong(head: Head, number: int, data: Buffer) -> None:
 
 
 class HeadWriter:
-    """Makes a header while samples are written: 12 bytes of memory each."""
+    """Makes a header while samples are written: 12 bytes of memory each.
 
-    def __init__(self) -> None:
-        self._crcs, self._sizes = array("I"), array("q")
+    Parameters
+    ----------
+    sizes : iterable of int, optional
+        Of samples that are written in no order, as far as they are known beforehand: then each has its place, and says
+        its CRC-32 with `found`. Others follow with `add`.
+    """
+
+    def __init__(self, sizes: Iterable[int] = ()) -> None:
+        self._sizes = array("q", sizes)
+        self._crcs = array("I", bytes(4 * len(self._sizes)))
 
     def __len__(self) -> int:
         return len(self._crcs)
@@ -230,19 +238,25 @@ class HeadWriter:
         self._crcs.append(crc)
         self._sizes.append(size)
 
+    def found(self, number: int, crc: int) -> None:
+        """The CRC-32 of a sample whose size was known; who writes takes care that each is told."""
+        self._crcs[number] = crc
+
+    def starts(self) -> array[int]:
+        """Where each sample begins in the file, and behind them where the file ends."""
+        found = array("q", [head_size(len(self._sizes))])
+        for size in self._sizes:
+            found.append(found[-1] + size)
+        return found
+
     def pieces(self) -> Iterator[bytes]:
         """The header, to be written one piece behind the other."""
-        count = len(self._crcs)
-        starts, at = array("q", bytes(8 * count)), head_size(count)
-        for number, size in enumerate(self._sizes):
-            starts[number] = at
-            at += size
-        crcs = self._crcs
+        crcs, starts = self._crcs, self.starts()[:-1]
         if sys.byteorder != "little":
-            crcs, starts = crcs[:], starts[:]
+            crcs = crcs[:]
             crcs.byteswap()
             starts.byteswap()
-        columns = [struct.pack("<q", count), crcs.tobytes(), starts.tobytes()]
+        columns = [struct.pack("<q", len(crcs)), crcs.tobytes(), starts.tobytes()]
         crc = 0
         for column in columns:
             crc = crc32(column, crc)

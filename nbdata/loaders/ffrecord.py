@@ -6,6 +6,7 @@ For code that has them today. New code does with less: `nbdata.samples` with `nb
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,7 +135,7 @@ def _listed(indices: Any) -> list[int]:
             f"a data set over FFRecord files is asked for a list of samples, not for {indices!r}",
             remedy="Write dataset[[index]], or take the DataLoader of nbdata.loaders.ffrecord, which asks for batches",
         )
-    return [index.__index__() for index in indices]
+    return list(map(operator.index, indices))
 
 
 class _Batches(torch_data.Dataset[Any]):

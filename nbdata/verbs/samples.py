@@ -22,7 +22,8 @@ class SampleSource(Verifying, Connecting):
     ``samples.fetch([3, 14])``, ``samples.stream(shuffle=True)``, ``samples.windows(8)``, ``samples.select(…)``. Shown,
     it says what there is. The source is listed, and an index of it is kept; nothing else is written. Names that end in
     .tar, .tar.gz, .tar.zst and so on are tar shards as WebDataset has them: samples of neighbouring members, streamed
-    without an index.
+    without an index. Names that end in .ffr are FFRecord files, or folders of them: samples by number with one field,
+    bin; those of a packed folder are its files.
     """
 
     verb: ClassVar[str] = "samples"
@@ -31,11 +32,13 @@ class SampleSource(Verifying, Connecting):
         "samples s3://bucket/images/",
         "samples s3://bucket/images/ --by file --include '*.jpg'",
         "samples 's3://bucket/train-{000000..000099}.tar'",
+        "samples s3://bucket/train.ffr/",
     )
     query: ClassVar[bool] = True
 
     source: str | tuple[str, ...] = argument(
-        "URL or path of a folder, or of tar shards; globs and brace ranges work. In Python also a list of them.",
+        "URL or path of a folder, of tar shards or FFRecord files; globs and brace ranges work. In Python also a list "
+        "of them.",
         kind="places",
         metavar="SOURCE",
     )
@@ -67,7 +70,7 @@ class SampleSource(Verifying, Connecting):
     )
     window: int = option(
         1000,
-        "Of shards: how many samples are shuffled together, in each process.",
+        "Of shards and FFRecord files: how many samples a stream shuffles together, in each process.",
         kind="count",
         metavar="N",
     )
@@ -77,6 +80,16 @@ class SampleSource(Verifying, Connecting):
         "divided among the workers of a loader.",
         kind="size",
         metavar="SIZE",
+        identity=False,
+    )
+
+    deserialize: Any = option(
+        None,
+        "Of FFRecord files: a function that is given the bytes of a sample and returns a dict of its fields, or the "
+        "value of the field bin.",
+        kind="object",
+        metavar="FUNCTION",
+        binding=True,
         identity=False,
     )
 

@@ -10,10 +10,12 @@ import os
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import tarfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +50,17 @@ def answering(tell: Callable[[str], bytes]) -> Handler:
             connection.sendall(told[: told.index(b"\r\n\r\n") + 4] if method == "HEAD" else told)
 
     return handle
+
+
+def ffrecord(samples: dict[bytes, int]) -> bytes:
+    """An FFRecord file of samples, with their sizes."""
+    at, starts = 12 + 12 * len(samples), []
+    for size in samples.values():
+        starts.append(at)
+        at += size
+    columns = [len(samples), *map(zlib.crc32, samples), *starts]
+    head = struct.pack(f"<q{len(samples)}I{len(samples)}q", *columns)
+    return struct.pack("<I", zlib.crc32(head)) + head + b"".join(samples)
 
 
 class Scene:
@@ -120,6 +133,16 @@ class Scene:
                 content = damaged if part == "b" else text[number * 2048 :][:2048]
                 (work / folder / f"set.tar.a{part}").write_bytes(content)
         (work / "zeros.tar").write_bytes(bytes(20_000))
+        records = ffrecord({b"one": 3, b"two": 3, b"three": 5})
+        for name, content in {
+            "good.ffr": records,
+            "unfinished.ffr": bytes(len(records)),
+            "short.ffr": records[:7],
+            "cut.ffr": records[:-9],
+            "spoilt.ffr": records[:20] + b"?" + records[21:],
+            "photo.ffr": b"\xff\xd8\xff\xe0" + bytes(range(200)),
+        }.items():
+            (work / name).write_bytes(content)
         for name in ("one.tar", "other.tar"):
             (work / "two" / name).write_bytes(data)
         (work / "two" / "set.tar.aa").unlink()

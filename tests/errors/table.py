@@ -266,10 +266,21 @@ DISK = [
     ),
     Mistake("a folder that may not be cleaned", "cleanup {hidden}", "AccessDenied", place="nobody"),
 ]
+RECORDS = [
+    Mistake("an FFRecord file that was never finished", "samples unfinished.ffr", "BadArchive"),
+    Mistake("an FFRecord file of a few bytes", "samples short.ffr", "BadArchive"),
+    Mistake("an FFRecord file that is cut off", "samples cut.ffr", "BadArchive"),
+    Mistake("an FFRecord file with a damaged header", "samples spoilt.ffr", "ChecksumMismatch"),
+    Mistake("something else of that name", "samples photo.ffr", "BadArchive"),
+    Mistake("names to choose by, which it has not", "samples good.ffr --include '*.jpg'", "BadOption"),
+    Mistake("a folder without FFRecord files", "samples {b}/d.ffr/", "NotFound"),
+]
+
 SECTIONS = {
     "Paths": PATHS,
     "Options": OPTIONS,
     "The store and the way to it": STORE,
     "Checksums, archives, streams and jobs": CHECKS,
+    "FFRecord files": RECORDS,
     "The disk": DISK,
 }

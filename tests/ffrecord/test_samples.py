@@ -16,10 +16,16 @@ from torch.utils.data import DataLoader
 
 import nbdata
 from nbdata.client.reading.samples import Samples
+from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadArchive, BadOption, ChecksumMismatch, NotFound, SourceChanged
 from nbdata.formats.block_order import BlockOrder
 from nbdata.loaders.pytorch import SampleDataset, SampleLoader, SampleStream
+from tests.faults.proxy import Fault, FaultProxy
+from tests.faults.test_lines import proxy
 from tests.ffrecord.test_files import made
+from tests.slow import SlowProxy
+
+__all__ = ["proxy"]
 
 Put = Callable[[dict[str, bytes]], str]
 
@@ -149,6 +155,26 @@ def test_a_shuffled_stream_reads_blocks_in_place_of_samples(put: Put, tmp_path: 
         assert records.counts.samples < 40  # ranges, of some 200 samples each
 
 
+@pytest.mark.parametrize("kind", ["all", "part", "windows", "batches"])
+def test_what_is_fetched_ahead_is_not_fetched_again(
+    s3: EmbeddedServer, put: Put, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    own = [bytes([n % 256]) * 20_000 for n in range(200)]
+    place = put({"x.ffr": made(own)}) + "x.ffr"
+    with SlowProxy(s3.url, rate=1 << 30) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        with nbdata.samples(place) as samples:
+            opened = proxy.answered
+            if kind == "batches":
+                for batch in samples.batch_sampler(16, shuffle=True):
+                    samples.fetch(batch, batch.ahead)
+            else:
+                chosen = {"all": samples, "part": samples[:], "windows": samples.windows(2, stride=2)}[kind]
+                assert len(list(chosen.stream())) == len(chosen)
+        # Each answer has a head, too.
+        assert proxy.answered - opened < 1.1 * 200 * 20_000
+
+
 WAYS: list[tuple[int, dict[str, Any]]] = [
     (0, {}),
     (2, {"multiprocessing_context": "fork"}),
@@ -211,6 +237,16 @@ def test_a_wrong_sample_fails_alone(put: Put, tmp_path: Path) -> None:
             assert samples[at]["bin"] != FILES[0][at]
 
 
+def test_wrong_bytes_on_the_way_are_fetched_again(proxy: FaultProxy, put: Put) -> None:
+    place = put({"x.ffr": made(FILES[3])}) + "x.ffr"
+    with nbdata.samples(place) as samples:
+        tally = proxy.begin(
+            lambda request, before: Fault("flip", "body", 0.3) if request.download and not before else None
+        )
+        assert bins(samples.fetch(range(59))) == FILES[3]
+        assert tally.faults
+
+
 def test_a_damaged_header_is_refused_in_a_store_too(put: Put) -> None:
     whole = made(FILES[3])
     place = put(
@@ -247,6 +283,25 @@ def test_headers_are_kept_and_fetched_anew_when_they_are_spoilt(put: Put) -> Non
     assert kept.read_bytes() == made([b"one", b"two"])[:36]
 
 
+def length(data: bytes) -> dict[str, int]:
+    return {"length": len(data)}
+
+
+def test_samples_are_made_of_their_bytes(place: str) -> None:
+    with nbdata.samples(place, deserialize=length) as samples:
+        assert samples[48] == {**samples[48], "length": 3 << 20}
+        assert set(samples[48]) == {"__key__", "__url__", "length"}
+        again = pickle.loads(pickle.dumps(samples))
+        assert again[48] == samples[48]
+        again.close()
+    with nbdata.samples(place, deserialize=len) as samples:
+        assert samples[48]["bin"] == 3 << 20
+    with pytest.raises(BadOption, match="no function"):
+        nbdata.samples(place, deserialize="text")
+    with pytest.raises(BadOption, match="for FFRecord files"):
+        nbdata.samples(place.removesuffix("train.ffr/"), by="file", deserialize=len)
+
+
 def test_what_makes_no_sense(tmp_path: Path) -> None:
     (tmp_path / "x.ffr").write_bytes(made([b"one"]))
     (tmp_path / "empty.ffr").mkdir()
@@ -260,6 +315,8 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
         nbdata.samples(f"{tmp_path}/empty.ffr/")
     with pytest.raises(NotFound):
         nbdata.samples(f"{tmp_path}/no.ffr")
+    with pytest.raises(BadOption, match="samples here are FFRecord files"):
+        nbdata.samples(f"{tmp_path}/")
 
 
 def test_nothing_stays_open(tmp_path: Path) -> None:

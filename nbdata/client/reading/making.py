@@ -27,6 +27,8 @@ def make_samples(operation: Operation, quiet: bool) -> Samples:
     assert isinstance(operation, SampleSource)
     if are_records(operation.sources):
         return record_samples(operation)
+    if operation.deserialize is not None:
+        raise BadOption("deserialize is for FFRecord files", remedy="Give the loader a transform")
     if are_shards(operation.sources):
         return ShardSamples(operation, shards_of(Opened(operation)), quiet=quiet)
     members = [_loose(replace(operation, source=place), quiet) for place in operation.sources]
@@ -50,6 +52,14 @@ def _loose(operation: SampleSource, quiet: bool) -> Samples:
             f"{shards:,} of {len(found.index):,} samples here are tar files",
             path=redacted(operation.place),
             remedy="If they are shards, name them, as in s3://bucket/train-*.tar, or their JSON index; "
+            "by='file' takes each as it is",
+        )
+    records = found.index.counts.get("ffr", [0])[0]
+    if operation.by == "sample" and records and records * 2 >= len(found.index):
+        raise BadOption(
+            f"{records:,} of {len(found.index):,} samples here are FFRecord files",
+            path=redacted(operation.place),
+            remedy="For the samples in them name the files, as in s3://bucket/train/*.ffr; "
             "by='file' takes each as it is",
         )
     return StoredSamples(operation, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -160,7 +161,7 @@ class FileReader:
         return self.read([index])[0]
 
     def _checked(self, indices: Iterable[int]) -> list[int]:
-        numbers = [index.__index__() for index in indices]
+        numbers = list(map(operator.index, indices))
         for number in numbers:
             if not 0 <= number < self.n:
                 raise BadOption(
@@ -276,6 +277,6 @@ def _numpy() -> Any:
     except ImportError:
         raise NbdataError(
             "FileReader gives NumPy arrays, and NumPy is not installed",
-            remedy="pip install 'nbdata[ffrecord]'",
+            remedy="pip install numpy",
         ) from None
     return np

@@ -25,7 +25,7 @@ __all__ = ["FileWriter", "one_byte_each"]
 # Bytes of samples that are held before they are written.
 _HELD = 1 << 20
 # Bytes that are copied at a time behind a header that could not be written before.
-_COPIED = 64 << 20
+_COPIED = 1 << 20
 
 
 def one_byte_each(buffer: Buffer) -> memoryview:
@@ -52,7 +52,7 @@ def one_byte_each(buffer: Buffer) -> memoryview:
 
 
 class FileWriter:
-    """Writes one FFRecord file on the local disk.
+    """Writes one FFRecord file on the local disk, for one thread at a time.
 
     The file has its name when it is closed and whole; until then it is a hidden file beside that. If the body of
     ``with`` raises, nothing stays. A file that is there is replaced then, not before.
@@ -199,8 +199,8 @@ class FileWriter:
         try:
             self._write_head(fd)
             os.lseek(spooled, 0, os.SEEK_SET)
-            while os.sendfile(fd, spooled, None, _COPIED):
-                pass
+            while block := os.read(spooled, _COPIED):
+                _write(fd, block)
         finally:
             old()
 

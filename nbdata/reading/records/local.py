@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from isal.isal_zlib import crc32
 
 from nbdata.disk import disk_error
-from nbdata.errors import BadArchive, BadOption
+from nbdata.errors import BadArchive, BadOption, NbdataError
 from nbdata.formats.ffrecord import FIXED, Head, count_in, head_size, refuse_wrong
 from nbdata.reading.records.heads import Heads
 
@@ -47,8 +47,10 @@ class LocalFile:
             if not stat.S_ISREG(found.st_mode):
                 raise BadOption("this is no file", path=path)
             count = count_in(os.pread(self.fd, FIXED, 0), found.st_size, path)
-            self._mapped = mmap.mmap(self.fd, head_size(count), prot=mmap.PROT_READ)
+            self._mapped = _mapped(self.fd, head_size(count), path)
         except OSError as error:
+            if isinstance(error, NbdataError):
+                raise
             raise disk_error(error, path) from error
         self.head = Head(self._mapped, found.st_size, path)
         self.map: mmap.mmap | None = None
@@ -56,7 +58,7 @@ class LocalFile:
     def all(self) -> mmap.mmap:
         """The whole file, mapped."""
         if self.map is None:
-            self.map = mmap.mmap(self.fd, self.head.size, prot=mmap.PROT_READ)
+            self.map = _mapped(self.fd, self.head.size, self.head.path)
         return self.map
 
     def __del__(self) -> None:
@@ -120,7 +122,7 @@ class LocalRecords:
         """
         cold = self._what_is_there(buffer, runs)
         for file, start, _, size, _ in cold if len(cold) > 1 else ():
-            os.posix_fadvise(self.files[file].fd, start, size, os.POSIX_FADV_WILLNEED)
+            _announce(self.files[file].fd, start, size)
         for run in cold:
             self._patiently(buffer[run[2] : run[2] + run[3]], run[0], run[1])
             self._compared(buffer, run)
@@ -157,10 +159,7 @@ class LocalRecords:
             while at < len(view):
                 count = os.preadv(file.fd, [view[at:]], start + at)
                 if not count:
-                    raise BadArchive(
-                        "this FFRecord file became shorter while it was read", path=file.head.path,
-                        remedy="Replace a file by renaming another one to its name, and open it again",
-                    )  # fmt: skip
+                    raise _shorter(file.head.path)
                 at += count
         except OSError as error:
             raise disk_error(error, file.head.path) from error
@@ -175,10 +174,24 @@ class LocalRecords:
         """Samples as objects of their own, each copied once; of neighbours twice."""
         runs, places, size = self.layout(numbers)
         if len(runs) == len(numbers):
+            self._announce_cold(runs)
             return [self._one(number) for number in numbers]
         buffer = memoryview(bytearray(size))
         self.read_into(buffer, runs)
         return [bytes(buffer[begin:end]) for begin, end in places]
+
+    def _announce_cold(self, runs: Sequence[_Run]) -> None:
+        """Have the system begin to read what it has not in memory, by the first byte of each run."""
+        if not _NOWAIT or len(runs) < 2:
+            return
+        byte, cold = bytearray(1), []
+        for run in runs:
+            try:
+                os.preadv(self.files[run[0]].fd, (byte,), run[1], _NOWAIT)
+            except OSError:  # it says why when it is read
+                cold.append(run)
+        for file, start, _, size, _ in cold if len(cold) > 1 else ():
+            _announce(self.files[file].fd, start, size)
 
     def _one(self, number: int) -> bytes:
         file, own = self.heads.find(number)
@@ -195,3 +208,23 @@ class LocalRecords:
         if self._compare:
             refuse_wrong(opened.head, own, data)
         return data
+
+
+def _announce(fd: int, start: int, size: int) -> None:
+    """Have the system begin to read, where it can."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, start, size, os.POSIX_FADV_WILLNEED)
+
+
+def _mapped(fd: int, size: int, path: str) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+    except ValueError as error:  # the file has not so many bytes any more
+        raise _shorter(path) from error
+
+
+def _shorter(path: str) -> BadArchive:
+    return BadArchive(
+        "this FFRecord file became shorter while it was read", path=path,
+        remedy="Replace a file by renaming another one to its name, and open it again",
+    )  # fmt: skip

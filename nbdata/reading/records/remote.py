@@ -126,7 +126,12 @@ class RemoteRecords:
         self._fetcher = fetcher_of(lambda run: _piece(heads, files, run))
 
     def read(
-        self, numbers: Sequence[int], coming: Iterable[Sequence[int]] = (), keep: int = 0
+        self,
+        numbers: Sequence[int],
+        coming: Iterable[Sequence[int]] = (),
+        *,
+        keep: int = 0,
+        join: bool = True,
     ) -> list[Content]:
         """Samples in the order asked for; what comes more than once is the same object.
 
@@ -135,11 +140,14 @@ class RemoteRecords:
         coming : iterable of sequence of int
             The numbers of the next calls; they are fetched meanwhile.
         keep : int
-            How many of the last samples are kept for the next call: nothing is joined then, but each read by itself.
+            How many of the last samples are kept for the next call.
+        join : bool
+            Whether neighbours share a range. What was fetched ahead is only found again if the next call asks for one
+            of the batches of `coming`; without, for any of their samples.
         """
-        join = _alone if keep else self._runs
-        runs = join(numbers)
-        ahead = [run for batch in coming for run in join(batch)]
+        ranges = self._runs if join else _alone
+        runs = ranges(numbers)
+        ahead = [run for batch in coming for run in ranges(batch)]
         contents = self._fetcher.fetch(runs, ahead, keep=keep)
         found: dict[int, Content] = {}
         asked = set(numbers)

@@ -48,5 +48,10 @@ def _packed(operation: SampleSource, file: RecordFile, head: Head) -> Samples | 
         opened.control.stop()
     if names is None:
         return None
+    if operation.deserialize is not None:
+        raise BadOption(
+            "deserialize is for samples without names: this is a packed folder", path=file.url,
+            remedy="Give the loader a transform",
+        )  # fmt: skip
     path = os.path.join(opened.context.state_dir, "samples", index_name(operation) + ".packed.idx")
     return PackedSamples(operation, file, index_of_names(path, operation, file, head, names))

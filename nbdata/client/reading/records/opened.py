@@ -106,18 +106,19 @@ class StoredRecords:
         self._of: dict[str, RemoteRecords] = {}  # by place
 
     def read(
-        self, numbers: Sequence[int], coming: Sequence[Sequence[int]] = (), keep: int = 0
+        self,
+        numbers: Sequence[int],
+        coming: Sequence[Sequence[int]] = (),
+        *,
+        keep: int = 0,
+        join: bool = True,
     ) -> list[Content]:
         """As of `RemoteRecords`."""
-        places = self._places(numbers)
-        if len(places) == 1:
-            (place,) = places
-            return self._records(place).read(numbers, self._of_place(coming, place), keep)
         got: dict[int, Content] = {}
-        for place, own in places.items():
-            got.update(
-                zip(own, self._records(place).read(own, self._of_place(coming, place), keep), strict=True)
-            )
+        for place, own in self._places(numbers).items():
+            ahead = [self._places(batch).get(place, []) for batch in coming]
+            found = self._records(place).read(own, ahead, keep=keep, join=join)
+            got.update(zip(own, found, strict=True))
         return [got[number] for number in numbers]
 
     def _places(self, numbers: Iterable[int]) -> dict[str, list[int]]:
@@ -125,9 +126,6 @@ class StoredRecords:
         for number in numbers:
             found.setdefault(self._files[self._heads.find(number)[0]].place, []).append(number)
         return found
-
-    def _of_place(self, coming: Sequence[Sequence[int]], place: str) -> list[list[int]]:
-        return [self._places(batch).get(place, []) for batch in coming]
 
     def _records(self, place: str) -> RemoteRecords:
         found = self._of.get(place)

@@ -112,26 +112,30 @@ class RecordSamples(Samples):
         # As `Samples.fetch`, but that batches stay together, so that neighbours in one are read as one range.
         checked = self._checked
         coming = [] if self._local is not None else [[checked(index) for index in batch] for batch in ahead]
-        return self._read(list(map(checked, indices)), coming, 0)
+        return self._read(list(map(checked, indices)), coming)
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
         """Samples by their number, each as a new dict."""
-        return self._read(numbers, [[number] for number in coming], keep)
+        return self._read(numbers, [coming], keep=keep, join=False)
 
-    def _read(self, numbers: list[int], coming: list[list[int]], keep: int) -> list[dict[str, Any]]:
+    def _read(
+        self, numbers: list[int], coming: list[list[int]], *, keep: int = 0, join: bool = True
+    ) -> list[dict[str, Any]]:
         began = time.monotonic()
         contents: Sequence[Content] = (
             self._local.read(numbers)
             if self._local is not None
-            else self._reading().read(numbers, coming, keep)
+            else self._reading().read(numbers, coming, keep=keep, join=join)
         )
         self._count(contents, began)
-        find, files = self._heads.find, self._files
-        found = []
+        find, files, deserialize = self._heads.find, self._files, self.operation.deserialize
+        found: list[dict[str, Any]] = []
         for number, data in zip(numbers, contents, strict=True):
             file, own = find(number)
             one = files[file]
-            found.append({"__key__": f"{one.stem}/{own:08}", "__url__": one.url, _FIELD: data})
+            sample = {"__key__": f"{one.stem}/{own:08}", "__url__": one.url}
+            made = data if deserialize is None else deserialize(data)
+            found.append({**sample, **made} if isinstance(made, dict) else {**sample, _FIELD: made})
         return found
 
     def _count(self, contents: Sequence[Content], began: float) -> None:
