@@ -16,6 +16,7 @@
 #   make bench-shards   tar shards: reading them beside webdataset, packing them beside s5cmd and tar (some ten minutes)
 #   make bench-records  FFRecord: random batches beside loose files, memcpy and, where it is built, the original (minutes)
 #   make bench-shuffle  memory and bytes of a full shuffle of 2 GB of shards (a minute)
+#   make test-mmengine    nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
 #   make test-tensorflow  the loaders for TensorFlow and grain, which are large to install (minutes)
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -30,7 +31,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-tensorflow clean
+.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -149,6 +150,13 @@ bench-cached-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 
 bench-loaders: $(VENV)/.nbdata $(VENV)/.bench-loaders
 	$(BIN)/python benchmarks/loaders.py $(ARGS)
+
+$(VENV)/.test-mmengine: pyproject.toml | $(BIN)/python
+	$(INSTALL) '.[test-mmengine]'
+	touch $@
+
+test-mmengine: $(VENV)/.nbdata-demo $(VENV)/.test-mmengine
+	NBDATA_TESTED=wheel $(BIN)/pytest tests/ffrecord/large $(ARGS)
 
 $(VENV)/.test-tensorflow: pyproject.toml | $(BIN)/python
 	$(INSTALL) '.[test-tensorflow]'

@@ -42,6 +42,7 @@ from nbdata.protocols import Display, Job
 from nbdata.report import Plan, Report, Snapshot
 from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup
+from nbdata.verbs.convert import Convert, convert
 from nbdata.verbs.copy import Copy, copy
 from nbdata.verbs.md5check import Md5check, md5check
 from nbdata.verbs.pack import Pack, pack
@@ -67,6 +68,7 @@ __all__ = [
     "Cancelled",
     "ChecksumMismatch",
     "Cleanup",
+    "Convert",
     "Copy",
     "Job",
     "Md5check",
@@ -92,6 +94,7 @@ __all__ = [
     "__version__",
     "cache_stream",
     "cleanup",
+    "convert",
     "copy",
     "decode",
     "demo",
@@ -148,10 +151,17 @@ def _mapped_pack(operation: Operation) -> InProcess:
     return MappedPack(operation)  # type: ignore[arg-type]
 
 
+def _conversion(operation: Operation) -> InProcess:
+    from nbdata.client.converting.conversion import Conversion
+
+    return Conversion(operation)  # type: ignore[arg-type]
+
+
 slots.stream = _stream
 slots.samples = _samples
 slots.shard_writer = _shard_writer
 slots.mapped_pack = _mapped_pack
+slots.conversion = _conversion
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

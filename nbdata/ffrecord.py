@@ -16,8 +16,9 @@ Examples
 b'second'
 """
 
+from nbdata.client.records.general import GeneralDataset
 from nbdata.client.records.packed import PackedFolder, pack_folder
 from nbdata.client.records.reader import FileReader
 from nbdata.client.records.writer import FileWriter
 
-__all__ = ["FileReader", "FileWriter", "PackedFolder", "pack_folder"]
+__all__ = ["FileReader", "FileWriter", "GeneralDataset", "PackedFolder", "pack_folder"]

@@ -52,7 +52,7 @@ class InProcess(Protocol):
 
 class _Slots:
     """Which Host and Display are used, and what makes an iterable of a stream, a sequence of samples, a writer of
-    shards, and a pack that changes samples; each is called when first needed.
+    shards, a pack that changes samples, and a conversion; each is called when first needed.
     """
 
     host: Callable[[], Host]
@@ -61,6 +61,7 @@ class _Slots:
     samples: Callable[[Operation, bool], Any]
     shard_writer: Callable[[Operation, dict[str, Any]], Any]
     mapped_pack: Callable[[Operation], InProcess]
+    conversion: Callable[[Operation], InProcess]
 
 
 slots = _Slots()

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from nbdata.errors import BadOption
 
 __all__ = [
+    "CONVERTING",
     "OWN_FOLDER",
     "PIPED_LISTS",
     "as_folder",
@@ -34,6 +35,8 @@ __all__ = [
 
 #: The folder that is nobody's data, at every depth: partials, caches, locks.
 OWN_FOLDER = ".nbdata"
+#: Its folder for splits of data sets that are being converted.
+CONVERTING = "converting"
 #: How the files end in which lists of paths are kept that came by a pipe, and how errors name them.
 PIPED_LISTS = {".nbdata-stdin": "standard input", ".nbdata-pipe": "the pipe"}
 

@@ -28,6 +28,7 @@ PLACES = {
     "samples": ("s3://bucket/d/",),
     "shards": ("ls", "s3://bucket/x-*.tar"),
     "pack": ("s3://bucket/d/", "s3://bucket/x-%06d.tar"),
+    "convert": ("/w/d.py", "/w/in", "/w/out"),
     "cleanup": ("/w/d",),
 }
 VALUES = [object(), None, [], ["x"], [None], {}, {1: object()}, b"x", 3, -1, 3.5, True, "", Path("x"), print]

@@ -10,6 +10,7 @@ from nbdata.option import suggest
 from nbdata.verbs.cache_stream import CacheStream
 from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.complete import Complete
+from nbdata.verbs.convert import Convert
 from nbdata.verbs.copy import Copy
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pack import Pack
@@ -38,6 +39,7 @@ VERBS: dict[str, type[Operation]] = {
         SampleSource,
         Pack,
         Shards,
+        Convert,
         Quota,
         Transfers,
         Cleanup,

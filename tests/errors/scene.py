@@ -110,6 +110,10 @@ class Scene:
             "wrong/a.txt.md5": "0" * 32,
             "mine/other.txt": "",
             "open/x": "",
+            "empty.py": "",
+            "fails.py": "def get_datasets(folder):\n    return open('none.json')\n",
+            "split.py": "def get_datasets(folder):\n    return [(['x'], 'a.txt')]\n",
+            "config.py": "import os\ndata = dict(train=dict(ann_file=os.environ['ANN']))\n",
         }.items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             (work / name).write_text(text)

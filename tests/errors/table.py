@@ -223,6 +223,18 @@ CHECKS = [
     Mistake(
         "a number of shards of changed samples", "pack {b}/d/ {b}/p/ --map true --shard-count 3", "BadOption"
     ),
+    Mistake("a module that there is not", "convert none.py tree data", "NotFound"),
+    Mistake("a module without get_datasets", "convert empty.py tree data", "BadOption"),
+    Mistake("a data set that fails", "convert fails.py tree data", "NbdataError"),
+    Mistake("a data set in a store", "convert empty.py {b}/d/ data", "BadOption"),
+    Mistake("a split where something else stands", "convert split.py tree stands", "BadOption"),
+    Mistake("samples that are no arrays", "convert split.py tree data --store npy", "BadOption"),
+    Mistake("a conversion in the background", "convert split.py tree data -b", "BadOption"),
+    Mistake("an option of mmdet3d", "convert split.py tree data --key pts_filename", "BadOption"),
+    Mistake(
+        "a configuration that only says more when it runs", "convert mmdet3d config.py data", "BadOption"
+    ),
+    Mistake("a configuration without data", "convert mmdet3d empty.py data", "BadOption"),
     Mistake(
         "a cache without room for an item",
         "cache_stream {b}/d/ --by file --max-size 1",

@@ -18,7 +18,7 @@ from nbdata.caching.kept_folder import KEPT
 from nbdata.disk import PARTIAL, disk_error
 from nbdata.engine.job.run import Run
 from nbdata.errors import NotFound
-from nbdata.paths import OWN_FOLDER, is_inside
+from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
 from nbdata.transfer.index import Index, written_below
 from nbdata.transfer.locks import TargetLock
@@ -205,6 +205,8 @@ def _own(root: str, folder: str, held: str | None, *, kept_too: bool) -> Iterato
                 yield Leftover(os.path.relpath(path, root), "keep", size, folder, _FOR_LATER)
             elif path in caches:
                 yield from _cache(root, path, folder, alive=caches[path])
+            elif name == CONVERTING:
+                yield from _whole(root, path, folder, held)
             elif path.removesuffix(LOCK) not in caches:  # else it goes, or stays, with its folder
                 yield _leftover(root, path, "remove", folder, held)
     if not names and not held:
@@ -216,12 +218,17 @@ def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftov
     if alive:
         yield Leftover(os.path.relpath(path, root), "in use", folder=target, reason=AS_CACHE)
         return
+    yield from _whole(root, path, target, None)
+    yield _leftover(root, path + LOCK, "remove", target)
+
+
+def _whole(root: str, path: str, target: str, held: str | None) -> Iterator[Leftover]:
+    """A folder, behind all that is in it."""
     for folder, folders, names in os.walk(path, topdown=False):
         for name in [*names, *folders]:
             with contextlib.suppress(FileNotFoundError):
-                yield _leftover(root, os.path.join(folder, name), "remove", target)
-    yield _leftover(root, path, "remove", target)
-    yield _leftover(root, path + LOCK, "remove", target)
+                yield _leftover(root, os.path.join(folder, name), "remove", target, held)
+    yield _leftover(root, path, "remove", target, held)
 
 
 def _leftover(

@@ -1,0 +1,316 @@
+"""What a module DATASET.py offers, checked: its splits, how samples become bytes, and what is copied beside them.
+
+The contract is that of the converters of FFRecord (https://github.com/HFAiLab/ffrecord_converters,
+general_converter/). Only the process of a conversion calls this: what it imports is the caller's code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import pickle
+import posixpath
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from nbdata.errors import BadOption, NbdataError, NotFound, UnsafeMember
+
+__all__ = ["FILES", "Source", "Split", "load", "told"]
+
+#: The folder of what is copied; no split can be called so.
+FILES = "files"
+# As who the module is imported.
+_MODULE = "my_dataset"
+
+
+@dataclass
+class Split:
+    """One split of a data set.
+
+    Attributes
+    ----------
+    name : str
+    dataset : object
+        With samples by number.
+    count : int
+        How many of them are converted; `of` there are.
+    serialize : callable
+        A sample as bytes.
+    stored : str
+        What those are: ``pickle``, ``npy``, ``bytes``, or ``own`` where only the module knows.
+    said : str
+        What else decides which bytes end where.
+    folder : str
+        Where its files lie, in the folder of the split; empty for that itself.
+    finish : callable
+        Writes what lies beside them into the folder of the split; returns notes.
+    """
+
+    name: str
+    dataset: Any
+    count: int
+    of: int
+    serialize: Callable[[Any], Any]
+    stored: str
+    said: str = ""
+    folder: str = "ffrdata"
+    finish: Callable[[str], list[str]] = field(default=lambda _: [])
+
+    def sample(self, number: int) -> bytes:
+        """The bytes of a sample.
+
+        Raises
+        ------
+        NbdataError
+            If the data set fails, or gives something else.
+        """
+        with told(f"sample {number:,} of split {self.name!r}"):
+            data = self.serialize(self.dataset[number])
+        if not isinstance(data, bytes):
+            raise BadOption(
+                f"serialize_sample of split {self.name!r} returned no bytes for sample {number:,}",
+                expected="bytes", got=type(data).__name__, remedy="Return bytes(…), or array.tobytes()",
+            )  # fmt: skip
+        return data
+
+
+@dataclass
+class Source:
+    """What is converted.
+
+    Attributes
+    ----------
+    splits : list of Split
+    copies : list of (str, str)
+        Files that are copied: where they are, and their path in the folder of copied files.
+    notes : list of str
+    """
+
+    splits: list[Split]
+    copies: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def load(path: str, folder: str, mini: int | None, store: str) -> Source:
+    """Import a module, which runs it, and ask it for its data sets.
+
+    Parameters
+    ----------
+    path : str
+        Of DATASET.py.
+    folder : str
+        What its ``get_datasets`` is given.
+    mini : int or None
+        How many samples of each split are meant; None: all.
+    store : str
+        How samples become bytes that have no ``serialize_sample``.
+    """
+    if not os.path.isfile(path):
+        raise NotFound("there is no module", path=path, remedy="Give the path of your DATASET.py")
+    if not os.path.isdir(folder):
+        raise NotFound("there is no folder INPUT", path=folder, remedy="Check the spelling")
+    with open(path, "rb") as file:
+        said = hashlib.sha256(file.read()).hexdigest()
+    module = _imported(path)
+    get_datasets = getattr(module, "get_datasets", None)
+    if not callable(get_datasets):
+        raise BadOption(
+            f"{os.path.basename(path)} has no function get_datasets",
+            expected="get_datasets(folder), which returns [(dataset, split), …]",
+        )
+    with told("get_datasets"):
+        pairs = get_datasets(Path(folder))
+    splits = [_split(pair, mini, store, said) for pair in _pairs(pairs)]
+    names = [split.name for split in splits]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadOption(
+            f"get_datasets returned two splits {twice[0]!r}", remedy="Give each split a name of its own"
+        )
+    source = Source(splits)
+    _copies(module, folder, source)
+    return source
+
+
+def _imported(path: str) -> ModuleType:
+    """The module; it can import what lies beside it, as a script can."""
+    sys.path.insert(0, os.path.dirname(path))
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module  # else its classes could not be pickled
+    with told("the import"):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def told(what: str) -> Iterator[None]:
+    """Say of an error of the caller's code where it was raised."""
+    try:
+        yield
+    except (NbdataError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # also what calls sys.exit
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        own = [
+            frame for frame in frames if frame.filename == getattr(sys.modules.get(_MODULE), "__file__", "")
+        ]
+        shown = (own or frames)[-1:]
+        where = f" ({os.path.basename(shown[0].filename)}, line {shown[0].lineno})" if shown else ""
+        raise NbdataError(
+            f"DATASET.py failed at {what}: {type(error).__name__}: {error}{where}",
+            remedy="Mend it, and run the same line again; what is finished is kept if DATASET.py stays as it is",
+            details={"traceback": "".join(traceback.format_exception(error))},
+        ) from None
+
+
+def _pairs(pairs: object) -> list[tuple[object, str]]:
+    expected = "[(dataset, split), …]"
+    if not isinstance(pairs, (list, tuple)) or not pairs:
+        raise BadOption("get_datasets returned no list", expected=expected, got=type(pairs).__name__)
+    found: list[tuple[object, str]] = []
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[1], str):
+            raise BadOption("get_datasets returned something else than pairs", expected=expected)
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def _split(pair: tuple[object, str], mini: int | None, store: str, said: str) -> Split:
+    dataset, name = pair
+    if not name or name in (".", "..", FILES) or name[0] == "." or "/" in name or "\0" in name:
+        raise BadOption(
+            f"get_datasets: {name!r} cannot be the name of a split",
+            expected=f"the name of a folder that is not {FILES!r}, such as 'train'",
+        )
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise BadOption(
+            f"the data set of split {name!r} has no length, or no samples by number",
+            expected="a class with __len__ and __getitem__", got=type(dataset).__name__,
+        )  # fmt: skip
+    with told(f"len() of split {name!r}"):
+        count = len(dataset)
+    serialize: Any = getattr(dataset, "serialize_sample", None)
+    stored = "own"
+    if not callable(serialize):
+        stored = "pickle" if store == "auto" else store
+        serialize = {"pickle": pickle.dumps, "npy": _npy, "bytes": _bytes}[stored]
+    return Split(
+        name, dataset, count if mini is None else min(mini, count), count, serialize, stored, said,
+        finish=lambda folder: _write_meta(dataset, name, folder),
+    )  # fmt: skip
+
+
+def _bytes(sample: object) -> bytes:
+    if not isinstance(sample, (bytes, bytearray, memoryview)):
+        raise BadOption(
+            "--store bytes is for data sets whose samples are bytes", got=type(sample).__name__,
+            remedy="Return the bytes of the file, or say --store npy for arrays",
+        )  # fmt: skip
+    return bytes(sample)
+
+
+def _npy(sample: object) -> bytes:
+    import numpy as np
+
+    array = (
+        np.asarray(sample) if hasattr(sample, "__array_interface__") or hasattr(sample, "__array__") else None
+    )
+    if array is None or array.dtype.hasobject:
+        raise BadOption(
+            "--store npy is for data sets whose samples are arrays or images",
+            got=type(sample).__name__,
+            remedy="Return the array, and give labels by get_meta; or write serialize_sample",
+        )
+    out = io.BytesIO()
+    np.lib.format.write_array(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def _write_meta(dataset: object, name: str, folder: str) -> list[str]:
+    """``meta.pkl``, and ``meta.json`` where that can say the same; what there is to say of it."""
+    get_meta = getattr(dataset, "get_meta", None)
+    if not callable(get_meta):
+        return []
+    with told(f"get_meta of split {name!r}"):
+        meta = get_meta()
+        pickled = pickle.dumps(meta)
+    Path(folder, "meta.pkl").write_bytes(pickled)
+    try:
+        text = json.dumps(_plain(meta), allow_nan=False, indent=1)
+    except (TypeError, ValueError, RecursionError) as error:
+        return [f"split {name!r} has no meta.json beside meta.pkl: {error}"]
+    Path(folder, "meta.json").write_text(text, encoding="utf-8")
+    return []
+
+
+def _plain(value: Any) -> Any:
+    """The same as JSON has it; arrays are lists there.
+
+    Raises
+    ------
+    TypeError
+        If JSON cannot say it.
+    """
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("JSON has only text as keys")
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value
+
+
+def _copies(module: ModuleType, folder: str, source: Source) -> None:
+    """The files that ``get_files_or_dirs`` names."""
+    function = getattr(module, "get_files_or_dirs", None)
+    if not callable(function):
+        return
+    with told("get_files_or_dirs"):
+        given = function()
+    if not isinstance(given, (list, tuple)):
+        raise BadOption(
+            "get_files_or_dirs returned no list", expected="[(path, new path or None), …], or paths alone",
+            got=type(given).__name__,
+        )  # fmt: skip
+    for one in given:
+        path, new = one if isinstance(one, (list, tuple)) and len(one) == 2 else (one, None)
+        path, new = os.fspath(path), os.fspath(path if new is None else new)
+        new = posixpath.normpath(new)
+        if posixpath.isabs(new) or new.split("/")[0] == "..":
+            raise UnsafeMember(
+                f"get_files_or_dirs would copy a file out of {FILES}/", path=new,
+                remedy="Give it a path in there: [(path, 'name'), …]",
+            )  # fmt: skip
+        source.copies += _below(os.path.join(folder, path), new, source)
+
+
+def _below(path: str, new: str, source: Source) -> Iterator[tuple[str, str]]:
+    """A file, or all that are in a folder."""
+    if os.path.isfile(path):
+        yield path, new
+        return
+    if not os.path.isdir(path):
+        source.notes.append(f"get_files_or_dirs names {path}, which is not there: it is not copied")
+        return
+    for at, folders, names in os.walk(path, onerror=_raise):
+        folders.sort()
+        for name in sorted(names):
+            full = os.path.join(at, name)
+            yield full, posixpath.join(new, os.path.relpath(full, path))
+
+
+def _raise(error: OSError) -> None:
+    raise error

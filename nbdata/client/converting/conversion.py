@@ -1,0 +1,446 @@
+"""convert: begins a process that runs the caller's code, reserves the disk for it, shows how far it is, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+from nbdata.client.context import capture
+from nbdata.client.converting.layout import unfinished_folder
+from nbdata.client.converting.process import Request
+from nbdata.disk import disk_error, make_folders
+from nbdata.errors import NbdataError, error_from_dict
+from nbdata.operation import slots
+from nbdata.protocols import Display
+from nbdata.report import Plan, Report, Row, Rows
+from nbdata.sizes import format_size
+from nbdata.space.ledger import Ledger, Reservation
+from nbdata.space.limits import limited_folders
+from nbdata.transfer.locks import TargetLock
+from nbdata.verbs.convert import MMDET3D, Convert
+
+__all__ = ["Conversion"]
+
+# Seconds between two updates of what is shown.
+_SHOW_EVERY = 0.5
+# Seconds that processes have to end when they are asked to.
+_GRACE = 1.0
+# Seconds for which another conversion is waited for that is ending.
+_PATIENCE = 5.0
+# What the process begins with. It finds what this one finds, but nothing in the working folder.
+_BEGIN = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; import json; "
+    "sys.path += [path for path in json.loads(sys.argv.pop(1)) if path not in sys.path]; "
+    "from nbdata.client.converting.process import main; sys.exit(main())"
+)
+_NOT_YET = "the sizes are those of the first samples; how large all are shows while they are converted"
+
+
+class Conversion:
+    """A conversion by processes of this one; see `nbdata.operation.InProcess`.
+
+    Parameters
+    ----------
+    operation : Convert
+    """
+
+    def __init__(self, operation: Convert) -> None:
+        self._operation = operation
+        context = capture(operation)
+        self._limited = limited_folders(context.state_dir, context.env)
+
+    # -- planning -----------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """What would be made, by the first samples of each split."""
+        with _Process(self._request(only_plan=True), None) as process:
+            said = process.next("plan")
+            process.finish()
+        return self._planned(said)
+
+    def _planned(self, said: dict[str, Any]) -> Plan:
+        folder = self._operation.folder
+        out = Plan("convert", *self._operation.places(), notes=[*said["notes"]])
+        for split in said["splits"]:
+            if split["action"] == "unchanged":
+                out.actions.setdefault("unchanged", [0, 0])
+                out.actions["unchanged"][0] += split["files"]
+                out.actions["unchanged"][1] += split["bytes"]
+            else:
+                sums = out.actions.setdefault(split["action"], [0, 0])
+                sums[0] += split["missing"]
+                sums[1] += split["needed"]
+                out.files += split["missing"]
+                out.needed += split["needed"]
+                out.present += split["bytes"] - split["needed"]
+            out.notes.append(_described(split))
+        if said["copies"]:
+            out.actions["copy"] = [said["copies"], said["copied"]]
+            out.files += said["copies"]
+            out.needed += said["copied"]
+        out.bytes = out.needed
+        out.inodes = out.files + 4 * len(said["splits"]) + 4
+        out.at_least = any(
+            split["action"] != "unchanged" and split["samples"] > 100 for split in said["splits"]
+        )
+        if out.at_least:
+            out.notes.append(_NOT_YET)
+        if out.needed:
+            room = Ledger().room(folder, self._limited)[0]
+            out.free, out.limit_source = room.free, room.domain.source
+            out.limit = room.domain.limit
+            out.fits = out.needed <= room.free
+        out.details["splits"] = {split["name"]: split["samples"] for split in said["splits"]}
+        return out
+
+    # -- doing --------------------------------------------------------------------------------------
+
+    def run(self, *, quiet: bool) -> Report:
+        """Do it, and show how far it is."""
+        display, began = slots.display(), time.monotonic()
+        try:
+            report = self._run(display, quiet=quiet)
+        except KeyboardInterrupt:
+            again = "the same line continues with the files that are missing"
+            if not quiet:
+                display.tell("")
+                display.end(f"interrupted; {again}", None)
+            raise KeyboardInterrupt(again) from None
+        except BaseException:
+            display.tell("")
+            raise
+        report.seconds = time.monotonic() - began
+        if not quiet:
+            display.tell("")
+            display.end(report.line, report)
+        return report
+
+    def _run(self, display: Display, *, quiet: bool) -> Report:
+        folder = self._operation.folder
+        with ExitStack() as stack:
+            if not quiet:
+                display.tell("convert: the data set is loaded, and its first samples are looked at")
+            lock = stack.enter_context(_held(folder))
+            process = stack.enter_context(_Process(self._request(only_plan=False), lock))
+            said = process.next("plan")
+            planned = self._planned(said)
+            room = stack.enter_context(self._reserved(planned))
+            process.go()
+            report = self._report(planned, said)
+            self._follow(process, planned, report, room, display, quiet=quiet)
+            return report
+
+    def _reserved(self, planned: Plan) -> Reservation:
+        operation = self._operation
+        return Ledger().reserve(
+            operation.folder, planned.needed, planned.inodes, self._limited,
+            force=operation.ignore_space, less=operation.less, at_least=planned.at_least,
+        )  # fmt: skip
+
+    def _follow(
+        self,
+        process: _Process,
+        planned: Plan,
+        report: Report,
+        room: Reservation,
+        display: Display,
+        *,
+        quiet: bool,
+    ) -> None:
+        """Take part in what is said of the conversion, until its end."""
+        samples = done = 0
+        shown, rows = time.monotonic(), list[Row]()
+        reserved = planned.needed
+        for event in process.events():
+            kind = event.pop("event")
+            if kind in ("written", "copied"):
+                done += event["bytes"]
+                room.landed(event["bytes"], 1 if kind == "copied" or event["size"] is not None else 0)
+            if kind == "room":
+                if not self._operation.ignore_space:
+                    room.grow(event["bytes"], at_least=True)
+                reserved += event["bytes"]
+                process.go()
+            elif kind == "written":
+                samples += event["samples"]
+                if event["size"] is not None:
+                    rows.append(Row(f"{event['split']}/{event['part']}", "converted", event["size"], {}))
+            elif kind == "split":
+                report.notes += event["notes"]
+            elif kind == "copied":
+                report.counts["copied"] = report.counts.get("copied", 0) + 1
+            if not quiet and time.monotonic() - shown > _SHOW_EVERY:
+                shown = time.monotonic()
+                display.tell(
+                    f"convert: {samples:,} samples so far, {format_size(done)} of {format_size(reserved)}"
+                )
+        report.counts["converted"] = len(rows)
+        report.counts = {
+            name: report.counts[name]
+            for name in ("converted", "copied", "unchanged")
+            if report.counts.get(name)
+        }
+        report.files, report.bytes = len(rows) + report.counts.get("copied", 0), done
+        report.rows = Rows(len(rows), lambda _: (rows, None))
+
+    def _report(self, planned: Plan, said: dict[str, Any]) -> Report:
+        """What is known of the report beforehand."""
+        kept = sum(split["kept"] for split in said["splits"])
+        unchanged = planned.actions.get("unchanged", [0, 0])[0] + kept
+        return Report(
+            "convert", planned.source, planned.target, counts={"unchanged": unchanged},
+            notes=[note for note in planned.notes if note != _NOT_YET], details=planned.details,
+        )  # fmt: skip
+
+    def _request(self, *, only_plan: bool) -> Request:
+        operation = self._operation
+        return Request(
+            dataset=MMDET3D if operation.is_mmdet3d else operation.dataset,
+            source=operation.source,
+            folder=operation.folder,
+            mini=operation.mini,
+            store=operation.store,
+            key=operation.files_key,
+            sweeps=operation.sweeps,
+            root=operation.root or os.getcwd(),
+            run_config=operation.run_config,
+            file_size=operation.file_size,
+            overwrite=operation.overwrite,
+            workers=operation.workers or _processors(),
+            only_plan=only_plan,
+        )
+
+
+def _described(split: dict[str, Any]) -> str:
+    stored = {"own": "as serialize_sample has them", "pickle": "as pickles: reading them needs allow_pickle=True "
+              "if they are more than plain data"}.get(split["stored"], f"as {split['stored']}")  # fmt: skip
+    count, of = split["samples"], split["of"]
+    some = f"{count:,} of {of:,}" if count != of else f"{count:,}"
+    files = f"{split['files']:,} file{'s' * (split['files'] != 1)}"
+    return f"{split['name']}: {some} samples in {files}, {stored}" + (
+        "; there already" if split["action"] == "unchanged" else ""
+    )
+
+
+@contextlib.contextmanager
+def _held(folder: str) -> Iterator[int]:
+    """The right to work on a data set: among jobs, and until the last process of a conversion has ended."""
+    jobs, until = TargetLock(folder, "convert"), time.monotonic() + _PATIENCE
+    try:
+        while (number := _locked(folder)) is None or jobs.acquire() is not None:
+            if number is not None:
+                os.close(number)
+            if time.monotonic() > until:
+                raise NbdataError(
+                    "another job works there",
+                    path=folder,
+                    remedy="Wait until it has ended, then run the same line",
+                )
+            time.sleep(0.05)
+    except OSError as error:
+        raise error if isinstance(error, NbdataError) else disk_error(error, folder) from error
+    try:
+        yield number
+    finally:
+        jobs.release()
+        _tidy(folder)
+        os.close(number)
+
+
+def _locked(folder: str) -> int | None:
+    """A file that is locked by this process, and by those to which it is handed on; None: it is another one's."""
+    make_folders(unfinished_folder(folder), 0o777)
+    number = os.open(
+        os.path.join(unfinished_folder(folder), "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+    )
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(number).st_nlink:
+            return number
+    except BlockingIOError:
+        pass
+    os.close(number)
+    return None
+
+
+def _tidy(folder: str) -> None:
+    """Leave no folders of ours where nothing is unfinished."""
+    unfinished = unfinished_folder(folder)
+    with contextlib.suppress(OSError):
+        if os.listdir(unfinished) == ["lock"]:
+            os.unlink(os.path.join(unfinished, "lock"))
+            os.rmdir(unfinished)
+            os.rmdir(os.path.dirname(unfinished))
+            os.rmdir(folder)  # which we may have made for nothing
+
+
+class _Process:
+    """The process that converts, and what it says; a context manager that ends it and all that it has begun."""
+
+    def __init__(self, request: Request, lock: int | None) -> None:
+        opened: list[int] = []
+        try:
+            life, self._life = _pipe(opened)
+            control, self._control = _pipe(opened)
+            self._said, said = _pipe(opened)
+            null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            opened.append(null)
+            theirs = (life, control, said, null if lock is None else lock)
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    _BEGIN,
+                    json.dumps([path for path in sys.path if path]),
+                    *map(str, theirs),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # ours may be for JSON
+                pass_fds=theirs,
+                start_new_session=True,  # so that a Ctrl-C is heard by us alone, and all can be ended at once
+            )
+        except BaseException:
+            for number in opened:
+                os.close(number)
+            raise
+        for number in (life, control, said, null):
+            os.close(number)
+        os.write(self._control, json.dumps(asdict(request)).encode() + b"\n")
+        self._buffer = b""
+        self._ended = False
+
+    def go(self) -> None:
+        """Say that what was asked for of the disk is reserved."""
+        with contextlib.suppress(BrokenPipeError):  # `events` says why
+            os.write(self._control, b"\n")
+
+    def next(self, kind: str) -> dict[str, Any]:
+        """The next event, which is of this kind."""
+        for event in self.events():
+            if event["event"] == kind:
+                return event
+        raise NbdataError(
+            "the process that converts ended before it had a plan", remedy="Run the same line again"
+        )
+
+    def finish(self) -> None:
+        """Wait for the end."""
+        for _ in self.events():
+            pass
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What is said, until the end.
+
+        Raises
+        ------
+        NbdataError
+            What it says of an error; or that the process died.
+        """
+        while not self._ended:
+            line = self._line()
+            if line is None:
+                raise self._died()
+            event = json.loads(line)
+            if event["event"] == "error":
+                error = error_from_dict(event["error"])
+                trace = error.details.pop("traceback", "")
+                raise error from (_RemoteError(trace) if trace else None)
+            if event["event"] == "end":
+                if status := self._process.wait():
+                    raise NbdataError(
+                        f"the process that converts ended with status {status} after its work",
+                        remedy="Look at what DATASET.py does when Python ends",
+                    )
+                self._ended = True
+                return
+            yield event
+
+    def _line(self) -> bytes | None:
+        """A line of it; None: it has ended."""
+        while b"\n" not in self._buffer:
+            # Workers hold the other end too: that one of them hangs is not to hide that their parent died.
+            if not select.select([self._said], [], [], _GRACE)[0]:
+                if _has_ended(self._process.pid):
+                    return None
+                continue
+            data = os.read(self._said, 1 << 16)
+            if not data:
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _died(self) -> NbdataError:
+        self._await_end()
+        self._kill()
+        code = self._process.returncode
+        how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        return NbdataError(
+            f"the process that converts {how}",
+            remedy="What it wrote last may say why; if it was killed for its memory, make less of it. "
+            "The same line continues",
+        )
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._kill()
+        for number in (self._life, self._control, self._said):
+            os.close(number)
+
+    def _await_end(self) -> None:
+        until = time.monotonic() + _GRACE
+        while time.monotonic() < until and not _has_ended(self._process.pid):
+            time.sleep(0.01)
+
+    def _kill(self) -> None:
+        """End the group. Its leader is waited for at the end only: until then nobody else can have its number."""
+        if self._process.returncode is not None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+            if number == signal.SIGTERM:
+                self._await_end()
+        self._process.wait()
+
+
+class _RemoteError(Exception):
+    """The traceback of the caller's code in another process, for who looks at the cause of an error."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return f"\n{self._text}"
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; it is not waited for."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return True
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _pipe(opened: list[int]) -> tuple[int, int]:
+    ends = os.pipe()
+    opened += ends
+    return ends
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

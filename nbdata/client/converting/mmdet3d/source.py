@@ -1,0 +1,234 @@
+"""The files that a configuration of mmdet3d is about: images or point clouds of its train and val data.
+
+Formats: the info files of mmdet3d's data sets, as tools/dataset_converters/nuscenes_converter.py and
+update_infos_to_v2.py write them (https://github.com/open-mmlab/mmdetection3d).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nbdata.client.converting.contract import Source, Split
+from nbdata.client.converting.mmdet3d.config import read_config, run_config, told
+from nbdata.disk import disk_error
+from nbdata.errors import BadOption, NotFound
+from nbdata.formats.plain_pickle import load_plain
+
+__all__ = ["INDEX", "load"]
+
+#: What says which sample a file is; with .json and .pkl.
+INDEX = "filename2idx"
+_SPLITS = ("train", "val")
+# Data sets that are made of other ones, one below the other.
+_DEEPEST = 16
+
+
+def load(
+    config: str, root: str, key: str, *, mini: int | None, sweeps: bool = False, run: bool = False
+) -> Source:
+    """The splits of a configuration.
+
+    Parameters
+    ----------
+    config : str
+        Its path.
+    root : str
+        The folder in which relative paths begin.
+    key : str
+        ``img_filename`` or ``pts_filename``.
+    mini : int or None
+        How many files of each split are meant; None: all.
+    sweeps : bool
+        Whether point clouds of the sweeps are meant too.
+    run : bool
+        Run the configuration with mmengine, in place of reading it.
+    """
+    found = run_config(config) if run else read_config(config)
+    source = Source([])
+    for name in _SPLITS:
+        dataset = _dataset(found, name)
+        if dataset is None:
+            source.notes.append(f"the configuration has no {name} data")
+            continue
+        paths = _paths(_files(dataset, name, root, key, sweeps=sweeps))
+        if not paths:
+            raise BadOption(
+                f"the {name} data of this configuration name no files by {key}", path=config,
+                remedy="Give another --key",
+            )  # fmt: skip
+        source.splits.append(_split(name, paths, key, mini))
+    if not source.splits:
+        raise BadOption(
+            "this configuration has no data", path=config,
+            expected="data = dict(train=dict(ann_file=…)), or train_dataloader = dict(dataset=dict(ann_file=…))",
+        )  # fmt: skip
+    return source
+
+
+class _Contents(Sequence[bytes]):
+    """The bytes of files by number."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        path = self._paths[number]
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+
+def _split(name: str, paths: Sequence[str], key: str, mini: int | None) -> Split:
+    count = len(paths) if mini is None else min(mini, len(paths))
+    digest = hashlib.sha256(key.encode())
+    for path in paths[:count]:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise NotFound(
+                f"the {name} data name a file that is not there", path=path,
+                remedy="Relative paths begin in the working folder; --root FOLDER names another one",
+            ) from error  # fmt: skip
+        digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+    index = {os.path.basename(path): number for number, path in enumerate(paths[:count])}
+    return Split(
+        name, _Contents(paths), count, len(paths), bytes, "bytes", digest.hexdigest(), folder="",
+        finish=lambda folder: _write_index(index, folder),
+    )  # fmt: skip
+
+
+def _write_index(index: Mapping[str, int], folder: str) -> list[str]:
+    with open(os.path.join(folder, f"{INDEX}.json"), "w", encoding="utf-8") as text:
+        json.dump(index, text)
+    with open(os.path.join(folder, f"{INDEX}.pkl"), "wb") as file:
+        pickle.dump(dict(index), file)
+    return []
+
+
+def _paths(files: Iterable[str]) -> list[str]:
+    """Each file once.
+
+    Raises
+    ------
+    BadOption
+        If two have one name in different folders: the index knows names alone, and one would be read as the other.
+    """
+    found: dict[str, str] = {}
+    for path in files:
+        name = os.path.basename(path)
+        if found.setdefault(name, path) != path:
+            raise BadOption(
+                f"two files are called {name}, and mmdet3d asks for files by their name alone",
+                expected="names that differ", got=f"{found[name]} and {path}", remedy="Rename one of them",
+            )  # fmt: skip
+    return list(found.values())
+
+
+def _dataset(config: Mapping[str, Any], split: str) -> Any:
+    """What a configuration says of the data of a split; None: nothing."""
+    data = config.get("data")
+    if data is not None:
+        return told(told(data, "data").get(split), f"data.{split}")
+    loader = config.get(f"{split}_dataloader")
+    if loader is None:
+        return None
+    return told(told(loader, f"{split}_dataloader").get("dataset"), f"{split}_dataloader.dataset")
+
+
+def _files(dataset: Any, split: str, root: str, key: str, *, sweeps: bool, depth: int = 0) -> Iterator[str]:
+    """The paths of all files, of data sets within data sets too."""
+    dataset = told(dataset, f"the {split} data")
+    if isinstance(dataset, (list, tuple)):
+        inside: Any = dataset
+    elif not isinstance(dataset, dict) or depth > _DEEPEST:
+        raise BadOption(f"the {split} data of this configuration are no data set", got=type(dataset).__name__)
+    elif "ann_file" not in dataset:
+        inside = dataset.get("datasets", dataset.get("dataset"))
+        inside = [inside] if isinstance(inside, dict) else inside
+    else:
+        yield from _named(dataset, split, root, key, sweeps=sweeps)
+        return
+    if not inside:
+        raise BadOption(
+            f"the {split} data of this configuration have no ann_file", expected="ann_file='….pkl'"
+        )
+    for one in told(inside, f"the {split} data"):
+        yield from _files(one, split, root, key, sweeps=sweeps, depth=depth + 1)
+
+
+def _named(dataset: Mapping[str, Any], split: str, root: str, key: str, *, sweeps: bool) -> Iterator[str]:
+    """The paths that the info files of one data set name."""
+    data_root = os.path.join(root, told(dataset.get("data_root"), f"data_root of {split}") or "")
+    prefix = told(dataset.get("data_prefix"), f"data_prefix of {split}") or {}
+    given = told(dataset["ann_file"], f"ann_file of {split}")
+    for name in [given] if isinstance(given, str) else given:
+        name = told(name, f"ann_file of {split}")
+        path = os.path.join(root, name)
+        if not os.path.exists(path):
+            path = os.path.join(data_root, name)
+        for info in _infos(path, split):
+            try:
+                yield from _of_info(info, data_root, root, prefix, key, sweeps=sweeps)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise BadOption(
+                    f"the infos of {split} do not name files by {key} in a way that is known here", path=path,
+                    got=f"no {error} in an info with {', '.join(map(str, info))[:200]}"
+                    if isinstance(info, dict) else type(info).__name__,
+                    remedy="Write a DATASET.py for them",
+                ) from None  # fmt: skip
+
+
+def _infos(path: str, split: str) -> list[Any]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise NotFound(
+            f"there is no ann_file of the {split} data", path=path,
+            remedy="Relative paths begin in the working folder; --root FOLDER names another one",
+        ) from error  # fmt: skip
+    remedy = "Have mmdet3d make it again: what it writes is plain data"
+    found = json.loads(data) if path.endswith(".json") else load_plain(data, path, remedy=remedy)
+    if isinstance(found, dict):
+        found = found.get("data_list", found.get("infos"))
+    if not isinstance(found, list):
+        raise BadOption("this ann_file has no list of infos", path=path, expected="infos or data_list")
+    return found
+
+
+def _of_info(
+    info: Mapping[str, Any], data_root: str, root: str, prefix: Mapping[str, Any], key: str, *, sweeps: bool
+) -> Iterator[str]:
+    """The paths of one frame, in the first form or in the second one, which has `images` and `lidar_points`."""
+
+    def below(path: str, of: str) -> str:
+        return os.path.normpath(os.path.join(data_root, prefix.get(of) or "", path))
+
+    def alone(path: str) -> str:
+        return os.path.normpath(os.path.join(root, path))
+
+    if key == "img_filename":
+        if "images" in info:
+            for camera, image in info["images"].items():
+                yield below(image["img_path"], camera)
+        else:
+            for image in info["cams"].values():
+                yield alone(image["data_path"])
+    elif "lidar_points" in info:
+        yield below(info["lidar_points"]["lidar_path"], "pts")
+        for sweep in info.get("lidar_sweeps", ()) if sweeps else ():
+            yield below(sweep["lidar_points"]["lidar_path"], "sweeps")
+    else:
+        yield alone(info["lidar_path"])
+        for sweep in info.get("sweeps", ()) if sweeps else ():
+            yield alone(sweep["data_path"])

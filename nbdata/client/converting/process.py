@@ -1,0 +1,165 @@
+"""The process of a conversion; its arguments are LIFE CONTROL EVENTS LOCK.
+
+It runs what the caller has written, so it is neither the agent nor a notebook's kernel, and it leads a process group
+of its own, which ends with it. The arguments are the numbers of files that its parent has opened:
+
+- LIFE ends when the parent does, however that ends. A small process waits for it, and then kills the group.
+- CONTROL brings the request as a line of JSON, and a second line when the parent has reserved the disk.
+- EVENTS takes what there is to say, as lines of JSON.
+- LOCK is a lock that lasts as long as any process of the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from nbdata.client.converting import contract
+from nbdata.client.converting.contract import FILES, Source
+from nbdata.client.converting.layout import SplitPlan, copied_size, mend, planned
+from nbdata.client.converting.workers import write_parts
+from nbdata.disk import disk_error, make_folders, write_file
+from nbdata.errors import NbdataError
+from nbdata.verbs.convert import MMDET3D
+
+__all__ = ["Request", "main"]
+
+# Bytes that are copied at a time.
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a process is to convert: the options of `nbdata.verbs.convert.Convert` that it needs."""
+
+    dataset: str
+    source: str
+    folder: str
+    mini: int | None
+    store: str
+    key: str
+    sweeps: bool
+    root: str
+    run_config: bool
+    file_size: int
+    overwrite: str
+    workers: int
+    only_plan: bool
+
+
+class _Events:
+    """Says something to the parent."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def say(self, event: str, **said: Any) -> None:
+        self._file.write(json.dumps({"event": event, **said}).encode() + b"\n")
+        self._file.flush()
+
+
+def main() -> int:
+    """Convert; the exit status is 0 if the last event says the end of it."""
+    numbers = [int(word) for word in sys.argv[1:5]]
+    for number in numbers:
+        os.set_inheritable(number, False)  # nothing of this is for programs that a data set may start
+    life, control, said, lock = numbers
+    watcher = _watch(life, (control, said, lock))
+    with open(control, "rb") as requests, open(said, "wb") as file:
+        events = _Events(file)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                _convert(Request(**json.loads(requests.readline())), requests, events)
+                events.say("end")
+            return 0
+        except NbdataError as error:
+            events.say("error", error=error.to_dict())
+        except OSError as error:
+            events.say("error", error=disk_error(error, str(error.filename or "")).to_dict())
+        finally:
+            os.kill(watcher, signal.SIGKILL)
+            os.waitpid(watcher, 0)
+    return 1
+
+
+def _watch(life: int, others: tuple[int, ...]) -> int:
+    """Begin the process that ends this group when our parent has ended; its id."""
+    watcher = os.fork()
+    if watcher:
+        os.close(life)
+        return watcher
+    for number in others:
+        os.close(number)
+    while os.read(life, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def _convert(request: Request, requests: BinaryIO, events: _Events) -> None:
+    source = _load(request)
+    if not request.only_plan:
+        for split in source.splits:
+            mend(request.folder, split.name)
+    plans = [planned(split, request.folder, request.file_size, request.overwrite) for split in source.splits]
+    events.say("plan", **_told(plans, source))
+    if request.only_plan or not requests.readline():
+        return
+    for plan in plans:
+        if plan.action != "unchanged":
+            plan.begin()
+    for one in write_parts(plans, request.workers):
+        events.say("written", **one._asdict())
+        if one.wants:
+            events.say("room", bytes=one.wants)
+            if not requests.readline():
+                return
+    for plan in plans:
+        if plan.action != "unchanged":
+            events.say("split", name=plan.split.name, notes=plan.finish())
+    for size in _copied(source.copies, os.path.join(request.folder, FILES)):
+        events.say("copied", bytes=size)
+
+
+def _load(request: Request) -> Source:
+    if request.dataset == MMDET3D:
+        from nbdata.client.converting.mmdet3d.source import load
+
+        return load(
+            request.source, request.root, request.key, mini=request.mini, sweeps=request.sweeps,
+            run=request.run_config,
+        )  # fmt: skip
+    return contract.load(request.dataset, request.source, request.mini, request.store)
+
+
+def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
+    splits = [
+        {
+            "name": plan.split.name, "action": plan.action, "samples": plan.split.count, "of": plan.split.of,
+            "stored": plan.split.stored, "files": len(plan.parts), "kept": len(plan.kept),
+            "bytes": sum(map(plan.size, plan.parts)), "needed": sum(map(plan.size, plan.missing)),
+            "missing": len(plan.missing),
+        }
+        for plan in plans
+    ]  # fmt: skip
+    return {
+        "splits": splits,
+        "copies": len(source.copies),
+        "copied": copied_size(source.copies),
+        "notes": source.notes,
+    }
+
+
+def _copied(copies: list[tuple[str, str]], folder: str) -> Iterator[int]:
+    """Copy files, each whole or not at all; their sizes."""
+    for path, new in copies:
+        target = os.path.join(folder, new)
+        make_folders(os.path.dirname(target), 0o777)
+        with open(path, "rb") as file:
+            yield write_file(target, iter(lambda file=file: file.read(_PIECE), b"")).st_size  # type: ignore[misc]

@@ -1,0 +1,240 @@
+"""Reads pickles that hold only plain data: containers, numbers, text, bytes and NumPy arrays. Runs no code of theirs.
+
+A pickle names functions and classes, and unpickling calls them: that is how a file runs code. Here a name is looked
+up in a short table, and nothing else is ever imported. The functions of NumPy are not called either: with what a
+foreign pickle hands them they can be made to read memory that is not theirs. Arrays are made here, of checked parts.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import math
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nbdata.errors import BadArchive, BadOption, NbdataError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["load_plain"]
+
+# Kinds of NumPy's types that have no references in them: bool, integers, floats, complex, bytes and text.
+_KINDS = "biufcSU"
+_NUMPY = (
+    "numpy",
+    "numpy.core.multiarray",
+    "numpy._core.multiarray",
+    "numpy.core.numeric",
+    "numpy._core.numeric",
+)
+
+
+_TRUST = "Unpickling runs its code: say allow_pickle=True only if you trust who made it"
+
+
+def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
+    """The object of a pickle that holds only plain data.
+
+    Parameters
+    ----------
+    data : bytes-like
+    what : str
+        How errors call it.
+    remedy : str
+        What somebody can do whose pickle is more than plain data.
+
+    Raises
+    ------
+    BadOption
+        If it names anything that is not plain data; nothing of it was called.
+    BadArchive
+        If it is no pickle, or a damaged one.
+    """
+    try:
+        return _unwrapped(_Plain(io.BytesIO(data), what, remedy).load(), {})
+    except NbdataError:
+        raise
+    except MemoryError:
+        raise BadArchive(f"{what} names more bytes than there is memory", remedy="Make it again") from None
+    except Exception as error:  # a damaged pickle can fail in any way
+        raise BadArchive(
+            f"{what} is no pickle, or a damaged one ({type(error).__name__}: {error})",
+            remedy="Make it again from its source",
+        ) from None
+
+
+class _Plain(pickle.Unpickler):
+    """Finds names only in `_NAMES`."""
+
+    def __init__(self, file: io.BytesIO, what: str, remedy: str) -> None:
+        super().__init__(file)
+        self._what, self._remedy = what, remedy
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        found = _NAMES.get((module, name))
+        if found is None:
+            raise BadOption(
+                f"{self._what} is a pickle with {module}.{name}, which is more than plain data",
+                remedy=self._remedy,
+            )
+        return found
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        raise BadOption(
+            f"{self._what} is a pickle that refers to objects outside of it",
+            remedy="Make it again, as pickle.dumps does it",
+        )
+
+
+class _Type:
+    """A type of NumPy, as a pickle makes it: ``dtype('f8', False, True)``, then its state."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        self.name, self.order = name, "="
+
+    def __setstate__(self, state: Any) -> None:
+        if not (isinstance(state, tuple) and len(state) >= 5 and state[1] in ("<", ">", "|", "=")):
+            raise ValueError("the state of a dtype")
+        if any(part is not None for part in state[2:5]):
+            raise ValueError("a dtype with fields")
+        self.order = state[1]
+
+    def real(self) -> Any:
+        import numpy as np
+
+        if not isinstance(self.name, str):
+            raise TypeError("a dtype is named by text")
+        found = np.dtype(self.name)
+        if found.kind not in _KINDS:
+            raise ValueError(f"an array of {found} holds more than numbers and text")
+        return found if self.order in "|=" else found.newbyteorder(self.order)  # type: ignore[arg-type]
+
+
+class _Array:
+    """An array, as a pickle makes it: empty, then its state."""
+
+    def __init__(self, *_: object) -> None:
+        self.array: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, fortran, data = state
+        if not isinstance(data, bytes):
+            raise TypeError("the bytes of an array")
+        self.array = _array(data, kind, shape, "F" if fortran else "C")
+
+
+def _array(data: Any, kind: Any, shape: Any, order: str = "C") -> Any:
+    import numpy as np
+
+    if (
+        not isinstance(kind, _Type)
+        or not isinstance(data, (bytes, bytearray))
+        or not isinstance(shape, tuple)
+    ):
+        raise TypeError("the parts of an array")
+    real = kind.real()
+    if any(not isinstance(side, int) or side < 0 for side in shape) or order not in ("C", "F"):
+        raise ValueError("the shape of an array")
+    if math.prod(shape) * real.itemsize != len(data):
+        raise ValueError("the size of an array")
+    return np.frombuffer(bytearray(data), real).reshape(shape, order=order)  # type: ignore[call-overload]
+
+
+def _number(kind: Any, data: Any = b"") -> Any:
+    """A number of NumPy."""
+    if isinstance(data, str):  # of a pickle of Python 2
+        data = data.encode("latin-1")
+    return _array(data, kind, ())[()]
+
+
+def _encoded(text: Any, encoding: Any) -> bytes:
+    """Bytes, as old protocols write them."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise ValueError("bytes in another encoding than latin1")
+    return text.encode("latin-1")
+
+
+def _bytes(*given: Any) -> bytes:
+    if given:
+        raise ValueError("bytes by a call")  # of a number they would be as large as it says
+    return b""
+
+
+def _byte_array(given: Any = b"") -> bytearray:
+    if not isinstance(given, bytes):
+        raise TypeError("the bytes of a bytearray")
+    return bytearray(given)
+
+
+def _uncalled(*_: object) -> None:
+    """Stands for ``numpy.ndarray``, which pickles only name."""
+    raise TypeError("an array by a call")
+
+
+class _Maker:
+    """A function for pickles. They cannot change it, as they can attributes of functions and of classes."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, *given: Any) -> Any:
+        return self._make(*given)
+
+    def __setstate__(self, state: Any) -> None:
+        raise TypeError("a state for what is named")
+
+
+def _names() -> dict[tuple[str, str], Callable[..., Any]]:
+    found: dict[tuple[str, str], Callable[..., Any]] = {
+        ("collections", "OrderedDict"): collections.OrderedDict,
+        ("_codecs", "encode"): _Maker(_encoded),
+    }
+    for module in ("builtins", "__builtin__"):
+        for kind in (set, frozenset, complex):
+            found[module, kind.__name__] = _Maker(kind)
+        found[module, "bytearray"] = _Maker(_byte_array)
+        found[module, "bytes"] = _Maker(_bytes)
+    for module in _NUMPY:
+        found[module, "dtype"] = _Maker(_Type)
+        found[module, "ndarray"] = _Maker(_uncalled)
+        found[module, "_reconstruct"] = _Maker(_Array)
+        found[module, "scalar"] = _Maker(_number)
+        found[module, "_frombuffer"] = _Maker(_array)
+    return found
+
+
+_NAMES = _names()
+
+
+def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
+    """The value, with the arrays themselves where `_Array` stands for them."""
+    kind = type(value)
+    if kind is _Array:
+        if value.array is None:
+            raise ValueError("an array without its state")
+        return value.array
+    if kind is _Type:
+        return value.real()
+    if kind is _Maker:
+        raise ValueError("a function or a class in place of data")
+    if kind not in (dict, collections.OrderedDict, list, tuple):
+        return value
+    if id(value) in known:
+        return known[id(value)]
+    known[id(value)] = value
+    if kind is list:
+        value[:] = [_unwrapped(one, known) for one in value]
+    elif kind is tuple:
+        inside = tuple(_unwrapped(one, known) for one in value)
+        known[id(value)] = (
+            inside if any(one is not other for one, other in zip(inside, value, strict=True)) else value
+        )
+    else:
+        for key, one in value.items():
+            value[key] = _unwrapped(one, known)
+    return known[id(value)]

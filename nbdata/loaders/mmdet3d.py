@@ -1,0 +1,196 @@
+"""Files of FFRecord for mmdet3d: a storage backend ``ffrecord`` for mmengine and mmcv, and a loader of images.
+
+``custom_imports = dict(imports=["nbdata.loaders.mmdet3d"])`` in a configuration registers both, where mmengine or mmcv
+is installed. Then ``backend_args=dict(backend="ffrecord", fname="converted/nuscenes/train")``, or in configurations of
+before mmdet3d 1.0 ``file_client_args=dict(…)``, reads what ``nbdata convert mmdet3d`` made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nbdata.client.records.named import NamedRecords
+from nbdata.errors import BadOption
+
+__all__ = ["BACKEND", "FFRecordBackend", "LoadMultiViewImageFromFilesHF", "register"]
+
+#: What configurations call it.
+BACKEND = "ffrecord"
+# Modules with FileClient and BaseStorageBackend: of mmengine, and of mmcv before 2.0.
+_CLIENTS = ("mmengine.fileio", "mmcv.fileio")
+# Registries of steps of a pipeline, and the modules that have them.
+_REGISTRIES = (
+    ("mmengine.registry", "TRANSFORMS"),
+    ("mmdet.datasets.builder", "PIPELINES"),
+)
+
+
+class FFRecordBackend:
+    """Files by name out of FFRecord files; what mmengine and mmcv call a storage backend.
+
+    Parameters
+    ----------
+    fname : str
+        The folder of a split that ``nbdata convert mmdet3d`` made.
+    check_data : bool, default True
+        Compare each file with its CRC-32.
+
+    Examples
+    --------
+    >>> client = FFRecordBackend("converted/nuscenes/train")  # doctest: +SKIP
+    >>> client.get("data/nuscenes/samples/CAM_FRONT/n015.jpg")  # doctest: +SKIP
+    """
+
+    _allow_symlink = True
+
+    def __init__(self, fname: str, check_data: bool = True) -> None:
+        self._records = NamedRecords(fname, check_data)
+
+    def get(self, filepath: Any) -> Any:
+        """The bytes of a file, by the last component of its path; of a list of paths, the list of their bytes."""
+        if isinstance(filepath, (list, tuple)):
+            return self._records.read(filepath)
+        return self._records.read([filepath])[0]
+
+    def get_text(self, filepath: str | os.PathLike[str], encoding: str = "utf-8") -> str:
+        """The text of a file; one that is not among the records is read from the disk, as annotations are."""
+        if filepath in self._records:
+            return str(self.get(filepath).decode(encoding))
+        return Path(filepath).read_text(encoding=encoding)
+
+
+class LoadMultiViewImageFromFilesHF:
+    """Load the images of all cameras at once; the step of a pipeline in place of ``LoadMultiViewImageFromFiles``.
+
+    Parameters
+    ----------
+    to_float32 : bool, default False
+        Give arrays of float32.
+    color_type : str, default "unchanged"
+        As mmcv.imfrombytes has it: ``"color"``, ``"grayscale"`` or ``"unchanged"``. Colours are in the order B, G, R.
+    file_client_args : dict, optional
+        Which backend, such as ``dict(backend="ffrecord", fname=…)``. None: files on the disk.
+    """
+
+    def __init__(
+        self,
+        to_float32: bool = False,
+        color_type: str = "unchanged",
+        file_client_args: dict[str, Any] | None = None,
+    ) -> None:
+        self.to_float32, self.color_type = to_float32, color_type
+        self.file_client_args = dict(file_client_args or {"backend": "disk"})
+        self._client: Any = None
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Add what mmdet3d's step adds: ``img`` (a list of arrays), their shapes, ``filename`` and the like."""
+        import numpy as np
+
+        names = results["img_filename"]
+        images = [_image(data, self.color_type) for data in self._read(names)]
+        if len({image.shape for image in images}) > 1:
+            raise BadOption(
+                "the images of these cameras differ in size", got=", ".join(str(image.shape) for image in images),
+                remedy="Load them one by one",
+            )  # fmt: skip
+        image = np.stack(images, axis=-1)
+        if self.to_float32:
+            image = image.astype(np.float32)
+        channels = 1 if image.ndim < 3 else image.shape[2]
+        return results | {
+            "filename": names,
+            "img": [image[..., number] for number in range(image.shape[-1])],
+            "img_shape": image.shape,
+            "ori_shape": image.shape,
+            "pad_shape": image.shape,
+            "scale_factor": 1.0,
+            "img_norm_cfg": {
+                "mean": np.zeros(channels, np.float32),
+                "std": np.ones(channels, np.float32),
+                "to_rgb": False,
+            },
+        }
+
+    def _read(self, names: Sequence[str]) -> list[bytes]:
+        args = dict(self.file_client_args)
+        backend = args.pop("backend", "disk")
+        if backend == "disk":
+            return [Path(name).read_bytes() for name in names]
+        if self._client is None:
+            self._client = FFRecordBackend(**args) if backend == BACKEND else _client(backend, args)
+        if backend == BACKEND:
+            found: list[bytes] = self._client.get(list(names))
+            return found
+        return [self._client.get(name) for name in names]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_client": None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(to_float32={self.to_float32}, color_type={self.color_type!r})"
+
+
+def _client(backend: str, args: dict[str, Any]) -> Any:
+    """Another backend, which one of the libraries has."""
+    for name in _CLIENTS:
+        if (found := _imported(name)) is not None and hasattr(found, "FileClient"):
+            return found.FileClient(backend, **args)
+    raise BadOption(f"backend {backend!r} needs mmengine or mmcv, and neither is installed")
+
+
+def _image(data: bytes, color_type: str) -> Any:
+    """An image as mmcv gives it, or the same by Pillow where there is no mmcv."""
+    mmcv = _imported("mmcv")
+    if mmcv is not None and hasattr(mmcv, "imfrombytes"):
+        return mmcv.imfrombytes(data, flag=color_type)
+    import numpy as np
+    from PIL import Image
+
+    modes = {"color": "RGB", "grayscale": "L", "unchanged": None}
+    if color_type not in modes:
+        raise BadOption(f"color_type={color_type!r} is not known without mmcv", expected=", ".join(modes))
+    with Image.open(io.BytesIO(data)) as opened:
+        mode = modes[color_type] or (opened.mode if opened.mode in ("L", "RGB", "RGBA") else "RGB")
+        array = np.array(opened.convert(mode))
+    if array.ndim == 3:  # R, G, B, and perhaps A
+        array[..., :3] = array[..., 2::-1].copy()
+    return array
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def register() -> list[str]:
+    """Make the backend and the step known to the libraries that are installed; what was registered where.
+
+    Importing this module does it; saying it again changes nothing.
+    """
+    done = list[str]()
+    for name in _CLIENTS:
+        library = _imported(name)
+        base = getattr(library, "BaseStorageBackend", None)
+        if base is None:
+            continue
+        kind = type("FFRecordBackend", (FFRecordBackend, base), {"__doc__": FFRecordBackend.__doc__})
+        library.FileClient.register_backend(BACKEND, kind, force=True)
+        if hasattr(library, "register_backend"):  # of mmengine, for backend_args
+            library.register_backend(BACKEND, kind, force=True)
+        done.append(f"{name}: backend {BACKEND}")
+    for name, registry in _REGISTRIES:
+        found = getattr(_imported(name), registry, None)
+        if found is not None:
+            found.register_module(module=LoadMultiViewImageFromFilesHF, force=True)
+            done.append(f"{name}.{registry}: LoadMultiViewImageFromFilesHF")
+    return done
+
+
+register()

@@ -1,0 +1,304 @@
+"""nbdata convert mmdet3d: configurations are read and not run, and all files that they name are there by name."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nbdata
+from nbdata.client.converting.mmdet3d.config import Unknown, read_config, run_config
+from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
+from nbdata.ffrecord import FileReader
+from nbdata.loaders.mmdet3d import FFRecordBackend
+from tests.client.converting.data import convert, tree
+
+CAMERAS = ("CAM_FRONT", "CAM_BACK")
+
+OLD = """
+_base_ = ['./base.py']
+point_cloud_range = [-51.2, -51.2, -5.0, 51.2, 51.2, 3.0]
+voxel_size = [0.2, 0.2, 8]
+dataset_type = 'NuScenesDataset'
+data_root = 'data/nuscenes/'
+bev_h_ = 200
+_dim_ = 256
+file_client_args = dict(backend='disk')
+import os
+print('ran')
+os.mkdir('ran')
+train_pipeline = [dict(type='LoadMultiViewImageFromFiles', to_float32=True), dict(type='Pad', size=_dim_ * 2)]
+data = dict(
+    samples_per_gpu=1,
+    train=dict(
+        type=dataset_type,
+        data_root=data_root,
+        ann_file=data_root + 'infos_train.pkl',
+        pipeline=train_pipeline,
+        bev_size=(bev_h_, bev_h_),
+        other=os.getcwd()),
+    val=dict(ann_file=f'{data_root}infos_val.pkl'))
+"""
+
+NEW = """
+train_dataloader = dict(dataset=dict(type='CBGSDataset', dataset=dict(
+    data_root='data/nuscenes', ann_file='infos_train.pkl',
+    data_prefix=dict(pts='samples/LIDAR_TOP', CAM_FRONT='samples/CAM_FRONT', CAM_BACK='samples/CAM_BACK',
+                     sweeps='sweeps/LIDAR_TOP'))))
+val_dataloader = dict(dataset=dict(data_root='data/nuscenes', ann_file='infos_val.pkl', data_prefix=dict(
+    pts='samples/LIDAR_TOP', CAM_FRONT='samples/CAM_FRONT', CAM_BACK='samples/CAM_BACK')))
+"""
+
+
+def content(name: str) -> bytes:
+    return f"the bytes of {name}".encode().ljust(300)
+
+
+def old_info(split: str, frame: int) -> dict[str, Any]:
+    return {
+        "lidar_path": f"./data/nuscenes/samples/LIDAR_TOP/{split}-{frame}.bin",
+        "token": f"{frame:032x}",
+        "timestamp": 1_532_402_927_647_951 + frame,
+        "gt_boxes": np.zeros((2, 7)),
+        "gt_names": np.array(["car", "pedestrian"]),
+        "valid_flag": np.array([True, False]),
+        "ego2global_rotation": [1.0, 0.0, 0.0, 0.0],
+        "sweeps": [{"data_path": f"./data/nuscenes/sweeps/LIDAR_TOP/{split}-{frame}-sweep.bin"}],
+        "cams": {
+            camera: {"data_path": f"./data/nuscenes/samples/{camera}/{split}-{frame}-{camera}.jpg"}
+            for camera in CAMERAS
+        },
+    }
+
+
+def new_info(split: str, frame: int) -> dict[str, Any]:
+    return {
+        "lidar_points": {"lidar_path": f"{split}-{frame}.bin"},
+        "lidar_sweeps": [{"lidar_points": {"lidar_path": f"{split}-{frame}-sweep.bin"}}],
+        "images": {camera: {"img_path": f"{split}-{frame}-{camera}.jpg"} for camera in CAMERAS},
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small nuScenes-like data set below the working folder, and configurations of both kinds."""
+    root = tmp_path / "data/nuscenes"
+    names = {f"samples/{camera}": f"-{camera}.jpg" for camera in CAMERAS}
+    names |= {"samples/LIDAR_TOP": ".bin", "sweeps/LIDAR_TOP": "-sweep.bin"}
+    for folder, end in names.items():
+        (root / folder).mkdir(parents=True)
+        for split, count in (("train", 6), ("val", 2)):
+            for frame in range(count):
+                name = f"{split}-{frame}{end}"
+                (root / folder / name).write_bytes(content(name))
+    (tmp_path / "base.py").write_text("data = dict(workers_per_gpu=4, train=dict(use_valid_flag=True))\n")
+    (tmp_path / "old.py").write_text(OLD)
+    (tmp_path / "new.py").write_text(NEW)
+    infos(tmp_path, old_info)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def infos(folder: Path, info: Any, wrap: str = "infos") -> None:
+    for split, count in (("train", 6), ("val", 2)):
+        made = {wrap: [info(split, frame) for frame in range(count)], "metadata": {"version": "v1.0"}}
+        (folder / f"data/nuscenes/infos_{split}.pkl").write_bytes(pickle.dumps(made))
+
+
+@pytest.mark.parametrize("kind", ["old", "new"])
+def test_the_images_of_all_cameras_are_there_by_name(data: Path, kind: str) -> None:
+    if kind == "new":
+        infos(data, new_info, "data_list")
+    report = nbdata.convert("mmdet3d", f"{kind}.py", "out", quiet=True, file_size="1KiB")
+    assert report.counts["converted"] > 2
+    assert not (data / "ran").exists()
+    assert {Path(name).parts[0] for name in tree(data / "out")} == {"train", "val"}
+    index = json.loads((data / "out/train/filename2idx.json").read_text())
+    assert pickle.loads((data / "out/train/filename2idx.pkl").read_bytes()) == index
+    assert len(index) == 12
+    reader = FileReader(data / "out/train")
+    for name, number in index.items():
+        assert bytes(reader.read_one(number)) == content(name)
+    backend = FFRecordBackend("out/val")
+    assert backend.get("./data/nuscenes/samples/CAM_BACK/val-1-CAM_BACK.jpg") == content("val-1-CAM_BACK.jpg")
+
+
+@pytest.mark.parametrize("kind", ["old", "new"])
+def test_point_clouds_are_there_and_those_of_sweeps_if_they_are_asked_for(data: Path, kind: str) -> None:
+    if kind == "new":
+        infos(data, new_info, "data_list")
+    nbdata.convert("mmdet3d", f"{kind}.py", "out", key="pts_filename", quiet=True)
+    assert sorted(json.loads((data / "out/train/filename2idx.json").read_text())) == [
+        f"train-{n}.bin" for n in range(6)
+    ]
+    with pytest.raises(NotFound, match="need convert --sweeps"):
+        FFRecordBackend("out/train").get("train-0-sweep.bin")
+    if kind == "new":  # whose val data says nothing of where sweeps are
+        (data / "new.py").write_text(
+            NEW.replace("CAM_BACK='samples/CAM_BACK')))", "sweeps='sweeps/LIDAR_TOP')))")
+        )
+    nbdata.convert("mmdet3d", f"{kind}.py", "out", key="pts_filename", sweeps=True, quiet=True)
+    assert FFRecordBackend("out/train").get("train-0-sweep.bin") == content("train-0-sweep.bin")
+
+
+def test_a_file_that_two_frames_name_is_stored_once_and_two_of_one_name_are_refused(data: Path) -> None:
+    infos(data, lambda split, frame: old_info(split, 0))
+    nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    assert FileReader(data / "out/train").n == 2
+    other = data / "data/nuscenes/samples/CAM_BACK/train-0-CAM_FRONT.jpg"
+    other.write_bytes(b"another picture")
+
+    def clash(split: str, frame: int) -> dict[str, Any]:
+        info = old_info(split, frame)
+        info["cams"]["CAM_BACK"]["data_path"] = (
+            f"./data/nuscenes/samples/CAM_BACK/{split}-{frame}-CAM_FRONT.jpg"
+        )
+        return info
+
+    infos(data, clash)
+    with pytest.raises(BadOption, match=r"two files are called train-0-CAM_FRONT.jpg"):
+        nbdata.convert("mmdet3d", "old.py", "other", quiet=True)
+
+
+def test_a_configuration_is_read_and_never_run(data: Path) -> None:
+    found = read_config(str(data / "old.py"))
+    assert found["data"]["train"]["ann_file"] == "data/nuscenes/infos_train.pkl"
+    assert found["data"]["train"]["use_valid_flag"] is True  # of its base
+    assert found["data"]["workers_per_gpu"] == 4
+    assert found["data"]["train"]["bev_size"] == (200, 200)
+    assert isinstance(found["data"]["train"]["other"], Unknown)
+    assert found["train_pipeline"][1] == {"type": "Pad", "size": 512}
+    assert not (data / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a = -1 + 2 * 3", 5),
+        ("a = dict(b=1, **dict(c=2))", {"b": 1, "c": 2}),
+        ("b = [1, 2]\na = b[1]", 2),
+        ("b = dict(c=3)\na = b['c'] + b.c", 6),
+        ("a = b = 'x'", "x"),
+        ("a = {'k': (1, None)}", {"k": (1, None)}),
+        ("a = f'{1}-{\"x\"}'", "1-x"),
+    ],
+)
+def test_expressions_of_plain_data_are_worked_out(tmp_path: Path, text: str, value: object) -> None:
+    (tmp_path / "c.py").write_text(text)
+    assert read_config(str(tmp_path / "c.py"))["a"] == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = open('x')",
+        "a = __import__('os').system('touch ran')",
+        "a = (lambda: 1)()",
+        "a = [n for n in range(3)]",
+        "a = 1\nif True:\n    a = 2",
+        "a = 1\nfor a in (1, 2): pass",
+        "a = 1\na += 1",
+        "from os import path as a",
+        "def dict(**k): pass\na = dict(b=1)",
+        "a = '%s' % 'x'",
+        "a = 'x' * 99999999",
+        "a = ''.__class__.__mro__",
+        "a = unknown + 1",
+        "a = 9 ** 9 ** 9",
+    ],
+)
+def test_whatever_only_running_it_would_tell_is_unknown(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.py").write_text(text)
+    assert isinstance(read_config(str(tmp_path / "c.py"))["a"], Unknown)
+    assert os.listdir(tmp_path) == ["c.py"]
+
+
+def test_bases_are_merged_and_deleted_from(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = dict(one=1, two=dict(three=3))\ny = 1")
+    (tmp_path / "b.py").write_text("z = 5")
+    (tmp_path / "c.py").write_text(
+        "_base_ = ['a.py', './b.py']\nx = dict(two=dict(four=4))\nw = dict(_delete_=True, k=1)"
+    )
+    assert read_config(str(tmp_path / "c.py")) == {
+        "x": {"one": 1, "two": {"three": 3, "four": 4}}, "y": 1, "z": 5, "w": {"k": 1},
+    }  # fmt: skip
+    (tmp_path / "a.py").write_text("_base_ = 'c.py'")
+    with pytest.raises(BadOption, match="name each other"):
+        read_config(str(tmp_path / "c.py"))
+
+
+def test_what_is_needed_and_unknown_asks_to_run_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "old.py").write_text("import os\ndata = dict(train=dict(ann_file=os.environ['X']))")
+    with pytest.raises(BadOption, match="--run-config runs the configuration with mmengine"):
+        nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    monkeypatch.setitem(sys.modules, "mmengine", None)
+    monkeypatch.setitem(sys.modules, "mmengine.config", None)
+    with pytest.raises(BadOption, match="needs mmengine, which is not installed"):
+        run_config("old.py")
+
+
+class Touch:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("ran",)
+
+
+def test_info_files_run_no_code(data: Path) -> None:
+    infos(data, lambda split, frame: {**old_info(split, frame), "evil": Touch()})
+    with pytest.raises(BadOption, match=r"is a pickle with posix.mkdir"):
+        nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    assert not (data / "ran").exists()
+
+
+def test_files_and_infos_that_are_not_there_are_told(data: Path) -> None:
+    (data / "data/nuscenes/samples/CAM_BACK/train-3-CAM_BACK.jpg").unlink()
+    with pytest.raises(
+        NotFound, match=r"name a file that is not there: .*train-3-CAM_BACK.jpg. .*--root FOLDER"
+    ):
+        nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    (data / "data/nuscenes/infos_train.pkl").unlink()
+    with pytest.raises(NotFound, match="no ann_file of the train data"):
+        nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    infos(data, lambda split, frame: {"image": {}})
+    with pytest.raises(BadOption, match="do not name files by img_filename"):
+        nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    with pytest.raises(NotFound, match="no such configuration"):
+        nbdata.convert("mmdet3d", "none.py", "out", quiet=True)
+    (data / "old.py").write_text("a = 1")
+    with pytest.raises(BadOption, match="has no data"):
+        nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    assert not (data / "out").exists()
+
+
+def test_relative_paths_may_begin_elsewhere(data: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    done = convert("mmdet3d", data / "old.py", "out", "--root", data, "--mini", "3", cwd=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert FileReader(elsewhere / "mini/out/train").n == 3
+    assert sorted(FFRecordBackend(str(elsewhere / "mini/out/train"))._records._index.values()) == [0, 1, 2]
+
+
+def test_an_index_of_the_original_converter_is_read_without_running_it(data: Path) -> None:
+    nbdata.convert("mmdet3d", "old.py", "out", quiet=True)
+    (data / "out/train/filename2idx.json").unlink()
+    assert FFRecordBackend("out/train").get("train-2-CAM_BACK.jpg") == content("train-2-CAM_BACK.jpg")
+    pickled = data / "out/train/filename2idx.pkl"
+    pickled.write_bytes(pickle.dumps(collections.OrderedDict(a=99)))
+    with pytest.raises(BadArchive, match="no index of the 12 files"):
+        FFRecordBackend("out/train")
+    pickled.write_bytes(pickle.dumps(Touch()))
+    with pytest.raises(NbdataError):
+        FFRecordBackend("out/train")
+    assert not (data / "ran").exists()
+    pickled.unlink()
+    with pytest.raises(NotFound, match=r"no filename2idx.json"):
+        FFRecordBackend("out/train")

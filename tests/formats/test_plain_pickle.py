@@ -1,0 +1,158 @@
+"""Pickles of plain data are read; nothing that a pickle names is ever called."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import operator
+import os
+import pickle
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbdata.errors import BadArchive, BadOption, NbdataError
+from nbdata.formats.plain_pickle import load_plain
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+NUMBERS = st.integers() | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
+LEAVES = st.none() | st.booleans() | NUMBERS | st.text() | st.binary()
+PLAIN = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text(), inner)
+        | st.dictionaries(st.text(), inner).map(collections.OrderedDict)
+        | st.frozensets(st.integers())
+        | st.sets(st.text())
+        | st.binary().map(bytearray)
+    ),
+    max_leaves=20,
+)
+
+
+@given(PLAIN, st.sampled_from(PROTOCOLS))
+def test_plain_data_comes_back_as_it_was(value: Any, protocol: int) -> None:
+    found = load_plain(pickle.dumps(value, protocol), "it")
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", ["?", "i1", ">u2", "<i4", "u8", "f2", ">f4", "f8", "c16", "S3", "U3"])
+def test_arrays_come_back_as_they_were(protocol: int, kind: str) -> None:
+    array = np.arange(24).reshape(2, 3, 4).astype(kind)
+    several = {
+        "c": array,
+        "f": np.asfortranarray(array),
+        "part": array[:, ::2],
+        "none": array[:0],
+        "one": array[0, 0, 0],
+        "nested": [(array, {"again": array})],
+        "kind": array.dtype,
+    }
+    found = load_plain(pickle.dumps(several, protocol), "it")
+    for name in ("c", "f", "part", "none"):
+        assert type(found[name]) is np.ndarray
+        assert found[name].dtype == array.dtype
+        assert np.array_equal(found[name], several[name])
+    assert found["one"] == several["one"]
+    assert found["kind"] == array.dtype
+    assert found["nested"][0][0] is found["nested"][0][1]["again"] is found["c"]
+    found["c"][:] = found["c"]  # it may be written to
+
+
+class Calls:
+    """Pickled as a call."""
+
+    def __init__(self, function: Any, *args: Any, state: Any = None) -> None:
+        self.call = (function, args) if state is None else (function, args, state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.call
+
+
+def hostile(folder: Path) -> dict[str, Any]:
+    mark = f"touch {folder / 'ran'}"
+    return {
+        "system": Calls(os.system, mark),
+        "in a list": [1, Calls(os.system, mark)],
+        "in an array of objects": np.array([Calls(os.system, mark)], object),
+        "eval": Calls(eval, f"__import__('os').system({mark!r})"),
+        "getattr": Calls(getattr, os, "system"),
+        "popen": Calls(subprocess.Popen, ["touch", str(folder / "ran")]),
+        "partial": functools.partial(os.system, mark),
+        "attribute": operator.attrgetter("system"),
+        "a class": Path,
+        "a path": Path("/x"),
+        "an array by a call": Calls(np.ndarray, (1,), "O", bytes(8)),
+        "a named function": np.ndarray,
+        "a record array": np.zeros(2, [("a", "f4")]),
+        "dates": np.zeros(2, "M8[s]"),
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("name", hostile(Path()))
+def test_what_is_more_than_plain_data_is_refused_and_not_run(
+    tmp_path: Path, name: str, protocol: int
+) -> None:
+    try:
+        data = pickle.dumps(hostile(tmp_path)[name], protocol)
+    except (TypeError, pickle.PicklingError):  # modules cannot be pickled
+        data = b"cos\ngetattr\n."
+    with pytest.raises(NbdataError):
+        load_plain(data, "it")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_error_names_what_it_is_and_what_to_do() -> None:
+    with pytest.raises(BadOption, match=r"meta.pkl is a pickle with posix.system, .* allow_pickle=True"):
+        load_plain(pickle.dumps(os.system), "meta.pkl")
+
+
+REFUSED = {
+    "a persistent object": b"Pid\n.",
+    "an extension of copyreg": b"\x80\x02\x82\x01.",
+    "a name on the stack that is not in the table": b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+    "a name with dots": b"\x80\x04\x8c\x0bcollections\x8c\x14OrderedDict.__init__\x93.",
+    "a state for a function of the table": b"c_codecs\nencode\n}Vx\nI1\ns\x86b.".replace(b"\x86", b"N\x86"),
+    "a new object of a class of the table": b"cbuiltins\nset\n)\x81.",
+    "bytes as large as a number says": b"cbuiltins\nbytes\n(I99999999999\ntR.",
+    "a bytearray as large as a number says": b"cbuiltins\nbytearray\n(I99999999999\ntR.",
+    "an array whose type has fields": b"cnumpy\ndtype\n(Vf8\ntR(I3\nV<\nN(Va\nt}I8\nI1\nI0\ntb.",
+    "an array without its state": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntVb\ntR.",
+    "cut off": pickle.dumps([1, 2, 3])[:-3],
+    "empty": b"",
+    "no pickle": b"\xff\xd8\xff\xe0 a picture",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_odd_pickles_are_refused(name: str) -> None:
+    with pytest.raises(NbdataError):
+        load_plain(REFUSED[name], "it")
+
+
+def test_an_array_that_says_it_is_larger_than_its_bytes_is_refused() -> None:
+    data = pickle.dumps(np.arange(4, dtype="f8"), 4)
+    changed = data.replace(b"K\x04\x85", b"K\x07\x85")
+    assert changed != data
+    with pytest.raises(BadArchive, match="size of an array"):
+        load_plain(changed, "it")
+
+
+@given(st.data())
+def test_any_flipped_byte_is_an_error_or_plain_data(data: st.DataObject) -> None:
+    whole = bytearray(pickle.dumps({"a": np.arange(5), "b": [1.5, "text", (None, b"x")]}))
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(NbdataError):
+        load_plain(bytes(whole), "it")
