@@ -31,10 +31,15 @@ LINES = {
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),
-    "samples": ("s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never",),
+    "samples": ("s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never --cache 10000000 --cache-dir /w",),
     "shards": ("verify 's3://bucket/x-*.tar' --verify md5",),
     "pack": (
         "s3://bucket/images/ s3://bucket/shards/x-%06d.tar --by file --shard-size 64000000 --shuffle --seed 3",
+        "s3://bucket/site/ s3://bucket/site.tar.zst --format tar.zst --volume-size 100000000 --md5 --sort --mtime 0",
+    ),
+    "convert": (
+        "/w/dataset.py /w/raw /w/packed --store npy --mini 10 --overwrite always",
+        "mmdet3d /w/config.py /w/packed --key pts_filename --sweeps",
     ),
     "md5check": (
         "/w/data --against s3://bucket/data/ --algorithm md5",
