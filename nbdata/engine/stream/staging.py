@@ -52,7 +52,8 @@ def plan(run: Run) -> Plan:
 
 
 def _folder(op: SampleCache) -> KeptFolder:
-    return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify == 'none'}", disk_of(op.cache_dir)[2], boot())
+    # What was kept for who insists on less was not compared as who insists on more wants it.
+    return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify}", disk_of(op.cache_dir)[2], boot())
 
 
 def _there(folder: KeptFolder) -> int:

@@ -182,6 +182,15 @@ def test_an_object_that_is_larger_than_the_cache_is_refused_with_its_size(
         opened(images, cache=8 * 4096 + 100, cache_dir=str(cache)).fetch([0])
 
 
+def test_what_was_kept_without_a_digest_is_not_handed_to_who_insists_on_it(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
+) -> None:
+    opened(images, cache="50MB", cache_dir=str(cache)).fetch([0])
+    for kept in (None, "50MB"):
+        with pytest.raises(NbdataError, match="sha256"):
+            opened(images, verify="sha256", cache=kept, cache_dir=str(cache)).fetch([0])
+
+
 def test_what_somebody_changed_in_the_cache_is_told(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:
