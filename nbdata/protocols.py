@@ -187,7 +187,7 @@ class Staging(Protocol):
         """Say that something else will be acquired than was announced."""
 
     def acquire(self, names: Sequence[str]) -> dict[str, NbdataError]:
-        """Hold objects that were announced until `release`, once they are all there; by name why one is not."""
+        """Hold objects that were announced until `release`, once they are all there; by name why some are not."""
 
     def release(self) -> None:
         """Hold no object any more."""

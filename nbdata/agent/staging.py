@@ -1,6 +1,7 @@
 """What a process says on a connection by which it uses a cache, and what it is told.
 
-Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}}`` once all objects are there:
+Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}}`` once all objects are there,
+with a few of those that could not be had:
 
 - ``{"announce": [[NAME, KEY, SIZE, ETAG, MODIFIED, VERSION], …]}``: what will be acquired next;
 - ``{"forget": true}``: something else will;
@@ -10,6 +11,7 @@ Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAM
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 from collections.abc import Callable
@@ -23,6 +25,8 @@ __all__ = ["serve"]
 
 # Seconds in which a message must be whole once it has begun.
 _MESSAGE = 30.0
+# Objects of which it is told why they could not be had: thousands would be too long for a message.
+_TOLD = 20
 
 
 def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any]], None]) -> None:
@@ -33,7 +37,8 @@ def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any
                 consumer.announce([(str(one[0]), *one[1:]) for one in said["announce"]])
             elif "acquire" in said:
                 failed = consumer.acquire(said["acquire"], lambda: _lives(sock))
-                send({"failed": {name: error.to_dict() for name, error in failed.items()}})
+                told = itertools.islice(failed.items(), _TOLD)
+                send({"failed": {name: error.to_dict() for name, error in told}})
             elif "release" in said:
                 consumer.release()
             elif "forget" in said:

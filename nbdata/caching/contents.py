@@ -31,10 +31,10 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nbdata.errors import BadOption, NbdataError
+from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.sizes import format_size
 
-__all__ = ["CacheContents", "Wanted"]
+__all__ = ["MOST_ANNOUNCED", "CacheContents", "Wanted"]
 
 #: Objects that a consumer may have announced and not acquired; what it announces beyond them is not fetched ahead.
 MOST_ANNOUNCED = 100_000
@@ -73,7 +73,7 @@ class _Object:
 
     wanted: Wanted
     state: _State = _State.ABSENT
-    leases: set[_Lease] = field(default_factory=set)  # that have room for it
+    leases: list[_Lease] = field(default_factory=list)  # that have room for it
     announced: dict[Hashable, int] = field(
         default_factory=dict
     )  # by consumer: its place in all announcements
@@ -98,6 +98,10 @@ class _Lease:
     missing: set[str] = field(default_factory=set)
     errors: dict[str, NbdataError] = field(default_factory=dict)
     admitted: bool = False
+
+
+# Stands for a lease that another thread has released already.
+_RELEASED = _Lease(None, [])
 
 
 @dataclass(slots=True)
@@ -219,15 +223,22 @@ class CacheContents:
         Raises
         ------
         NbdataError
-            If the cache has come to its end.
+            If the cache has come to its end; Cancelled if the lease was released meanwhile.
         """
         with self._changed:
-            asked = self._leases[lease]
+            asked = self._leases.get(lease, _RELEASED)
             done = self._changed.wait_for(
-                lambda: self._error or (asked.admitted and not asked.missing), timeout
+                lambda: (
+                    self._error
+                    or self._leases.get(lease) is not asked
+                    or (asked.admitted and not asked.missing)
+                ),
+                timeout,
             )
             if self._error is not None:
                 raise self._error
+            if self._leases.get(lease) is not asked:
+                raise Cancelled("nobody holds these objects any more")
             return asked.errors if done else None
 
     def release(self, lease: Hashable) -> None:
@@ -243,7 +254,7 @@ class CacheContents:
                 if found is None:
                     continue
                 if asked in found.leases:
-                    found.leases.discard(asked)
+                    found.leases.remove(asked)
                     if not found.leases:
                         self._pinned -= found.wanted.room
                 self._keep(found)
@@ -262,6 +273,11 @@ class CacheContents:
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
+
+    @property
+    def ended(self) -> NbdataError | None:
+        """Why no object will come any more; None while they do."""
+        return self._error
 
     # -- for who fetches --------------------------------------------------------------------------
 
@@ -325,6 +341,8 @@ class CacheContents:
 
     def _unannounced(self, found: _Object, consumer: Hashable) -> None:
         if found.announced.pop(consumer, None) is not None:
+            if not found.announced:
+                found.announced = {}  # else it would keep room for what was in it
             del self._announced[consumer].objects[found.wanted.name]
             self._keep(found)
 
@@ -339,6 +357,7 @@ class CacheContents:
                 self._latest = [one for one in self._latest if self._may_go_late(one)]
                 heapq.heapify(self._latest)
         elif found.idle:
+            found.wanted = found.wanted._replace(of=None)  # who wants it again says it again
             self._unwanted[name] = found
         else:
             self._forget(found)
@@ -356,7 +375,7 @@ class CacheContents:
             self._pinned += more
             for found in objects:
                 self.acquired += 1
-                found.leases.add(asked)
+                found.leases.append(asked)
                 self._unannounced(found, asked.consumer)
                 self._unwanted.pop(found.wanted.name, None)
                 if found.state is not _State.WHOLE:
@@ -411,12 +430,17 @@ class CacheContents:
         for _ in range(len(self._turns)):
             consumer = self._turns[0]
             coming = self._announced[consumer].unfetched
-            while coming and (consumer not in coming[0].announced or coming[0].state is not _State.ABSENT):
+            while coming and not self._to_come(coming[0], consumer):
                 coming.popleft()
             if coming:
                 return coming[0]
             self._turns.rotate(-1)
         return None
+
+    def _to_come(self, found: _Object, consumer: Hashable) -> bool:
+        """Whether what a consumer has announced is still to be fetched; for what never fits nothing need go."""
+        absent = found.state is _State.ABSENT and consumer in found.announced
+        return absent and found.wanted.room <= self.capacity
 
     def _victim(self, *, take: bool, announced: bool) -> _Object | None:
         """An idle object that may go."""

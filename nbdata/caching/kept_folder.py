@@ -13,13 +13,14 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator
 
 from nbdata.caching.folder import LOCK
 from nbdata.disk import disk_error, make_folders, sync_disks, syncfs
 from nbdata.errors import BadOption
 from nbdata.paths import OWN_FOLDER
-from nbdata.runtime import file_lock
+from nbdata.runtime import file_lock, held
 from nbdata.space.limits import round_up
 from nbdata.stores.base import ObjectInfo
 
@@ -31,8 +32,12 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 _PART, _BOOT, _DURABLE = ".part", "boot", "durable"
 # Bytes that a folder's entry for one file takes, with its name: more than any common file system needs.
 _ENTRY = 128
-# Names that ``durable`` may hold beside as many as there are files twice; then it is written anew.
-_STALE = 10_000
+# Lines that ``durable`` may hold beside as many as there are files twice; then it is written anew. Bytes of a line at
+# least and at most.
+_STALE = 100
+_LINE, _LONGEST = 56, 80
+# Bytes of ``durable`` for each file: two lines, and one in its new form.
+_LINES = 3 * _LONGEST
 
 
 def name_of(info: ObjectInfo) -> str:
@@ -55,8 +60,8 @@ def is_name(text: object) -> bool:
 
 
 def room_of_object(size: int, block: int) -> int:
-    """Bytes of disk that the file of an object takes at most, with its entry in the folder."""
-    return round_up(max(size, 1), block) + _ENTRY
+    """Bytes of disk that the file of an object takes at most, with its entry in the folder and in its record."""
+    return round_up(max(size, 1), block) + _ENTRY + _LINES
 
 
 def lock_of(folder: str) -> file_lock | None:
@@ -101,8 +106,16 @@ class KeptFolder:
         )
         self.overhead = self.OVERHEAD_BLOCKS * block
         self._unsynced: list[str] = []  # as many as landed since the last `sync`
-        self._noted = 0  # names in `durable`
+        self._counting = threading.Lock()
+        self._files = 0
+        self._noted = 0  # lines of `durable`
+        self._whole = False  # whether its last line is known to be whole
         self._lock: file_lock | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody fills it, or removes it."""
+        return held(self.path + LOCK)
 
     def __enter__(self) -> KeptFolder:
         try:
@@ -138,10 +151,14 @@ class KeptFolder:
                     status = entry.stat(follow_symlinks=False)
                     line = _line(entry.name, status)
                     if is_name(entry.name) and (trusted is None or line in trusted):
+                        self._files += 1
                         yield entry.name, status.st_size
                     elif entry.name not in (_BOOT, _DURABLE):
                         os.unlink(entry.path)
             self._write(_BOOT, [self._boot])
+            with contextlib.suppress(FileNotFoundError):
+                self._noted = os.stat(f"{self.path}/{_DURABLE}").st_size // _LINE
+            self._shorten()
         except OSError as error:
             raise disk_error(error, self.path) from error
 
@@ -165,43 +182,64 @@ class KeptFolder:
             os.rename(self.part_of(name), self.file_of(name))
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
-        self._unsynced.append(name)
+        with self._counting:
+            self._files += 1
+            self._unsynced.append(name)
 
     def drop(self, name: str) -> None:
         """Delete what there is of an object that did not come."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.part_of(name))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.part_of(name))
+        except OSError as error:
+            raise disk_error(error, self.part_of(name)) from error
 
     def remove(self, name: str) -> int:
-        """Delete an object, and tell its size; AccessDenied and the like if that cannot be."""
+        """Delete an object, and tell its size; AccessDenied and the like if that cannot be. From one thread."""
+        size = 0
         try:
-            size = os.stat(self.file_of(name)).st_size
-            os.unlink(self.file_of(name))
+            with contextlib.suppress(FileNotFoundError):  # somebody else deleted it
+                size = os.stat(self.file_of(name)).st_size
+                os.unlink(self.file_of(name))
+            with self._counting:
+                self._files -= 1
+            self._shorten()
             return size
-        except FileNotFoundError:  # somebody else deleted it
-            return 0
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
 
     def sync(self) -> None:
         """Have all that has landed reach the disk, and note that; from one thread."""
-        landed, self._unsynced = self._unsynced, []
+        with self._counting:
+            landed, self._unsynced = self._unsynced, []
         if not landed or syncfs is None:
             return
         try:
             lines = self._lines(landed)
             sync_disks([self.path + "/"])
-            if self._noted == 0 or self._noted > 2 * len(os.listdir(self.path)) + _STALE:
-                there = set(self._lines(filter(is_name, os.listdir(self.path))))
-                lines = sorted({*self._read(_DURABLE), *lines} & there)
-                self._write(_DURABLE, lines)
-                self._noted = len(lines)
+            if not self._whole or self._too_long(self._noted + len(lines)):
+                self._write_anew(lines)
             else:
                 with open(f"{self.path}/{_DURABLE}", "a", encoding="ascii") as file:
                     file.writelines(line + "\n" for line in lines)
                 self._noted += len(lines)
         except OSError as error:
             raise disk_error(error, self.path) from error
+
+    def _too_long(self, lines: int) -> bool:
+        return lines > 2 * self._files + _STALE
+
+    def _shorten(self) -> None:
+        """Have no more lines of files that are gone than there is room for."""
+        if self._too_long(self._noted):
+            self._write_anew([])
+
+    def _write_anew(self, more: list[str]) -> None:
+        """Write ``durable`` with some lines more, and without those that say nothing of what is there."""
+        there = set(self._lines(filter(is_name, os.listdir(self.path))))
+        lines = sorted({*self._read(_DURABLE), *more} & there)
+        self._write(_DURABLE, lines)
+        self._noted, self._whole = len(lines), True
 
     def _lines(self, names: Iterable[str]) -> list[str]:
         """What ``durable`` says of objects, as they are now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -132,8 +133,17 @@ class Connection:
     def ready(self, timeout: float = 0.0) -> bool:
         """Whether, within so many seconds, a message has begun to come, or the agent is gone."""
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
+        try:
+            poll.register(self._sock, select.POLLIN)
+        except ValueError:  # another thread has closed it, as who reads from it is told
+            return True
         return bool(poll.poll(max(0.0, timeout) * 1000))
+
+    def hang_up(self) -> None:
+        """Close it, also if another thread waits for an answer: that is told AgentUnavailable."""
+        with contextlib.suppress(OSError):  # the agent has
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def close(self) -> None:
         """Close it; what the agent held for it is released."""

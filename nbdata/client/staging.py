@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from nbdata.client.connection import Connection
 from nbdata.errors import NbdataError, error_from_dict
+from nbdata.wire import MAX_FRAME
 
 __all__ = ["AgentStaging"]
 
-# Objects of a message; a key may have a thousand bytes.
-_AT_ONCE = 500
+# Bytes of objects in a message: in JSON a key may have several times its thousand bytes.
+_AT_ONCE = MAX_FRAME // 4
 
 
 class AgentStaging:
@@ -29,8 +31,16 @@ class AgentStaging:
         self._connection, self.folder = connection, folder
 
     def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
-        for start in range(0, len(objects), _AT_ONCE):
-            self._connection.send({"announce": objects[start : start + _AT_ONCE]})
+        some, size = list[tuple[Any, ...]](), 0
+        for one in objects:
+            more = len(json.dumps(one)) + 1
+            if some and size + more > _AT_ONCE:
+                self._connection.send({"announce": some})
+                some, size = [], 0
+            some.append(one)
+            size += more
+        if some:
+            self._connection.send({"announce": some})
 
     def forget(self) -> None:
         self._connection.send({"forget": True})
@@ -43,4 +53,4 @@ class AgentStaging:
         self._connection.send({"release": True})
 
     def close(self) -> None:
-        self._connection.close()
+        self._connection.hang_up()

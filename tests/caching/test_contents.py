@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from nbdata.caching.contents import CacheContents, Wanted
-from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.errors import BadOption, Cancelled, NbdataError, NotFound
 
 ROOMS = {f"object-{n}": 1 + n % 4 for n in range(14)}
 NAMES = st.lists(st.sampled_from(sorted(ROOMS)), min_size=1, max_size=5, unique=True)
@@ -26,6 +26,23 @@ CONSUMERS = st.sampled_from(["A", "B", "C"])
 
 def wanted(*names: str) -> list[Wanted]:
     return [Wanted(name, ROOMS[name], None) for name in names]
+
+
+def test_what_is_larger_than_the_cache_is_not_fetched_ahead_and_nothing_goes_for_it():
+    cache = CacheContents(3, lambda name: pytest.fail("it went in vain"))
+    cache.there(Wanted("there", 2, None))
+    cache.announce("A", [Wanted("large", 4, None), Wanted("small", 1, None)])
+    chosen = cache.next(0)
+    assert chosen is not None
+    assert chosen.name == "small"
+
+
+def test_who_waits_for_a_lease_that_another_thread_releases_is_told():
+    cache = CacheContents(3, lambda name: None)
+    cache.acquire("lease", "A", [Wanted("a", 1, None)])
+    threading.Timer(0.05, cache.end, ["A"]).start()
+    with pytest.raises(Cancelled):
+        cache.wait("lease", 60)
 
 
 class Caches(RuleBasedStateMachine):

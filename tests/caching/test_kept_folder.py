@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbdata.caching.kept_folder import KeptFolder, name_of
+from nbdata.caching.kept_folder import KeptFolder, name_of, room_of_object
 from nbdata.errors import BadOption
 from nbdata.stores.objects import ObjectInfo
 
@@ -65,11 +65,39 @@ def test_the_record_of_what_reached_the_disk_is_written_anew_before_it_is_long(t
     with folder(tmp_path) as kept:
         list(kept.found())
         for number in range(60):
+            kept.remove(NAMES[number % 2]) if number > 1 else None
             put(kept, NAMES[number % 2], str(number).encode())
             kept.sync()
         assert len(Path(kept.path, "durable").read_text().splitlines()) < 25
     with folder(tmp_path, boot="next run") as kept:
         assert sorted(name for name, _ in kept.found()) == NAMES[:2]
+
+
+def test_that_record_takes_no_more_than_its_files_have_room_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("nbdata.caching.kept_folder._STALE", 10)
+    many = [f"{n:032x}" for n in range(300)]
+    record = "kept-*/durable"
+    with folder(tmp_path) as kept:
+        list(kept.found())
+        for name in many:
+            put(kept, name)
+        kept.sync()
+        for count, name in enumerate(many[:-1], 1):
+            kept.remove(name)
+            (durable,) = kept_files(tmp_path, record)
+            assert len(durable.read_text().splitlines()) <= 2 * (len(many) - count) + 10
+            assert durable.stat().st_size <= (len(many) - count) * 2 * 80 + 800
+    with folder(tmp_path, boot="next run") as kept:
+        assert dict(kept.found()) == {many[-1]: 4}
+
+
+def kept_files(parent: Path, pattern: str) -> list[Path]:
+    return list((parent / ".nbdata").glob(pattern))
+
+
+def test_the_room_of_an_object_is_enough_for_its_entry_and_its_records():
+    line = len(f"{'0' * 32} {1 << 50} {1 << 61}\n")
+    assert room_of_object(5000, 4096) >= 8192 + 128 + 3 * line
 
 
 def test_two_processes_do_not_fill_one_folder(tmp_path):

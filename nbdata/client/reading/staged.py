@@ -6,11 +6,13 @@ are brought to the disk meanwhile, acquires those of its own batch, and reads th
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
+from nbdata.caching.contents import MOST_ANNOUNCED
 from nbdata.caching.kept_folder import name_of
 from nbdata.client.opened import resolved
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
@@ -97,7 +99,10 @@ class StagedFetcher:
             parts = list({part.key: part for number in numbers for part in self._known[number]}.values())
             self._again_without_agent(lambda: self._announce(coming, parts))
             for some in self._portions(parts):
-                contents.update(self._again_without_agent(lambda some=some: self._held(some)))  # type: ignore[misc]
+                got = self._again_without_agent(lambda some=some: self._held(some))  # type: ignore[misc]
+                if isinstance(got, NbdataError):
+                    raise got
+                contents.update(got)
             samples = [[contents[part.key] for part in self._known[number]] for number in numbers]
             self._count(samples, began)
         return samples
@@ -118,13 +123,18 @@ class StagedFetcher:
                 self._let_go()
                 if not left:
                     raise
+            except (
+                BaseException
+            ):  # the cache has come to its end; or Ctrl-C, and an answer is still on its way
+                self._let_go()
+                raise
         raise AssertionError("the last try has raised")
 
     def _used(self) -> Staging:
         """The cache, begun if it is not."""
-        for left in reversed(range(_TRIES)):
-            if self._staging is not None:
-                break
+        left = _TRIES
+        while (staging := self._staging) is None and not self._closed:
+            left -= 1
             job = slots.host().submit(self._operation, background=True)
             try:
                 self._staging = job.stage()
@@ -132,8 +142,9 @@ class StagedFetcher:
                 if not left:
                     raise
                 time.sleep(_PAUSE)
-        assert self._staging is not None
-        return self._staging
+        if staging is None or self._closed:  # by another thread
+            raise Cancelled("these samples were closed")
+        return staging
 
     def _announce(self, coming: list[int], parts: list[_Part]) -> None:
         """Say what comes next, as far as that was not said; and what is needed now, which is acquired by its name."""
@@ -143,10 +154,12 @@ class StagedFetcher:
         if any(name not in ahead and name not in wanted for name in self._announced):
             staging.forget()  # the loop has another order than it said
             self._announced.clear()
-        self._tell({**wanted, **ahead})
+        self._tell({**wanted, **ahead}, MOST_ANNOUNCED - _HELD)
 
-    def _tell(self, objects: dict[str, ObjectInfo]) -> None:
-        new = {name: info for name, info in objects.items() if name not in self._announced}
+    def _tell(self, objects: dict[str, ObjectInfo], most: int = MOST_ANNOUNCED) -> None:
+        room = max(0, most - len(self._announced))  # what is beyond is announced later
+        unsaid = ((name, info) for name, info in objects.items() if name not in self._announced)
+        new = dict(itertools.islice(unsaid, room))
         if new:
             self._used().announce([(name, *info[:5]) for name, info in new.items()])
             self._announced |= new
@@ -167,8 +180,8 @@ class StagedFetcher:
         if some:
             yield [one for held in some.values() for one in held]
 
-    def _held(self, parts: list[_Part]) -> dict[tuple[str, int, int], Content]:
-        """The bytes of parts, whose objects are held in the cache meanwhile."""
+    def _held(self, parts: list[_Part]) -> dict[tuple[str, int, int], Content] | NbdataError:
+        """The bytes of parts, whose objects are held in the cache meanwhile; or why one could not be had."""
         wanted = {part.name: part.info for part in parts}
         self._tell(wanted)  # again, to another agent
         staging = self._used()
@@ -177,8 +190,13 @@ class StagedFetcher:
         failed = staging.acquire(list(wanted))
         try:
             for error in failed.values():
-                raise error
+                return error
             return {part.key: _read(f"{staging.folder}/{part.name}", part) for part in parts}
+        except NbdataError:
+            staging.acquire(
+                []
+            )  # is that still so? After the end of an agent the next one may have removed it
+            raise
         finally:
             staging.release()
 

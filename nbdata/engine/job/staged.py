@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents, Wanted
 from nbdata.caching.kept_folder import is_name, room_of_object
 from nbdata.engine.job.task import Task
-from nbdata.errors import Cancelled, NbdataError, NotFound
+from nbdata.errors import Cancelled, NbdataError, NotEnoughSpace, NotFound
 from nbdata.stores.objects import ObjectInfo
 
 __all__ = ["Consumer", "OpenCache", "Staged"]
@@ -64,11 +64,16 @@ class Staged:
         with self._changed:
             while self._cache is None and not self._over:
                 self._changed.wait(_LOOK)
-            if self._cache is not None and not self._over:
+            ended = self._cache.contents.ended if self._cache is not None else None
+            if self._cache is not None and not self._over and ended is None:
                 self._consumers.add(name)
                 return Consumer(name, self._cache, lambda: self._leave(name))
+        if isinstance(ended, NotEnoughSpace):  # the job waits for room
+            raise ended
         self._control.wait_end(_ENDING)
-        raise self._control.error or NotFound("this cache has just been closed")
+        if ended is None and self._control.error is not None:
+            raise self._control.error
+        raise NotFound("this cache has just been closed")
 
     def _leave(self, name: str) -> None:
         with self._changed:

@@ -36,6 +36,8 @@ __all__ = ["perform", "plan"]
 IDLE = 30.0
 # Seconds for which nobody is asked again whether there is something to do, or how much is in the cache.
 _WAIT, _SHOW_EVERY = 0.2, 0.5
+# Seconds that who leaves a cache may take, with the sync of what has landed.
+_LEAVING = 5.0
 # Seconds between two syncs of what has landed.
 _SYNC_EVERY = 5.0
 
@@ -50,7 +52,8 @@ def plan(run: Run) -> Plan:
 
 
 def _folder(op: SampleCache) -> KeptFolder:
-    return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify == 'none'}", disk_of(op.cache_dir)[2], boot())
+    # What was kept for who insists on less was not compared as who insists on more wants it.
+    return KeptFolder(op.cache_dir, f"{op.source}\n{op.verify}", disk_of(op.cache_dir)[2], boot())
 
 
 def _there(folder: KeptFolder) -> int:
@@ -93,13 +96,14 @@ class _Staging:
         self.shown = self.synced = 0.0
 
     def run_all(self) -> Report:
+        self._wait_for_who_leaves()
         with self.folder:
             try:
                 self._find()
                 self.staged.opened(OpenCache(self.contents, self.folder.path, self.block))
                 self.workers.run(self._units())
-            except NbdataError as error:
-                self.contents.close(error)
+            except BaseException as error:
+                self.contents.close(_told(error))
                 raise
             finally:
                 self.files.close()
@@ -110,6 +114,13 @@ class _Staging:
             counts={"fetched": self.contents.fetched, "from the cache": hits},
             files=self.contents.fetched, bytes=self.bytes,
         )  # fmt: skip
+
+    def _wait_for_who_leaves(self) -> None:
+        """A job that was cancelled just then still has the folder, and so does a cleanup that looks at it."""
+        end = time.monotonic() + _LEAVING
+        while self.folder.in_use and time.monotonic() < end:
+            self.run.control.phase("waits for who leaves the cache")
+            self.run.control.sleep(_WAIT)
 
     def _find(self) -> None:
         """Take in what is there; what has no room any more is deleted."""
@@ -129,9 +140,7 @@ class _Staging:
         except Cancelled:
             raise
         except Exception as error:
-            told = error
-            if not isinstance(told, NbdataError):
-                told = NbdataError(f"internal error: {type(error).__name__}: {error}")
+            told = _told(error)
             self.contents.close(told)
             self.run.control.fail(told)
             raise
@@ -190,3 +199,10 @@ class _Staging:
             self.shown = now
             used, capacity = format_size(self.contents.used), format_size(self.contents.capacity)
             self.run.control.phase(f"{used} of {capacity} in the cache, used by {self.staged.consumers}")
+
+
+def _told(error: BaseException) -> NbdataError:
+    """What those are told who wait for objects that will never come."""
+    if isinstance(error, NbdataError):
+        return error
+    return NbdataError(f"internal error: {type(error).__name__}: {error}")

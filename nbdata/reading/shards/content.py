@@ -101,7 +101,8 @@ class _Ranges(Body):
         super().__init__()
         self._bodies, self.fetcher, self.number = bodies, fetcher, number
         self._size, self._check = size, check
-        self.next, self.count = 0, -(-size // _CHUNK)
+        # One of unknown size is not empty: its first range is asked for, and refused by name.
+        self.next, self.count = 0, -(-size // _CHUNK) if size >= 0 else 1
 
     def _more(self) -> memoryview:
         if self.next == self.count:

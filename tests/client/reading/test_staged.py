@@ -6,19 +6,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nbdata
+from nbdata.caching.kept_folder import KeptFolder
 from nbdata.client.agents import stop_all
+from nbdata.client.connection import Connection
+from nbdata.client.reading import staged
 from nbdata.demo.server import EmbeddedServer
-from nbdata.errors import BadOption, NbdataError, SourceChanged
+from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
 from nbdata.loaders.pytorch import SampleLoader
+from nbdata.operation import slots
 from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
 from tests.conftest import client_of
+from tests.faults.gate import Gate
 from tests.faults.proxy import BODY, Fault, FaultProxy
 from tests.faults.test_lines import proxy
 from tests.waiting import PATIENCE, wait_until
@@ -144,7 +152,7 @@ def test_a_worker_that_is_killed_holds_nothing(
         "samples = nbdata.samples(sys.argv[1], cache=int(sys.argv[2]), cache_dir=sys.argv[3], quiet=True)\n"
         "samples.fetch(range(6))\n"
     )
-    size = str((12 + 9) * 4300)
+    size = str((12 + 9) * 4600)
     command = [sys.executable, "-c", code, images, size, str(cache)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd="/")  # where no other nbdata lies
     assert process.stdout is not None
@@ -170,8 +178,17 @@ def test_an_agent_that_is_killed_is_followed_by_another(
 def test_an_object_that_is_larger_than_the_cache_is_refused_with_its_size(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:
-    with pytest.raises(BadOption, match=r"n0/000\.\w+ takes 4\.2 kB on the disk"):
+    with pytest.raises(BadOption, match=r"n0/000\.\w+ takes 4\.5 kB on the disk"):
         opened(images, cache=8 * 4096 + 100, cache_dir=str(cache)).fetch([0])
+
+
+def test_what_was_kept_without_a_digest_is_not_handed_to_who_insists_on_it(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
+) -> None:
+    opened(images, cache="50MB", cache_dir=str(cache)).fetch([0])
+    for kept in (None, "50MB"):
+        with pytest.raises(NbdataError, match="sha256"):
+            opened(images, verify="sha256", cache=kept, cache_dir=str(cache)).fetch([0])
 
 
 def test_what_somebody_changed_in_the_cache_is_told(
@@ -183,6 +200,163 @@ def test_what_somebody_changed_in_the_cache_is_told(
         os.truncate(path, 1)
     with pytest.raises(NbdataError, match="somebody has changed the file"):
         samples.fetch([0])
+
+
+def test_ctrl_c_while_objects_are_waited_for_leaves_no_answer_to_be_taken_for_another(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    receive = Connection.receive
+
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "receive", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            samples.fetch([1])
+    assert Connection.receive is receive
+    for number in range(2, 60):
+        assert samples.fetch([number]) == in_order(images)[number : number + 1]
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_close_wakes_who_waits_in_another_thread(
+    gate: Gate,
+    images: str,
+    opened: Open,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: None,
+    host: str,
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    gate.close()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(samples.fetch, [1, 2])
+        gate.wait_until_it_holds()
+        samples.close()
+        with pytest.raises(Cancelled):
+            waiting.result(8)  # the client looks after 10 s by itself
+    gate.open()
+    wait_until(lambda: _used_by(cache) == 0)
+    assert opened(images, cache="50MB", cache_dir=str(cache)).fetch([1]) == in_order(images)[1:2]
+
+
+def _jobs(cache: Path) -> list[Any]:
+    return [job for job in slots.host().jobs() if job.target == str(cache)]
+
+
+def _used_by(cache: Path) -> int:
+    (job,) = _jobs(cache)
+    return int(job.phase.rpartition(" ")[2]) if "used by" in job.phase else -1
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_after_its_job_was_cancelled_the_next_call_begins_another(
+    s3: EmbeddedServer,
+    images: str,
+    opened: Open,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: None,
+    host: str,
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    (job,) = _jobs(cache)
+    slots.host().job(job.id).cancel()
+    wait_until(lambda: all(job.finished for job in _jobs(cache)))
+    with pytest.raises(Cancelled):
+        samples.fetch([1])
+    assert samples.fetch([0, 1]) == in_order(images)[:2]
+
+
+def test_a_cancelled_job_that_still_has_the_folder_is_waited_for(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    syncing, synced = threading.Event(), threading.Event()
+    sync = KeptFolder.sync
+
+    def slowly(folder: KeptFolder) -> None:
+        syncing.set()
+        assert synced.wait(PATIENCE)
+        sync(folder)
+
+    monkeypatch.setattr(KeptFolder, "sync", slowly)
+    (job,) = _jobs(cache)
+    slots.host().job(job.id).cancel()
+    assert syncing.wait(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: opened(images, cache="50MB", cache_dir=str(cache)).fetch([0, 1]))
+        wait_until(lambda: any("leaves" in job.phase for job in _jobs(cache)))
+        synced.set()
+        assert waiting.result(PATIENCE) == in_order(images)[:2]
+
+
+def test_an_error_of_the_job_reaches_who_waits(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache), concurrency=1)
+    samples.fetch([0])
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("nbdata.engine.stream.file_fetching.fetch_whole", broken)
+        patched.setattr("nbdata.engine.stream.small_files.SmallFiles.has", lambda *_: False)
+        with pytest.raises(NbdataError, match="a fault of ours"):
+            samples.fetch([1])
+    assert samples.fetch([1]) == in_order(images)[1:2]
+
+
+def test_more_than_may_be_announced_is_announced_later(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most in (
+        ("client.reading.staged.MOST_ANNOUNCED", 20), ("client.reading.staged._HELD", 4),
+        ("engine.job.staged.MOST_ANNOUNCED", 20), ("caching.contents.MOST_ANNOUNCED", 20),
+    ):  # fmt: skip
+        monkeypatch.setattr(f"nbdata.{name}", most)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    assert list(samples.stream()) == in_order(images)
+    assert samples.fetch(range(60)) == in_order(images)
+
+
+def test_what_the_next_agent_removed_while_it_was_read_is_acquired_again(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch, ended: None
+) -> None:
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    read, pending = staged._read, [1]
+
+    def removed(path: str, part: Any) -> bytes:
+        if pending:
+            pending.clear()
+            stop_all(now=True)
+            os.unlink(path)
+        return read(path, part)
+
+    monkeypatch.setattr(staged, "_read", removed)
+    assert samples.fetch([0, 1]) == in_order(images)[:2]
+
+
+def test_a_shard_whose_size_nobody_knows_is_refused_and_not_taken_for_empty(
+    s3: EmbeddedServer, inline: None, bucket: str, opened: Open, cache: Path
+) -> None:
+    with nbdata.write_shards(f"s3://{bucket}/x-%06d.tar") as shards:
+        shards.write({"__key__": "a", "txt": b"text"})
+    samples = opened(f"s3://{bucket}/x-*.tar", cache="50MB", cache_dir=str(cache))
+    samples._shards = [shard._replace(size=-1) for shard in samples.shards]
+    with pytest.raises(BadOption, match="does not say the size"):
+        list(samples.stream())
 
 
 def test_what_makes_no_sense_is_refused(s3: EmbeddedServer, tmp_path: Path, images: str) -> None:

@@ -1,0 +1,53 @@
+"""What is said on a connection by which a process uses a cache: no message is too long, whatever the keys are."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any, cast
+
+from nbdata import wire
+from nbdata.agent.staging import serve
+from nbdata.client.connection import Connection
+from nbdata.client.staging import AgentStaging
+from nbdata.engine.job.staged import Consumer
+from nbdata.errors import NbdataError, NotFound
+from nbdata.wire import MAX_FRAME
+
+
+class _Connection:
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.said.append(message)
+
+
+def test_long_keys_of_any_script_are_announced_in_several_messages() -> None:
+    connection = _Connection()
+    objects = [(f"{n:032x}", "\u732b" * 337 + str(n), 5, "etag", 1.5, "") for n in range(1200)]
+    AgentStaging(cast(Connection, connection), "").announce(objects)
+    assert [one for said in connection.said for one in said["announce"]] == objects
+    assert all(len(json.dumps(said)) < MAX_FRAME for said in connection.said)
+
+
+class _Failing:
+    def acquire(self, names: list[str], living: object) -> dict[str, NbdataError]:
+        return {name: NotFound("no such object", path="x" * 1000, remedy="y" * 500) for name in names}
+
+
+def test_of_thousands_that_could_not_be_had_some_are_told() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        thread = threading.Thread(
+            target=serve,
+            args=(theirs, cast(Consumer, _Failing()), lambda message: wire.send(theirs, message)),
+        )
+        thread.start()
+        wire.send(ours, {"acquire": [str(n) for n in range(2000)]})
+        answer = wire.receive(ours)
+        assert answer is not None
+        assert answer["failed"]["0"]["path"] == "x" * 1000
+        ours.shutdown(socket.SHUT_WR)
+        thread.join()
