@@ -16,6 +16,7 @@ from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed
 from nbdata.writing.growing_file import GrowingFile
+from nbdata.writing.growing_shard import PART, GrowingShard
 from tests.conftest import client_of
 from tests.engine.pack.archives import MIB, files, joined, members_of, run, tree_of, write_tree
 from tests.engine.pack.test_pack import there
@@ -354,6 +355,22 @@ def test_a_store_without_parts_takes_small_volumes(form: str, put: Put) -> None:
     put({"in/e.bin": bytes(65 * MIB)})
     with pytest.raises(BadOption, match="whole objects only"):
         nbdata.pack(f"{url}in/", f"memory://packed-{form}/y.{form}", format=form, quiet=True)
+
+
+def test_a_volume_that_waits_for_the_proof_of_a_large_member_holds_no_memory(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, end = list[int](), GrowingShard.end
+
+    def look(volume: GrowingShard) -> None:
+        end(volume)
+        held.append(len(volume._buffer))
+
+    monkeypatch.setattr(GrowingShard, "end", look)
+    write_tree(tmp_path, {"large": bytes(3 * PART)})
+    # Volumes that are just filled by parts, as sizes that people say mostly are.
+    nbdata.pack(tmp_path, f"{put({})}out/x.tar", format="tar", volume_size=PART, quiet=True)
+    assert held == [0, 0, 0]
 
 
 def test_one_file_is_an_archive_too(put: Put, tmp_path: Path) -> None:
