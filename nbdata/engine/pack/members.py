@@ -42,11 +42,14 @@ class Members:
         Has the bytes of all.
     left_out : list of str
         What is told of what is no member.
+    largest : int
+        Bytes of the largest one.
     """
 
     def __init__(self, store: Store, prefix: str, path: str) -> None:
         self.store, self._prefix = store, prefix
         self.left_out: list[str] = []
+        self.largest = 0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._offsets, self._size = array("Q"), 0
         self._buffer = bytearray()
@@ -63,6 +66,7 @@ class Members:
         line = json.dumps([*member, info.etag, info.modified, info.version]).encode("ascii")
         self._offsets.append(self._size)
         self._size += len(line)
+        self.largest = max(self.largest, member.size)
         self._buffer += line
         if len(self._buffer) > _BLOCK:
             self._flush()

@@ -219,7 +219,8 @@ Each object is compared with its checksum while it is read, and each volume with
 its name when all objects in it are proven. From store to store nothing touches the disk. The same line keeps the
 volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and
 those of somebody else are a conflict. A zip begins anew, and its volumes have their names when all of it is written.
-Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB.
+Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB; the content of a zip in
+volumes, and each file of a tar in volumes, 128 MiB.
 
 ## What is refused
 

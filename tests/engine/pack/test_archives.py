@@ -357,6 +357,21 @@ def test_a_store_without_parts_takes_small_volumes(form: str, put: Put) -> None:
         nbdata.pack(f"{url}in/", f"memory://packed-{form}/y.{form}", format=form, quiet=True)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_store_without_parts_takes_no_volumes_that_would_all_have_to_wait_in_memory(
+    form: str, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("large").touch()
+    os.truncate(tmp_path / "large", 150 * MIB)
+    options = {"format": form, "volume_size": "32MiB", "dry_run": True}
+    with pytest.raises(BadOption, match="have to be in memory until"):
+        nbdata.pack(tmp_path, f"memory://waiting/y.{form}", **options)
+    if form != "zip":
+        assert nbdata.pack(tmp_path, f"memory://waiting/y.{form}", verify="none", **options).files
+    os.truncate(tmp_path / "large", 100 * MIB)
+    assert nbdata.pack(tmp_path, f"memory://waiting/y.{form}", **options).files
+
+
 def test_a_volume_that_waits_for_the_proof_of_a_large_member_holds_no_memory(
     put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
