@@ -154,9 +154,12 @@ _Found = Iterator[tuple[Member, ObjectInfo] | str]
 
 def _own(store: Store, prefix: str, target: Location) -> str | None:
     """Where in the source the folder of the archive is, relative to it; None if it is not in it."""
-    if not store.same_objects(target.store) or not target.key.startswith(prefix):
+    if not store.same_objects(target.store):
         return None
-    return target.key[len(prefix) :]
+    key = target.key
+    if isinstance(store, LocalStore):  # a folder has as many paths as links lead to it
+        prefix, key = (os.path.realpath(f"/{path}").rstrip("/") + "/" for path in (prefix, key))
+    return key[len(prefix) :] if key.startswith(prefix) else None
 
 
 def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | None) -> None:

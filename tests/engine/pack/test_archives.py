@@ -243,6 +243,17 @@ def test_the_volumes_themselves_are_no_members(put: Put, there: Any) -> None:
     assert "packed" not in report.counts
 
 
+def test_the_archive_is_no_member_where_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"real/in/a": b"a", "real/in/out/b": b"b"})
+    (tmp_path / "link").symlink_to("real")
+    for source, target in (("link", "real"), ("real", "link")):
+        for action in ("packed", "unchanged"):
+            report = nbdata.pack(tmp_path / source / "in", tmp_path / target / "in/out/x.tar.gz", quiet=True)
+            assert report.counts == {action: 1}
+        assert members_of((tmp_path / "real/in/out/x.tar.gz").read_bytes(), "tar.gz") == {"a": b"a", "out/b": b"b"}
+        (tmp_path / "real/in/out/x.tar.gz").unlink()
+
+
 def test_filters_choose_members(put: Put, there: Any) -> None:
     content = files(40)
     url = put(content)
