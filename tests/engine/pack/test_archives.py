@@ -14,7 +14,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
-from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed
+from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed, UnsafeMember
 from nbdata.writing.growing_file import GrowingFile
 from nbdata.writing.growing_shard import PART, GrowingShard
 from tests.conftest import client_of
@@ -250,8 +250,34 @@ def test_the_archive_is_no_member_where_a_link_leads_to_its_folder(tmp_path: Pat
         for action in ("packed", "unchanged"):
             report = nbdata.pack(tmp_path / source / "in", tmp_path / target / "in/out/x.tar.gz", quiet=True)
             assert report.counts == {action: 1}
-        assert members_of((tmp_path / "real/in/out/x.tar.gz").read_bytes(), "tar.gz") == {"a": b"a", "out/b": b"b"}
+        assert members_of((tmp_path / "real/in/out/x.tar.gz").read_bytes(), "tar.gz") == {
+            "a": b"a",
+            "out/b": b"b",
+        }
         (tmp_path / "real/in/out/x.tar.gz").unlink()
+
+
+def test_links_that_lead_out_of_the_folder_are_told(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"in/a": b"a", "in/d/b": b"b"})
+    for name, to in {
+        "abs": "/usr/bin/python3",
+        "up": "../x",
+        "d/far": "../../x",
+        "d/in": "../a",
+        "loop": "loop",
+    }.items():
+        (tmp_path / "in" / name).symlink_to(to)
+    (note,) = nbdata.pack(tmp_path / "in", tmp_path / "x.tar.gz", quiet=True).notes
+    assert note.startswith("3 symbolic links lead out of the folder")
+    assert note.endswith("abs -> /usr/bin/python3, d/far -> ../../x, up -> ../x")
+    with pytest.raises(UnsafeMember):
+        nbdata.untar_volumes(tmp_path / "x.tar.gz", tmp_path / "out", quiet=True)
+    report = nbdata.pack(tmp_path / "in", tmp_path / "x.tar.gz", exclude=["abs", "up", "d/far"], quiet=True)
+    assert not report.notes
+    assert nbdata.untar_volumes(tmp_path / "x.tar.gz", tmp_path / "out", quiet=True).counts == {
+        "extracted": 2,
+        "links": 2,
+    }
 
 
 def test_filters_choose_members(put: Put, there: Any) -> None:
