@@ -143,7 +143,7 @@ LZ4.
 
 SOURCE is the first volume, a folder, a glob, or a file that lists the volumes: a checksum file such as `md5sum` writes,
 or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list. A list is in the
-order in which the volumes are joined; checksums may be in any order if their names are numbered, and of other files too.
+order in which the volumes are joined; checksums of numbered volumes may be in any order, and of other files too.
 A volume that is missing, there twice or empty ends the line before anything is written; one that is smaller than its
 equals is named in the plan.
 
