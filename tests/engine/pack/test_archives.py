@@ -15,6 +15,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed, UnsafeMember
+from nbdata.stores.fsspec_store import FsspecStore
 from nbdata.writing.growing_file import GrowingFile
 from nbdata.writing.growing_shard import PART, GrowingShard
 from tests.conftest import client_of
@@ -278,6 +279,18 @@ def test_links_that_lead_out_of_the_folder_are_told(tmp_path: Path) -> None:
         "extracted": 2,
         "links": 2,
     }
+
+
+@pytest.mark.parametrize("form", ["tar", "zip"])
+def test_what_tells_no_versions_is_packed_anew_each_time(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, info = fsspec.filesystem("memory"), FsspecStore._info
+    monkeypatch.setattr(FsspecStore, "_info", lambda *args: info(*args)._replace(modified=None))
+    for content in (b"one", b"two"):
+        store.pipe(f"/untold-{form}/a", content)
+        nbdata.pack(f"memory://untold-{form}/", tmp_path / f"x.{form}", format=form, quiet=True)
+        assert members_of((tmp_path / f"x.{form}").read_bytes(), form) == {"a": content}
 
 
 def test_filters_choose_members(put: Put, there: Any) -> None:
