@@ -176,6 +176,16 @@ def test_a_listing_tells_its_name_and_the_limit_holds(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("*"))
 
 
+def test_what_is_left_as_it_is_has_no_size_below_zero(tmp_path: Path, put: Put) -> None:
+    path = compressed(tmp_path / "v", "x.bin.xz", bytes(9 * MIB))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x.bin").write_bytes(b"mine")
+    url = put({"out/x.bin": b"mine"})
+    for target in (tmp_path / "out", f"{url}out/"):
+        report = untar(path, target, overwrite="never")
+        assert [(row.action, row.size) for row in report.rows] == [("skipped", 0)]
+
+
 def test_its_volumes_are_deleted_when_it_is_there(tmp_path: Path) -> None:
     first = cut(compressed(tmp_path / "v", "x.csv.gz", text(3 * MIB)))
     untar(first, tmp_path / "out", delete_volumes=True)
