@@ -13,6 +13,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.send_growing import GrowingSend
 from nbdata.errors import BadArchive, NotFound, TransferFailed
+from nbdata.stores.s3.store import S3Store
 from tests.conftest import client_of
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import archive, no_leftovers, untar
@@ -150,6 +151,21 @@ def test_a_part_that_the_store_refuses_fails_the_file_and_leaves_no_upload(
     client.close()
     untar(path, f"s3://{bucket}/out/")
     assert len(stored(s3, bucket, "out/")["x.bin"]) == 30 * MIB
+
+
+def test_one_that_becomes_larger_than_the_parts_of_an_object_is_told_how_to_send_it(
+    s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(S3Store, "max_parts", 2)
+    path = compressed(tmp_path / "v", "x.bin.gz", bytes(20 * MIB))
+    with pytest.raises(TransferFailed, match="larger than 2 parts of .* Say a larger --part-size"):
+        untar(path, f"s3://{bucket}/out/")
+    assert not stored(s3, bucket, "out/")
+    client = client_of(s3)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
+    client.close()
+    untar(path, f"s3://{bucket}/out/", part_size=10 * MIB)
+    assert len(stored(s3, bucket, "out/")["x.bin"]) == 20 * MIB
 
 
 def test_an_archive_is_an_archive_whatever_its_name(tmp_path: Path) -> None:
