@@ -185,9 +185,11 @@ class GrowingShard:
 
     def end(self) -> None:
         """Hold no more of it, where parts can be sent: its last bytes are there. `finish` may come much later."""
-        if self._target.store.multipart and self._filled:
+        if not self._target.store.multipart:
+            return
+        if self._filled:
             self._hand_over()
-            self._buffer, self._filled = bytearray(), 0
+        self._buffer, self._filled = bytearray(), 0
 
     def finish(self) -> Digests:
         """Send what is left, and give the shard its name; what its manifest says of its bytes."""

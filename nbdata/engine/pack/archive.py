@@ -15,10 +15,11 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.pack.archiving import NOWHERE
 from nbdata.engine.pack.frames import AHEAD
 from nbdata.engine.pack.known_volumes import KnownVolumes, TarVolumes, ZipVolumes
-from nbdata.engine.pack.members import find_members
+from nbdata.engine.pack.members import Members, find_members
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.engine.pack.tar_stream import TarStream
 from nbdata.engine.pack.volumes import refuse_target, standing
+from nbdata.engine.pack.windows import TWICE
 from nbdata.engine.pack.zip_archiving import ZipArchiving
 from nbdata.engine.pack.zip_frames import ZipStream
 from nbdata.engine.planning.both_ends import both_ends
@@ -54,7 +55,8 @@ def plan(run: Run) -> Plan:
     else:
         stream = TarStream(members)
         volumes = TarVolumes(op, stream, there, index)
-    refuse_target(op, folder, min(op.volume_size or stream.size, stream.size))
+    largest = min(op.volume_size or stream.size, stream.size)
+    refuse_target(op, folder, largest, _waiting(op, members, stream.size))
     run.kept = _Kept(stream, volumes)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.archive_names.folder)[2] if op.local_target() else 0
@@ -86,6 +88,15 @@ def plan(run: Run) -> Plan:
     out.notes.append(f"{len(members):,} members in {most}{number:,} volume{'s' * (number != 1)}")
     out.notes += members.left_out
     return out
+
+
+def _waiting(op: Pack, members: Members, size: int) -> int:
+    """Bytes of volumes that may wait at a time until a zip is whole, or a large member is proven."""
+    if op.volume_size is None:
+        return 0
+    if op.archive == "zip":
+        return size
+    return members.largest if members.largest > TWICE and op.verify != "none" else 0
 
 
 def _expected(

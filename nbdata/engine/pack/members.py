@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import stat
 from array import array
 from collections.abc import Iterator, Sequence
@@ -41,12 +42,15 @@ class Members:
     store : Store
         Has the bytes of all.
     left_out : list of str
-        What is told of what is no member.
+        What is told of what is no member, and of links that lead out.
+    largest : int
+        Bytes of the largest one.
     """
 
     def __init__(self, store: Store, prefix: str, path: str) -> None:
         self.store, self._prefix = store, prefix
         self.left_out: list[str] = []
+        self.largest = 0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._offsets, self._size = array("Q"), 0
         self._buffer = bytearray()
@@ -63,6 +67,7 @@ class Members:
         line = json.dumps([*member, info.etag, info.modified, info.version]).encode("ascii")
         self._offsets.append(self._size)
         self._size += len(line)
+        self.largest = max(self.largest, member.size)
         self._buffer += line
         if len(self._buffer) > _BLOCK:
             self._flush()
@@ -150,19 +155,22 @@ _Found = Iterator[tuple[Member, ObjectInfo] | str]
 
 def _own(store: Store, prefix: str, target: Location) -> str | None:
     """Where in the source the folder of the archive is, relative to it; None if it is not in it."""
-    if not store.same_objects(target.store) or not target.key.startswith(prefix):
+    if not store.same_objects(target.store):
         return None
-    return target.key[len(prefix) :]
+    key = target.key
+    if isinstance(store, LocalStore):  # a folder has as many paths as links lead to it
+        prefix, key = (os.path.realpath(f"/{path}").rstrip("/") + "/" for path in (prefix, key))
+    return key[len(prefix) :] if key.startswith(prefix) else None
 
 
 def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | None) -> None:
     passes = glob_filter(op.include, op.exclude)
     names, time, local = op.archive_names, op.fixed_time, LocalNames(encode=False)
-    odd, volumes = list[str](), 0
+    odd, outside, volumes = _Named(), _Named(), 0
     for one in found:
         run.control.checkpoint()
         if isinstance(one, str):
-            odd.append(one)
+            odd.add(one)
             continue
         member, info = one
         if own is not None and member.name.startswith(own) and names.is_one(member.name[len(own) :]):
@@ -171,12 +179,43 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
         if not passes(member.name):
             continue
         _refuse(op, member, local.name(member.name)[1])
+        if member.kind == LINK and _leads_out(member):
+            outside.add(f"{member.name} -> {member.link}")
         members.add(member if time is None else member._replace(mtime=time), info)
     if volumes:
         members.left_out.append(f"{volumes:,} files are left out that are called like volumes of the archive")
-    if odd:
-        shown = ", ".join(odd[:_NAMED]) + (" …" if len(odd) > _NAMED else "")
-        members.left_out.append(f"{len(odd):,} are left out, since no archive can hold them: {shown}")
+    if odd.count:
+        members.left_out.append(f"{odd.count:,} are left out, since no archive can hold them: {odd}")
+    if outside.count:
+        members.left_out.append(
+            f"{outside.count:,} symbolic links lead out of the folder, and untar_volumes refuses an archive with such; "
+            f"--exclude leaves them out: {outside}"
+        )
+
+
+class _Named:
+    """So many names, of which the first are told."""
+
+    def __init__(self) -> None:
+        self.count, self._first = 0, list[str]()
+
+    def add(self, name: str) -> None:
+        """Count one more."""
+        self.count += 1
+        if self.count <= _NAMED:
+            self._first.append(name)
+
+    def __str__(self) -> str:
+        return ", ".join(self._first) + (" …" if self.count > _NAMED else "")
+
+
+def _leads_out(link: Member) -> bool:
+    """Whether a link leads to another place than one below the folder, as its name tells."""
+    folder = posixpath.dirname(link.name)
+    return (
+        link.link.startswith("/")
+        or posixpath.normpath(posixpath.join(folder, link.link)).split("/")[0] == ".."
+    )
 
 
 def _refuse(op: Pack, member: Member, why: str | None) -> None:

@@ -59,6 +59,12 @@ class Field(NamedTuple):
             return f"{self.crc:08x}"
         return f"{info.etag}|{info.version}|{info.modified}"
 
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether the source tells one version of it from another at all."""
+        info = self.piece.info
+        return bool(self.crc is not None or info.etag or info.version or info.modified is not None)
+
 
 class PackSource(Protocol):
     """Samples by number; for many threads."""

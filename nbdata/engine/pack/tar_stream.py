@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import secrets
 from array import array
 from collections.abc import Iterator
 
@@ -61,7 +62,7 @@ class TarStream:
         return max(0, bisect.bisect_right(self._begins, offset) - 1)
 
     def digest(self, start: int, end: int) -> str:
-        """The same for the same bytes between two offsets, as far as the source tells versions apart."""
+        """The same for the same bytes between two offsets; another one each time if the source tells no versions."""
         digest = hashlib.blake2b(digest_size=16)
         for at, piece in self.pieces(start, end):
             size = piece.piece.size if isinstance(piece, Field) else len(piece)
@@ -70,6 +71,8 @@ class TarStream:
             digest.update(b"%d " % (at - start))
             if isinstance(piece, Field):
                 digest.update(f"{piece.name}\0{size}\0{piece.version}\0".encode("utf-8", "surrogatepass"))
+                if not piece.is_told_apart:
+                    digest.update(secrets.token_bytes())
             else:
                 digest.update(piece)
         return digest.hexdigest()

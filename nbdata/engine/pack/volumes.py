@@ -14,6 +14,7 @@ from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.planning.growing_space import GrowingSpace
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.integrity.checksum_files import Entry, format_checksums
+from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
 from nbdata.stores.base import Location, ObjectInfo, Upload
 from nbdata.stores.local import LocalStore
@@ -33,6 +34,8 @@ __all__ = ["Kept", "Volume", "VolumeWriter", "record_of", "recorded", "refuse_ta
 
 # Bytes of a volume that a store without multipart uploads takes, since it is in memory until it is sent.
 _IN_MEMORY = 64 << 20
+# The same of all volumes that are written, and wait for what is behind them.
+_WAITING = 128 << 20
 
 
 class Volume(Protocol):
@@ -100,8 +103,16 @@ def standing(run: Run, op: Pack, folder: Location) -> dict[str, ObjectInfo]:
     return found
 
 
-def refuse_target(op: Pack, folder: Location, largest: int) -> None:
-    """BadOption if no volume can be written there; `largest` is how many bytes one may have."""
+def refuse_target(op: Pack, folder: Location, largest: int, waiting: int) -> None:
+    """BadOption if no volume can be written there.
+
+    Parameters
+    ----------
+    largest : int
+        Bytes that a volume may have.
+    waiting : int
+        Bytes of those that may be written and have no name yet: till a zip is whole, or a large member is proven.
+    """
     store, path = folder.store, op.target
     if store.read_only:
         raise BadOption(
@@ -118,6 +129,16 @@ def refuse_target(op: Pack, folder: Location, largest: int) -> None:
             f"{folder.place.partition('://')[0]}:// takes whole objects only, so that a volume has to be in memory",
             expected="--volume-size 64MiB at most",
             remedy="Say --volume-size 64MiB, or pack to the disk, and push that",
+        )
+    elif not store.multipart and waiting > _WAITING:
+        zipped = op.archive == "zip"
+        raise BadOption(
+            f"{folder.place.partition('://')[0]}:// takes whole objects only, so that all volumes "
+            + ("of a zip" if zipped else "that a large member reaches over")
+            + f" have to be in memory until {'it is whole' if zipped else 'that is known to be right'}",
+            expected="128 MiB at most",
+            got=format_size(waiting),
+            remedy="Pack to the disk, and push that" + ("" if zipped else "; or say --verify none"),
         )
 
 

@@ -257,7 +257,7 @@ class Extraction:
         return "leave"
 
     def _tell(self, member: Member, outcome: Outcome, **detail: str) -> None:
-        self._results.add(member.name, outcome, member.size, moved=False, **detail)
+        self._results.add(member.name, outcome, max(member.size, 0), moved=False, **detail)
         failed = outcome is Outcome.CONFLICT
         self._run.control.advance(files=0 if failed else 1, failures=int(failed))
 

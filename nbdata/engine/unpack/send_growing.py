@@ -11,6 +11,7 @@ from isal.isal_zlib import crc32
 from nbdata.engine.planning.begun_uploads import BegunUploads
 from nbdata.engine.unpack.members_in_memory import HeldBytes, MembersInMemory
 from nbdata.errors import NbdataError
+from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo, Store, Upload
 from nbdata.transfer.control import Control
 from nbdata.transfer.retry import retrying
@@ -60,6 +61,13 @@ class GrowingSend:
             self.crc, self.size = crc32(data[:filled], self.crc), self.size + filled
             if not filled and number:
                 memory.release(size)
+                break
+            if number == self._store.max_parts:
+                memory.release(size)
+                self.error = self.error or NbdataError(
+                    f"it becomes larger than {number:,} parts of {format_size(size)}, and a store takes no more",
+                    path=self._key, remedy="Say a larger --part-size",
+                )  # fmt: skip
                 break
             number += 1
             with self._lock:

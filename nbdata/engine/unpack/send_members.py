@@ -242,7 +242,7 @@ class MemberSender:
         if 0 <= member.size <= PART:
             yield from self._in_memory(member, key, verdict)
         elif verdict.action == "conflict":
-            self._sent_members.conflict(member.name, member.size)
+            self._sent_members.conflict(member.name, max(member.size, 0))
         elif verdict.action == "unchanged":
             self._compare(member)
         elif member.size < 0:

@@ -1,8 +1,12 @@
-"""Volumes by a file that lists them in their order: one of checksums, or one name a line in ``NAME.lst``."""
+"""Volumes by a file that lists them: one of checksums, or one name a line in ``NAME.lst``.
+
+A list is made for its order. Checksums often stand in the order in which a folder was read, and name more than the
+volumes: where names tell which they are and in which order, the names are believed.
+"""
 
 from __future__ import annotations
 
-from nbdata.archives.volumes import set_titles
+from nbdata.archives.volumes import choose_set, set_titles
 from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption
 from nbdata.integrity.checksum_files import parse_checksums
@@ -27,6 +31,8 @@ def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
     ------
     BadOption
         If a line is not understood, or names what lies elsewhere; if a checksum file lists several archives.
+    MissingVolume
+        If a checksum file lacks a volume.
     """
     name = last_component(source)
     if (
@@ -42,8 +48,6 @@ def volumes_in_file(run: Run, source: str) -> tuple[str, ...]:
     with Reader(run.control, location.store, info, 0, info.size) as reader:
         data = b"".join(map(bytes, reader.blocks()))
     names = _checked(data, name) if is_checksum_file(name) else _lines(data)
-    if is_checksum_file(name) and len(names) < 2:
-        return ()
     for one in names:
         if one.startswith("/") or "\0" in one or ".." in one.split("/"):
             raise BadOption(
@@ -60,7 +64,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _checked(data: bytes, name: str) -> list[str]:
-    """The names of a checksum file."""
+    """The names of a checksum file; none of a sidecar."""
     found = parse_checksums(data)
     for problem in found.problems:
         raise BadOption(
@@ -68,9 +72,15 @@ def _checked(data: bytes, name: str) -> list[str]:
             remedy="Name the first volume, or their folder",
         )  # fmt: skip
     names = [entry.name for entry in found.entries if entry.name is not None]
-    if len(set_titles(names)) > 1:
+    titles = set_titles(names)
+    if len(titles) > 1:
         raise BadOption(
-            f"{name} lists several archives: {', '.join(set_titles(names)[:5])}", expected="the volumes of one",
+            f"{name} lists several archives: {', '.join(titles[:5])}", expected="the volumes of one",
             remedy="Name the folder, and choose with --set",
         )  # fmt: skip
-    return names
+    if len(names) < 2:
+        return []
+    chosen = choose_set(names) if titles else None
+    if chosen is None or (chosen.format is None and {*chosen.names} != {*names}):
+        return names
+    return [*chosen.names]

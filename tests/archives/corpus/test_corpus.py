@@ -141,8 +141,9 @@ LZ4.
 
 ## Volumes, and several archives in one folder
 
-SOURCE is the first volume, a folder, a glob, or a file that lists the volumes in their order: a checksum file such as
-`md5sum` writes, or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list.
+SOURCE is the first volume, a folder, a glob, or a file that lists the volumes: a checksum file such as `md5sum` writes,
+or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list. A list is in the
+order in which the volumes are joined; checksums of numbered volumes may be in any order, and of other files too.
 A volume that is missing, there twice or empty ends the line before anything is written; one that is smaller than its
 equals is named in the plan.
 
@@ -218,7 +219,8 @@ Each object is compared with its checksum while it is read, and each volume with
 its name when all objects in it are proven. From store to store nothing touches the disk. The same line keeps the
 volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and
 those of somebody else are a conflict. A zip begins anew, and its volumes have their names when all of it is written.
-Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB.
+Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB; the content of a zip in
+volumes, and each file of a tar in volumes, 128 MiB.
 
 ## What is refused
 

@@ -14,8 +14,10 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
-from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed
+from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed, UnsafeMember
+from nbdata.stores.fsspec_store import FsspecStore
 from nbdata.writing.growing_file import GrowingFile
+from nbdata.writing.growing_shard import PART, GrowingShard
 from tests.conftest import client_of
 from tests.engine.pack.archives import MIB, files, joined, members_of, run, tree_of, write_tree
 from tests.engine.pack.test_pack import there
@@ -242,6 +244,55 @@ def test_the_volumes_themselves_are_no_members(put: Put, there: Any) -> None:
     assert "packed" not in report.counts
 
 
+def test_the_archive_is_no_member_where_a_link_leads_to_its_folder(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"real/in/a": b"a", "real/in/out/b": b"b"})
+    (tmp_path / "link").symlink_to("real")
+    for source, target in (("link", "real"), ("real", "link")):
+        for action in ("packed", "unchanged"):
+            report = nbdata.pack(tmp_path / source / "in", tmp_path / target / "in/out/x.tar.gz", quiet=True)
+            assert report.counts == {action: 1}
+        assert members_of((tmp_path / "real/in/out/x.tar.gz").read_bytes(), "tar.gz") == {
+            "a": b"a",
+            "out/b": b"b",
+        }
+        (tmp_path / "real/in/out/x.tar.gz").unlink()
+
+
+def test_links_that_lead_out_of_the_folder_are_told(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"in/a": b"a", "in/d/b": b"b"})
+    for name, to in {
+        "abs": "/usr/bin/python3",
+        "up": "../x",
+        "d/far": "../../x",
+        "d/in": "../a",
+        "loop": "loop",
+    }.items():
+        (tmp_path / "in" / name).symlink_to(to)
+    (note,) = nbdata.pack(tmp_path / "in", tmp_path / "x.tar.gz", quiet=True).notes
+    assert note.startswith("3 symbolic links lead out of the folder")
+    assert note.endswith("abs -> /usr/bin/python3, d/far -> ../../x, up -> ../x")
+    with pytest.raises(UnsafeMember):
+        nbdata.untar_volumes(tmp_path / "x.tar.gz", tmp_path / "out", quiet=True)
+    report = nbdata.pack(tmp_path / "in", tmp_path / "x.tar.gz", exclude=["abs", "up", "d/far"], quiet=True)
+    assert not report.notes
+    assert nbdata.untar_volumes(tmp_path / "x.tar.gz", tmp_path / "out", quiet=True).counts == {
+        "extracted": 2,
+        "links": 2,
+    }
+
+
+@pytest.mark.parametrize("form", ["tar", "zip"])
+def test_what_tells_no_versions_is_packed_anew_each_time(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, info = fsspec.filesystem("memory"), FsspecStore._info
+    monkeypatch.setattr(FsspecStore, "_info", lambda *args: info(*args)._replace(modified=None))
+    for content in (b"one", b"two"):
+        store.pipe(f"/untold-{form}/a", content)
+        nbdata.pack(f"memory://untold-{form}/", tmp_path / f"x.{form}", format=form, quiet=True)
+        assert members_of((tmp_path / f"x.{form}").read_bytes(), form) == {"a": content}
+
+
 def test_filters_choose_members(put: Put, there: Any) -> None:
     content = files(40)
     url = put(content)
@@ -354,6 +405,37 @@ def test_a_store_without_parts_takes_small_volumes(form: str, put: Put) -> None:
     put({"in/e.bin": bytes(65 * MIB)})
     with pytest.raises(BadOption, match="whole objects only"):
         nbdata.pack(f"{url}in/", f"memory://packed-{form}/y.{form}", format=form, quiet=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_store_without_parts_takes_no_volumes_that_would_all_have_to_wait_in_memory(
+    form: str, tmp_path: Path
+) -> None:
+    tmp_path.joinpath("large").touch()
+    os.truncate(tmp_path / "large", 150 * MIB)
+    options = {"format": form, "volume_size": "32MiB", "dry_run": True}
+    with pytest.raises(BadOption, match="have to be in memory until"):
+        nbdata.pack(tmp_path, f"memory://waiting/y.{form}", **options)
+    if form != "zip":
+        assert nbdata.pack(tmp_path, f"memory://waiting/y.{form}", verify="none", **options).files
+    os.truncate(tmp_path / "large", 100 * MIB)
+    assert nbdata.pack(tmp_path, f"memory://waiting/y.{form}", **options).files
+
+
+def test_a_volume_that_waits_for_the_proof_of_a_large_member_holds_no_memory(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, end = list[int](), GrowingShard.end
+
+    def look(volume: GrowingShard) -> None:
+        end(volume)
+        held.append(len(volume._buffer))
+
+    monkeypatch.setattr(GrowingShard, "end", look)
+    write_tree(tmp_path, {"large": bytes(3 * PART)})
+    # Volumes that are just filled by parts, as sizes that people say mostly are.
+    nbdata.pack(tmp_path, f"{put({})}out/x.tar", format="tar", volume_size=PART, quiet=True)
+    assert held == [0, 0, 0]
 
 
 def test_one_file_is_an_archive_too(put: Put, tmp_path: Path) -> None:

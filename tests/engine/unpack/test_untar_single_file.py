@@ -13,6 +13,7 @@ import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.send_growing import GrowingSend
 from nbdata.errors import BadArchive, NotFound, TransferFailed
+from nbdata.stores.s3.store import S3Store
 from tests.conftest import client_of
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import archive, no_leftovers, untar
@@ -152,6 +153,21 @@ def test_a_part_that_the_store_refuses_fails_the_file_and_leaves_no_upload(
     assert len(stored(s3, bucket, "out/")["x.bin"]) == 30 * MIB
 
 
+def test_one_that_becomes_larger_than_the_parts_of_an_object_is_told_how_to_send_it(
+    s3: EmbeddedServer, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(S3Store, "max_parts", 2)
+    path = compressed(tmp_path / "v", "x.bin.gz", bytes(20 * MIB))
+    with pytest.raises(TransferFailed, match="larger than 2 parts of .* Say a larger --part-size"):
+        untar(path, f"s3://{bucket}/out/")
+    assert not stored(s3, bucket, "out/")
+    client = client_of(s3)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket)
+    client.close()
+    untar(path, f"s3://{bucket}/out/", part_size=10 * MIB)
+    assert len(stored(s3, bucket, "out/")["x.bin"]) == 20 * MIB
+
+
 def test_an_archive_is_an_archive_whatever_its_name(tmp_path: Path) -> None:
     tar = archive(tmp_path / "v", ("one", "file", b"1"), name="x.tar.gz")
     untar(tar.rename(tmp_path / "v" / "x.csv.gz"), tmp_path / "out")
@@ -174,6 +190,16 @@ def test_a_listing_tells_its_name_and_the_limit_holds(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no member matches"):
         untar(path, tmp_path / "out", members=["*.json"])
     assert not list((tmp_path / "out").rglob("*"))
+
+
+def test_what_is_left_as_it_is_has_no_size_below_zero(tmp_path: Path, put: Put) -> None:
+    path = compressed(tmp_path / "v", "x.bin.xz", bytes(9 * MIB))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x.bin").write_bytes(b"mine")
+    url = put({"out/x.bin": b"mine"})
+    for target in (tmp_path / "out", f"{url}out/"):
+        report = untar(path, target, overwrite="never")
+        assert [(row.action, row.size) for row in report.rows] == [("skipped", 0)]
 
 
 def test_its_volumes_are_deleted_when_it_is_there(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nbdata
-from nbdata.errors import BadOption
+from nbdata.engine.unpack.volumes_in_file import MOST
+from nbdata.errors import BadOption, MissingVolume
 from tests.engine.unpack.test_untar_several import content, tree
 from tests.engine.unpack.unpacking import pack, untar
 
@@ -28,8 +31,8 @@ def shuffled(tmp_path: Path) -> list[str]:
     return names
 
 
-def sums(folder: Path, names: list[str]) -> str:
-    return "".join(f"{hashlib.md5((folder / n).read_bytes()).hexdigest()}  {n}\n" for n in names)
+def sums(folder: Path, names: list[str], digest: Callable[[bytes], Any] = hashlib.md5) -> str:
+    return "".join(f"{digest((folder / n).read_bytes()).hexdigest()}  {n}\n" for n in names)
 
 
 def test_a_file_of_checksums_says_which_volumes_come_in_which_order(
@@ -39,6 +42,36 @@ def test_a_file_of_checksums_says_which_volumes_come_in_which_order(
     untar(tmp_path / "v" / "all.md5", tmp_path / "out")
     assert tree(tmp_path / "out") == tree(tmp_path / "made")
     assert untar(tmp_path / "v" / "all.md5", tmp_path / "out").counts == {"unchanged": 30}
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+def test_checksums_in_another_order_are_of_volumes_that_are_joined_by_their_numbers(
+    name: str, tmp_path: Path
+) -> None:
+    # The middle of one large file: a plain tar would not show that its volumes were joined in another order.
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "large").write_bytes(random.Random(1).randbytes(300_000))
+    pack(tmp_path / "made", tmp_path / "v", name, volume=40_000)
+    names = sorted(path.name for path in (tmp_path / "v").iterdir())
+    (tmp_path / "v" / "README.txt").write_text("how to join them")
+    listed = [names[0], names[3], names[2], "README.txt", names[1], *names[4:]]
+    (tmp_path / "v" / "SHA256SUMS").write_text(sums(tmp_path / "v", listed, hashlib.sha256))
+    assert untar(tmp_path / "v" / "SHA256SUMS", tmp_path / "out").ok
+    assert tree(tmp_path / "out") == tree(tmp_path / "made")
+    del listed[1]
+    (tmp_path / "v" / "SHA256SUMS").write_text(sums(tmp_path / "v", listed, hashlib.sha256))
+    with pytest.raises(MissingVolume, match=names[3]):
+        untar(tmp_path / "v" / "SHA256SUMS", tmp_path / "out")
+
+
+def test_checksums_of_an_archive_in_one_piece_and_of_what_lies_beside_it(tmp_path: Path) -> None:
+    pack(content(tmp_path, "made"), tmp_path / "v", "a.tar.gz", volume=MOST)
+    (tmp_path / "v" / "a.tar.gz.00").rename(tmp_path / "v" / "a.tar.gz")
+    (tmp_path / "v" / "README.txt").write_text("what this is")
+    names = ["README.txt", "a.tar.gz"]
+    (tmp_path / "v" / "SHA256SUMS").write_text(sums(tmp_path / "v", names, hashlib.sha256))
+    untar(tmp_path / "v" / "SHA256SUMS", tmp_path / "out")
+    assert tree(tmp_path / "out") == tree(tmp_path / "made")
 
 
 def test_a_list_of_names_in_a_store_does_so_too_and_its_volumes_are_deleted(
