@@ -158,7 +158,7 @@ def test_one_that_becomes_larger_than_the_parts_of_an_object_is_told_how_to_send
 ) -> None:
     monkeypatch.setattr(S3Store, "max_parts", 2)
     path = compressed(tmp_path / "v", "x.bin.gz", bytes(20 * MIB))
-    with pytest.raises(TransferFailed, match="larger than 2 parts of .* Say a larger --part-size"):
+    with pytest.raises(TransferFailed, match=r"larger than 2 parts of .* Say a larger --part-size"):
         untar(path, f"s3://{bucket}/out/")
     assert not stored(s3, bucket, "out/")
     client = client_of(s3)
