@@ -31,7 +31,10 @@ LINES = {
     "cache_stream": (
         "s3://bucket/video --cache-dir /w --max-size 1000 --by sample --shuffle --epochs 3 --keep lru",
     ),
-    "samples": ("s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never --cache 10000000 --cache-dir /w",),
+    "samples": (
+        "s3://bucket/images/ --by file --include '*.jpg' --ahead-bytes 1000 --refresh never",
+        "s3://bucket/images/ --cache 10000000 --cache-dir /w",
+    ),
     "shards": ("verify 's3://bucket/x-*.tar' --verify md5",),
     "pack": (
         "s3://bucket/images/ s3://bucket/shards/x-%06d.tar --by file --shard-size 64000000 --shuffle --seed 3",
