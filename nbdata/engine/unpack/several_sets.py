@@ -22,7 +22,7 @@ from nbdata.engine.unpack.one_set import plan_set, unpack_set
 from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, source_run
 from nbdata.engine.unpack.volumes import Candidates, look_around
 from nbdata.engine.unpack.written import own_data, own_record
-from nbdata.errors import BadOption, NbdataError, NotFound
+from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
 from nbdata.report import Plan, Report
 from nbdata.transfer.index import Index, index_file
@@ -45,9 +45,13 @@ _TITLES = ".nbdata/sets"
 
 @dataclass(frozen=True)
 class SeveralSets:
-    """What was planned: of each archive its title, its folder below the target, the run and the plan."""
+    """What was planned: of each archive its title, its folder below the target, the run and the plan.
+
+    And by title, what looks like an archive by its name and is none.
+    """
 
     sets: list[tuple[str, str, Run, Plan]]
+    refused: dict[str, NbdataError]
 
 
 def remembered_titles(run: Run, op: UntarVolumes) -> list[str]:
@@ -68,6 +72,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
     titles = [*around.titles, *sorted(set(remembered) - set(around.titles))]
     folders = _folders(op, _picked(op, titles))
     rows, sets = run.row_file("plan"), list[tuple[str, str, Run, Plan]]()
+    refused = dict[str, NbdataError]()
     for title, folder in folders.items():
         part = run.part(_operation(op, title, folder), f"set-{len(sets)}")
         try:
@@ -77,23 +82,29 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
                 raise
             out.notes.append(f"{title} is not there any more, and nothing is known of what it has written")
             continue
+        except BadArchive as error:
+            refused[title] = error
+            out.notes.append(f"{title}: {error}")
+            continue
         sets.append((title, folder, part, planned))
         for row in planned.rows:
             rows.add(row._replace(detail={**row.detail, "set": title}))
         _count(out, planned, title)
     rows.close()
+    if refused and not sets:
+        raise next(iter(refused.values()))
     out.rows = rows.rows()
     out.details = {
         "sets": [title for title, *_ in sets],
         "volumes": sum(planned.details["volumes"] for *_, planned in sets),
-        "complete": all(planned.details["complete"] for *_, planned in sets),
+        "complete": not refused and all(planned.details["complete"] for *_, planned in sets),
     }
     shown = ", ".join(f"{folder}/" for _, folder, *_ in sets[:_NAMED]) + (" …" if len(sets) > _NAMED else "")
     if not op.list:
         out.notes.insert(
             0, f"{len(sets):,} archives, each into a folder of its own below the target: {shown}"
         )
-    run.kept = SeveralSets(sets)
+    run.kept = SeveralSets(sets, refused)
     return out
 
 
@@ -106,6 +117,9 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
     results, unmatched = Results(run), set(op.members)
     details: dict[str, Any] = {"sets": {}}
     named = list[list[str]]()
+    for title, refusal in planned.refused.items():
+        unmatched.clear()  # it may have them
+        results.fail(title, refusal, set=title)
     for title, folder, part, of_set in planned.sets:
         run.control.checkpoint()
         part.reservation, part.moving = run.reservation, True

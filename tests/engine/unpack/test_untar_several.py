@@ -11,7 +11,7 @@ import pytest
 import nbdata
 from nbdata.demo.server import EmbeddedServer
 from nbdata.engine.unpack.archive_stream import ArchiveStream
-from nbdata.errors import BadOption, Cancelled, MissingVolume, NotFound, TransferFailed
+from nbdata.errors import BadArchive, BadOption, Cancelled, MissingVolume, NotFound, TransferFailed
 from tests.engine.unpack.test_untar_to_store import stored
 from tests.engine.unpack.unpacking import archive, no_leftovers, pack, untar
 
@@ -105,6 +105,20 @@ def test_volumes_of_several_archives_are_deleted_and_the_line_still_knows_that_t
     assert tree(tmp_path / "out") == expected(tmp_path, "train", "val") | {"test/one": b"1"}
     assert list(two.iterdir()) == []
     assert set(untar(two, tmp_path / "out", delete_volumes=True).counts) == {"unchanged"}
+
+
+def test_what_is_no_archive_is_told_and_the_others_are_unpacked(two: Path, tmp_path: Path) -> None:
+    (two / "error.tar.gz").write_bytes(b"<html><body>Not found</body></html>")
+    operation = nbdata.UntarVolumes(two, tmp_path / "out", on_error="report")
+    assert any(note.startswith("error.tar.gz: not an archive") for note in operation.plan().notes)
+    report = operation.run(quiet=True)
+    assert [(name, reason[:14]) for name, reason in report.failures] == [("error.tar.gz", "not an archive")]
+    assert tree(tmp_path / "out") == expected(tmp_path, "train", "val") | {"test/one": b"1"}
+    for path in (*two.glob("train*"), *two.glob("val*"), *two.glob("test*")):
+        path.unlink()
+    (two / "other.tar.gz").write_bytes(b"<html><body>Not found</body></html>")
+    with pytest.raises(BadArchive):
+        untar(two, tmp_path / "none")
 
 
 def test_a_hole_in_one_of_them_is_named_before_anything_is_written(two: Path, tmp_path: Path) -> None:
