@@ -173,7 +173,7 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
         _refuse(op, member, local.name(member.name)[1])
         members.add(member if time is None else member._replace(mtime=time), info)
     if volumes:
-        members.left_out.append(f"{volumes:,} files are left out that are called like volumes of the archive")
+        members.left_out.append(f"left out, since they are called like volumes of the archive: {volumes:,}")
     if odd:
         shown = ", ".join(odd[:_NAMED]) + (" …" if len(odd) > _NAMED else "")
         members.left_out.append(f"{len(odd):,} are left out, since no archive can hold them: {shown}")

@@ -143,8 +143,9 @@ LZ4.
 
 SOURCE is the first volume, a folder, a glob, or a file that lists the volumes in their order: a checksum file such as
 `md5sum` writes, or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list.
-A volume that is missing, there twice or empty ends the line before anything is written; one that is smaller than its
-equals is named in the plan.
+A volume that is missing, there twice or empty ends the line before anything is written (of volumes that are listed,
+one that the list leaves out or has twice is found only by what is in it); one that is smaller than its equals is named
+in the plan.
 
 Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET:
 `train.tar.gz.00 …` and `val.zip` become `train/` and `val/`. The rows of plan and report tell the archive. What is
@@ -194,9 +195,11 @@ had. `--delete-volumes` deletes them at the end, unless something was left out o
 ## What pack makes
 
 `pack SOURCE TARGET --format tar|tar.gz|tar.zst|zip` is the way back: a folder, or what is below a prefix of a store,
-becomes one archive on the disk or in a store, cut by `--volume-size` into volumes `TARGET.000`, `TARGET.001` and so on
-(of a zip `TARGET.001` first, as 7-Zip has it), which `cat` joins; `--md5` writes `VOLUME.md5` beside each. GNU tar,
-bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names, contents, links, times and what is executable.
+becomes one archive on the disk or in a store. Its names begin below SOURCE, as with `tar -C SOURCE`. `--volume-size`
+cuts it into volumes `TARGET.000`, `TARGET.001` and so on (of a zip `TARGET.001` first, as 7-Zip has it), which `cat`
+joins; one of a compressed tar ends where a frame does, a little before SIZE. `--md5` writes `VOLUME.md5` beside each.
+GNU tar, bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names, contents, links, times and what is
+executable.
 
 | of the source | in the archive |
 |---|---|
