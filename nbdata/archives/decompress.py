@@ -55,12 +55,16 @@ def detect(head: bytes, name: str | None = None) -> str:
         return "zip"
     if _is_tar(head):
         return "tar"
+    found = looks_like(head)
+    remedy = "Check that this is the first volume, and that it was stored whole"
+    if found.startswith("text"):
+        remedy = "Check that this is the first volume; a list of volumes is called NAME.lst"
     raise BadArchive(
         "not an archive",
         path=name,
         expected="tar, gzip, bzip2, xz, zstd or zip",
-        got=looks_like(head),
-        remedy="Check that this is the first volume, and that it was stored whole",
+        got=found,
+        remedy=remedy,
         details={"offset": 0},
     )
 

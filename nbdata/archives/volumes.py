@@ -170,9 +170,9 @@ def choose_set(names: Iterable[str], *, first: str | None = None, title: str | N
     groups = _groups(names, claimed=None)
     if not groups:
         raise NotFound(
-            f"no archive among {len(names)} names",
+            f"no archive among the names there: {len(names):,}",
             expected="volumes such as a.tar.gz.aa, or one such as a.tar.gz",
-            remedy="Name the archive itself",
+            remedy="Name the archive itself; a single compressed file, such as x.csv.gz, is not looked for in folders",
         )
     stems = [group.title for group in groups]
     shown = ", ".join(stems[:_NAMED_HOLES]) + (" …" if len(stems) > _NAMED_HOLES else "")

@@ -78,7 +78,9 @@ class ShardNames(NamedTuple):
                 f"{name} has no place for the number of a shard",
                 expected="a folder, which ends in a slash, or a name such as train-%06d.tar or "
                 "train-{000000..000099}.tar",
-                remedy="Say --format tar for one archive of that name" if name.endswith(".tar") else "",
+                remedy="Say --format tar for one archive of that name"
+                if name.endswith(".tar")
+                else "One archive is called .tar.gz, .tar.zst or .zip",
             )
         before, after = name[: found.start()], name[found.end() :]
         if not after.endswith(".tar"):
@@ -125,13 +127,14 @@ class Pack(Verifying, Storing):
     ranges; compressed ones can be packed with --map only.
 
     With --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive instead, which
-    untar_volumes and the usual programs read. With --volume-size it is cut into volumes TARGET.000, TARGET.001 and so
-    on, which `cat` joins. Files keep their time and whether they may be run; symbolic links and empty folders of the
-    disk are kept; owners are not. The same line goes on behind the volumes that are there and still right; a zip begins
-    anew.
+    untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``. With
+    --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time and
+    whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same line goes
+    on behind the volumes that are there and still right; a zip begins anew.
     """
 
     verb: ClassVar[str] = "pack"
+    less: ClassVar[str] = "--include"
     summary: ClassVar[str] = "Pack samples into tar shards, or files into an archive."
     examples: ClassVar[tuple[str, ...]] = (
         "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
@@ -158,7 +161,10 @@ class Pack(Verifying, Storing):
         choices=("shards", *ARCHIVES),
     )
     volume_size: int | None = option(
-        None, "Cut an archive into volumes of SIZE bytes at most.", kind="size", metavar="SIZE"
+        None,
+        "Cut an archive into volumes of SIZE bytes at most (128 KiB or more).",
+        kind="size",
+        metavar="SIZE",
     )
     md5: bool = option(
         False, "Write the MD5 of each volume of an archive beside it, as VOLUME.md5.", kind="flag"
@@ -239,13 +245,14 @@ class Pack(Verifying, Storing):
     sort: bool = option(False, "In the order of the keys; without, in that of the source.", kind="flag")
     overwrite: str = option(
         "changed",
-        "changed: replace shards that are to hold other samples; always; never.",
+        "changed: replace shards that are to hold other samples, and volumes that are to have other bytes, whoever "
+        "made them; always; never.",
         choices=("changed", "always", "never"),
     )
     part_size: int | None = option(
         None,
-        "Size of the parts of a multipart upload (default: 8 MiB). Each worker holds one of a shard with objects "
-        "over 1 MiB.",
+        "Of shards: size of the parts of a multipart upload (default: 8 MiB). Each worker holds one of a shard with "
+        "objects over 1 MiB.",
         kind="size",
         metavar="SIZE",
         identity=False,

@@ -114,11 +114,12 @@ def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     moving = snapshot.rate and snapshot.state == "RUNNING"
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
     age = format_duration(round(max(0.0, now - snapshot.created)))
+    does = snapshot.state == "RUNNING" and snapshot.phase
     return (
         snapshot.id,
         snapshot.verb,
         places or "–",
-        snapshot.condition,
+        f"running: {snapshot.phase}" if does else snapshot.condition,
         ", ".join(done) or "–",
         rate,
         age,

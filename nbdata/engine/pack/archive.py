@@ -123,7 +123,7 @@ def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
     others = [name for name in volumes.there if volumes.is_behind(name) and not volumes.is_ours(name)]
     if others:
         raise BadOption(
-            f"{len(others):,} volumes with higher numbers are there, such as {min(others)}: who joins them all would "
+            f"volumes with higher numbers are there: {len(others):,}, such as {min(others)}; who joins them all would "
             "get what does not belong to the archive",
             path=op.target,
             remedy="Delete them, or choose another name",

@@ -183,7 +183,7 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
             outside.add(f"{member.name} -> {member.link}")
         members.add(member if time is None else member._replace(mtime=time), info)
     if volumes:
-        members.left_out.append(f"{volumes:,} files are left out that are called like volumes of the archive")
+        members.left_out.append(f"left out, since they are called like volumes of the archive: {volumes:,}")
     if odd.count:
         members.left_out.append(f"{odd.count:,} are left out, since no archive can hold them: {odd}")
     if outside.count:

@@ -32,7 +32,7 @@ __all__ = ["AS_CACHE", "CHANGED", "Inside", "Leftover", "Written", "left_at_stor
 #: Why what nbdata wrote is kept.
 CHANGED = "changed since nbdata wrote it"
 #: Why a cache is left alone.
-AS_CACHE = "it is in use as a cache"
+AS_CACHE = "it is in use as a cache, which ends 30 s after the last program that reads it"
 # Why a cache that nobody uses just now is kept.
 _FOR_LATER = "a cache that is found again; --all removes it"
 # A file that a store writes under a name of its own is taken for left behind after so many seconds.

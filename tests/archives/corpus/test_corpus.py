@@ -195,9 +195,11 @@ had. `--delete-volumes` deletes them at the end, unless something was left out o
 ## What pack makes
 
 `pack SOURCE TARGET --format tar|tar.gz|tar.zst|zip` is the way back: a folder, or what is below a prefix of a store,
-becomes one archive on the disk or in a store, cut by `--volume-size` into volumes `TARGET.000`, `TARGET.001` and so on
-(of a zip `TARGET.001` first, as 7-Zip has it), which `cat` joins; `--md5` writes `VOLUME.md5` beside each. GNU tar,
-bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names, contents, links, times and what is executable.
+becomes one archive on the disk or in a store. Its names begin below SOURCE, as with `tar -C SOURCE`. `--volume-size`
+cuts it into volumes `TARGET.000`, `TARGET.001` and so on (of a zip `TARGET.001` first, as 7-Zip has it), which `cat`
+joins; one of a compressed tar ends where a frame does, a little before SIZE. `--md5` writes `VOLUME.md5` beside each.
+GNU tar, bsdtar, unzip, 7-Zip and `untar_volumes` unpack it: tests compare names, contents, links, times and what is
+executable.
 
 | of the source | in the archive |
 |---|---|
