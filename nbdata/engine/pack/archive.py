@@ -84,8 +84,8 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"members": len(members), "content": stream.size}
-    most = "" if op.archive == "tar" else "at most "
-    out.notes.append(f"{len(members):,} members in {most}{number:,} volume{'s' * (number != 1)}")
+    about = "" if op.archive == "tar" else "about "
+    out.notes.append(f"{len(members):,} members in {about}{number:,} volume{'s' * (number != 1)}")
     out.notes += members.left_out
     return out
 

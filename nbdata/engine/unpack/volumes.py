@@ -7,6 +7,7 @@ import json
 import secrets
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from nbdata.errors import (
     NotFound,
 )
 from nbdata.paths import as_folder, glob_base, has_glob
+from nbdata.redaction import redacted
 from nbdata.report import Row
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.stores.local import LocalStore
@@ -420,6 +422,11 @@ def _listed(run: Run, places: tuple[str, ...]) -> VolumeList:
     if not places:
         raise BadOption("the list of volumes is empty", remedy="Name at least one volume")
     volumes = []
+    if twice := [place for place, count in Counter(places).items() if count > 1]:
+        raise BadOption(
+            f"{redacted(twice[0])} is in the list of volumes twice", expected="each volume once, in order",
+            remedy="Leave the second one out",
+        )  # fmt: skip
     for place in places:
         location = run.open(place)
         info = retrying(run.control, lambda at=location: at.store.head(at.key))  # type: ignore[misc]

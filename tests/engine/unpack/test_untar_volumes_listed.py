@@ -113,3 +113,11 @@ def test_a_volume_in_the_middle_that_is_smaller_than_its_equals_is_named_by_the_
         for note in notes
         if note.startswith("smaller than the other volumes: a.tar.gz.02; if not made so")
     ]
+
+
+def test_a_volume_that_is_listed_twice_is_refused(shuffled: list[str], tmp_path: Path) -> None:
+    (tmp_path / "v" / "a.lst").write_text("\n".join([*shuffled, shuffled[0]]))
+    for source in (tmp_path / "v" / "a.lst", [tmp_path / "v" / name for name in [*shuffled, shuffled[0]]]):
+        with pytest.raises(BadOption, match="in the list of volumes twice"):
+            untar(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
