@@ -5,6 +5,9 @@ One append-only file in the state folder, ``uploads.log``, of `nbdata.sealed_lin
 it for the next run, ``[0, id]`` when it is finished or was given up: a key may have several, if a process that sent it
 was killed. Only a hash of the place is kept. Torn lines are passed over. A
 file that has grown is written anew with what is unfinished.
+
+An upload has its id from the store, and who is killed before the answer comes leaves one that nobody knows. So it is
+noted beforehand that one is about to begin, under an id of our own that begins with ``?``.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import stat
 import time
 from typing import NamedTuple
@@ -21,10 +25,12 @@ from nbdata.runtime import file_lock, runtime_folder
 from nbdata.sealed_lines import append, format_line, parse_line
 from nbdata.space.holders import is_alive, this_process
 
-__all__ = ["Begun", "claim", "forget", "leave", "remember", "remembered"]
+__all__ = ["Begun", "claim", "forget", "intend", "leave", "remember", "remembered", "unknown_left"]
 
 # A file larger than this is written anew, in bytes.
 _LARGE = 1 << 20
+# How ids of our own begin.
+_INTENDED = "?"
 # An upload of another machine, whose processes cannot be seen here, is taken for dead after this many seconds.
 _ELSEWHERE = 24 * 3600.0
 
@@ -55,6 +61,24 @@ def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
     _append(state_dir, entry, synced=True)
 
 
+def intend(state_dir: str, place: str, key: str) -> str:
+    """Note that an upload is about to begin; what to `forget` when its id is remembered, or it was refused."""
+    own = _INTENDED + secrets.token_hex(8)
+    _append(state_dir, [1, _hash(place), key, own, time.time(), os.uname().nodename, this_process()])
+    return own
+
+
+def unknown_left(state_dir: str, place: str, key: str) -> list[str]:
+    """What `intend` gave to runs that have ended since: the store may have an upload of this key that nobody knows."""
+    return [
+        begun.id
+        for begun in remembered(state_dir).values()
+        if begun.id.startswith(_INTENDED)
+        and (begun.place, begun.key) == (_hash(place), key)
+        and not begun.in_use()
+    ]
+
+
 def leave(state_dir: str, upload_id: str) -> None:
     """Note that nobody works on an upload for now."""
     _append(state_dir, [2, upload_id])
@@ -64,7 +88,8 @@ def claim(state_dir: str, place: str, key: str) -> str | None:
     """The newest upload of a key that nobody works on, which is this process's from now on; None if there is none."""
     with file_lock(os.path.join(runtime_folder(), "uploads.claim")):
         for begun in sorted(remembered(state_dir).values(), key=lambda b: -b.at):
-            if (begun.place, begun.key) == (_hash(place), key) and not begun.in_use():
+            known = not begun.id.startswith(_INTENDED)
+            if known and (begun.place, begun.key) == (_hash(place), key) and not begun.in_use():
                 remember(state_dir, place, key, begun.id)
                 return begun.id
     return None

@@ -14,7 +14,7 @@ from nbdata.errors import AccessDenied, Cancelled, NbdataError, NotFound, StoreU
 from nbdata.stores.base import Store, Upload
 from nbdata.stores.resolve import open_place
 from nbdata.transfer.retry import retrying
-from nbdata.transfer.uploads import claim, forget, leave, remember
+from nbdata.transfer.uploads import claim, forget, intend, leave, remember, remembered, unknown_left
 
 __all__ = ["BegunUploads"]
 
@@ -54,6 +54,7 @@ class BegunUploads:
         A stop does not wait for the store, nor does it break the request off: only the answer names what would be left
         behind. What cannot be remembered is given up too, as nobody would find it.
         """
+        self._give_up_unknown(store, key)
         left = self._taken_up(store, key, size)
         if left is not None:
             return left
@@ -74,13 +75,23 @@ class BegunUploads:
     def _begin_now(
         self, begun: Future[Upload], key: str, size: int, headers: Mapping[str, str] | None
     ) -> None:
+        state = self._run.context.state_dir
         try:
-            upload = self._store().upload(key, size, headers=headers)
+            intended = intend(state, self._known_as, key)
             try:
-                remember(self._run.context.state_dir, self._known_as, key, upload.id)
+                upload = self._store().upload(key, size, headers=headers)
+            except NbdataError as error:
+                # Whether the store has begun one is not known if its answer did not come.
+                (leave if isinstance(error, StoreUnavailable) else forget)(state, intended)
+                raise
+            try:
+                remember(state, self._known_as, key, upload.id)
             except NbdataError:
                 self._abandon_now(key, upload.id)
                 raise
+            finally:
+                with contextlib.suppress(NbdataError):
+                    forget(state, intended)
         except Exception as error:
             if begun.set_running_or_notify_cancel():
                 begun.set_exception(error)
@@ -108,6 +119,20 @@ class BegunUploads:
                 self._begun[key] = upload.id
                 return upload
         return None
+
+    def _give_up_unknown(self, store: Store, key: str) -> None:
+        """End the uploads of this key that a run began which was killed before it knew their ids."""
+        state = self._run.context.state_dir
+        left = unknown_left(state, self._known_as, key)
+        if not left:
+            return
+        known, pending = remembered(state), list[tuple[str, str]]()
+        with contextlib.suppress(AccessDenied):  # who may not look leaves it to the rules of the bucket
+            pending = retrying(self._run.control, lambda: list(store.pending(key)))
+        for upload_id in [found for name, found in pending if name == key and found not in known]:
+            self._aside(self._abandon_now, key, upload_id)
+        for intended in left:
+            forget(state, intended)
 
     def _give_up_left(self, key: str) -> None:
         """End the uploads of this key that earlier runs have left, while the new one goes on."""

@@ -134,3 +134,25 @@ def test_other_parts_than_are_wanted_now_are_not_used(
     assert report.present == 0
     assert same(s3, bucket, file)
     assert unfinished(s3, bucket) == []
+
+
+def test_an_upload_whose_id_a_killed_push_never_knew_is_given_up(
+    s3: EmbeddedServer, bucket: str, file: Path
+) -> None:
+    client = client_of(s3)
+    foreign = client.create_multipart_upload(Bucket=bucket, Key="big2")["UploadId"]
+    # As if it were killed before the store's answer came.
+    code = (
+        "import os, sys, nbdata\n"
+        "from nbdata.engine.planning import begun_uploads\n"
+        "begun_uploads.remember = lambda *_: os._exit(9)\n"
+        "nbdata.push(sys.argv[1], sys.argv[2], quiet=True)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(file), f"s3://{bucket}/big"], cwd="/", check=False
+    )
+    assert killed.returncode == 9
+    assert len(unfinished(s3, bucket)) == 2
+    nbdata.push(file, f"s3://{bucket}/big", quiet=True)
+    assert unfinished(s3, bucket) == [foreign]
+    client.close()
