@@ -132,7 +132,8 @@ def test_a_record_that_could_not_be_replaced_is_not_believed(state: Path, tmp_pa
 
 
 def test_a_job_that_runs_when_the_disk_of_its_rows_fills_ends_in_words(agent: Rig, runtime: Path) -> None:
-    job = HOST.submit(Probe(items=100_000, tag="many rows"), background=True)
+    fill(runtime, leave=100_000)  # room for the job, and for some of its rows
+    job = HOST.submit(Probe(items=200_000, tag="many rows"), background=True)
     with pytest.raises(nbdata.NotEnoughSpace, match="became full"):
         job.wait(PATIENCE)
     assert agent.pid

@@ -48,7 +48,7 @@ class Books:
     def elsewhere(self, code: str, *, wait: bool = True) -> subprocess.Popen[str]:
         """Another process with the same ledger, as `books`."""
         script = (
-            "import sys, os, time\nfrom nbdata.space.ledger import Ledger\n"
+            "import sys, os, signal, time\nfrom nbdata.space.ledger import Ledger\n"
             f"ledger, limited = Ledger({self.folder!r}), {self.limited!r}\n"
             f"def reserve(n): return ledger.reserve({self.root!r}, n, 1, limited)\n" + code
         )
