@@ -54,12 +54,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{tmp_path}/train.ffr/"
 
 
-@pytest.fixture(params=["straight", "through a cache"])
-def samples(request: pytest.FixtureRequest, place: str, tmp_path: Path) -> Iterator[Samples]:
-    """Those in a store also through a cache."""
-    cached = request.param != "straight" and place.startswith("s3:")
-    options = {"cache": "50MB", "cache_dir": str(tmp_path / "cache")} if cached else {}
-    with nbdata.samples(place, **options) as found:
+@pytest.fixture
+def samples(place: str) -> Iterator[Samples]:
+    with nbdata.samples(place) as found:
         yield found
 
 
@@ -330,3 +327,16 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
         assert samples[0]["bin"] == b"one"
         del samples
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_through_a_cache_they_are_the_same_and_come_once(proxy: FaultProxy, put: Put, tmp_path: Path) -> None:
+    url = put({f"x/PART_{n:05}.ffr": made(own) for n, own in enumerate(FILES)}) + "x/*.ffr"
+    with nbdata.samples(url) as straight:
+        wanted = list(straight.stream(shuffle=True, seed=4))
+        by_number = straight.fetch([0, 5, len(straight) - 1])
+    for epoch in range(2):
+        with nbdata.samples(url, cache="50MB", cache_dir=str(tmp_path)) as cached:
+            tally = proxy.begin()
+            assert list(cached.stream(shuffle=True, seed=4)) == wanted
+            assert cached.fetch([0, 5, len(cached) - 1]) == by_number
+            assert sum(tally.down.values()) == (0 if epoch else sum(len(made(own)) for own in FILES if own))
