@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from nbdata.interrupts import Held
 from nbdata.protocols import Job
 from nbdata.rendering import printable
 from nbdata.report import Report, Snapshot
@@ -23,12 +24,14 @@ _SHOW_AFTER = 0.5
 class Follower:
     """What every display of a foreground job does; subclasses say how it looks."""
 
-    def follow(self, job: Job, *, quiet: bool = False) -> Report:
+    def follow(self, job: Job, *, quiet: bool = False, held: Held | None = None) -> Report:
         """Show a foreground job until it ends, and return its Report or raise what went wrong.
 
         Ctrl-C cancels it, resumable; if others wait for it too, or it was begun in the background, it only detaches.
         """
         try:
+            if held is not None:
+                held.let_through()
             if not quiet:
                 self.begin(job)
             for snapshot in job.watch():

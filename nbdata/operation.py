@@ -16,6 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from nbdata.errors import ROOM_THEN_AGAIN, BadOption
+from nbdata.interrupts import held_interrupt
 from nbdata.option import Option, checked, options_of, shown, storage_pair, suggest, words_of
 from nbdata.protocols import Display, Job
 from nbdata.redaction import Hidden, remember_options
@@ -186,7 +187,9 @@ class Operation:
 
     def run(self, *, quiet: bool = False) -> Any:
         """Begin, show progress, wait; returns the Report, or raises what went wrong."""
-        return slots.display().follow(slots.host().submit(self, background=False), quiet=quiet)
+        with held_interrupt() as held:  # until the display has it, which knows what to do
+            job = slots.host().submit(self, background=False)
+            return slots.display().follow(job, quiet=quiet, held=held)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from nbdata.report import Report, Snapshot
 
 if TYPE_CHECKING:
     from nbdata.errors import NbdataError
+    from nbdata.interrupts import Held
 
 __all__ = ["Display", "Item", "Job", "Staging", "Waiting"]
 
@@ -199,8 +200,8 @@ class Staging(Protocol):
 class Display(Protocol):
     """How progress and results are shown."""
 
-    def follow(self, job: Job, *, quiet: bool = False) -> Report:
-        """Show a foreground job until it ends; returns its Report or raises."""
+    def follow(self, job: Job, *, quiet: bool = False, held: Held | None = None) -> Report:
+        """Show a foreground job until it ends; returns its Report or raises. A Ctrl-C that is held is let through."""
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
         """Before the first snapshot; `bound` says that the job ends with the loop over its items."""

@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from nbdata import wire
@@ -42,6 +43,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 10.0) -> None:
         self._where = endpoint
+        self._users, self._hung_up = 0, False
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             self._sock.settimeout(timeout)
@@ -71,13 +73,14 @@ class Connection:
         NbdataError
             Whatever the agent answers; AgentUnavailable if it is gone or does not answer.
         """
-        try:
-            wire.send(self._sock, message)
-        except BrokenPipeError:
-            pass  # it has closed, and may have said why
-        except OSError as broken:
-            raise self._gone(broken) from broken
-        answer = self.receive(timeout=timeout)
+        with self._used():
+            try:
+                wire.send(self._sock, message)
+            except BrokenPipeError:
+                pass  # it has closed, and may have said why
+            except OSError as broken:
+                raise self._gone(broken) from broken
+            answer = self.receive(timeout=timeout)
         error = answer.get("error")
         if error:
             raise error_from_dict(error if isinstance(error, dict) else {"message": str(error)})
@@ -85,25 +88,43 @@ class Connection:
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message that has no answer."""
-        try:
-            wire.send(self._sock, message)
-        except OSError as error:
-            raise self._gone(error) from error
+        with self._used():
+            try:
+                wire.send(self._sock, message)
+            except OSError as error:
+                raise self._gone(error) from error
 
     def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
         """The next message from the agent; see `ask`."""
-        if timeout is None:
-            while not self.ready(QUIET):
-                self._ask_whether_it_lives()
-        elif not self.ready(timeout):
-            raise self._gone(TimeoutError())
+        with self._used():
+            if timeout is None:
+                while not self.ready(QUIET):
+                    self._ask_whether_it_lives()
+            elif not self.ready(timeout):
+                raise self._gone(TimeoutError())
+            try:
+                message = wire.receive(self._sock)
+            except OSError as error:
+                raise self._gone(error) from error
+            if message is None:
+                raise self._gone(None)
+            return message
+
+    @contextlib.contextmanager
+    def _used(self) -> Iterator[None]:
+        """Nobody closes it meanwhile: the system gives the number of a closed file to the next that is opened.
+
+        Who hangs up and who uses it both say so first and look for the other then: one of them closes it.
+        """
+        self._users += 1
         try:
-            message = wire.receive(self._sock)
-        except OSError as error:
-            raise self._gone(error) from error
-        if message is None:
-            raise self._gone(None)
-        return message
+            if self._hung_up:
+                raise self._gone(None)
+            yield
+        finally:
+            self._users -= 1
+            if self._hung_up and not self._users:
+                self._sock.close()
 
     def _ask_whether_it_lives(self) -> None:
         """AgentUnavailable if it does not say a word; which one does not matter."""
@@ -141,9 +162,11 @@ class Connection:
 
     def hang_up(self) -> None:
         """Close it, also if another thread waits for an answer: that is told AgentUnavailable."""
+        self._hung_up = True
         with contextlib.suppress(OSError):  # the agent has
             self._sock.shutdown(socket.SHUT_RDWR)
-        self.close()
+        if not self._users:  # else it does, which is awake now
+            self.close()
 
     def close(self) -> None:
         """Close it; what the agent held for it is released."""

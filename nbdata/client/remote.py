@@ -15,12 +15,12 @@ from typing import Any
 from nbdata.client.connection import Connection
 from nbdata.client.context import capture, writable_state_folder
 from nbdata.client.ending import FutureMethods, conclude
-from nbdata.client.interrupts import held_interrupt
 from nbdata.client.launch import connect
 from nbdata.client.past import PastJob
 from nbdata.client.staging import AgentStaging
 from nbdata.errors import AgentUnavailable, NbdataError, NotFound, error_from_dict
 from nbdata.history import Past, past_jobs
+from nbdata.interrupts import held_interrupt
 from nbdata.operation import Operation
 from nbdata.protocols import Item, Job, Staging, Waiting
 from nbdata.report import Plan, Report, Row, Rows, Snapshot

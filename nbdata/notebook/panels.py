@@ -17,6 +17,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from nbdata.display import Follower
+from nbdata.interrupts import Held
 from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, view
 from nbdata.protocols import Job
 from nbdata.report import Report, Snapshot
@@ -41,8 +42,8 @@ class NotebookDisplay(Follower):
         self._note = ""
         self._last: Snapshot | None = None
 
-    def follow(self, job: Job, *, quiet: bool = False) -> Report:
-        report = super().follow(job, quiet=quiet)
+    def follow(self, job: Job, *, quiet: bool = False, held: Held | None = None) -> Report:
+        report = super().follow(job, quiet=quiet, held=held)
         if not quiet:
             shown(report)
         return report

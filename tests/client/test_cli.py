@@ -211,26 +211,38 @@ _EARLY = """
 import signal, sys
 from nbdata import cli
 from nbdata.client.connection import Connection
+from nbdata.client.remote import AgentHost
 
-def pressed(self, message, **rest):
-    answer = plain(self, message, **rest)
+def answered(self, message, **rest):
+    answer = ask(self, message, **rest)
     if message["do"] == "submit":
         signal.raise_signal(getattr(signal, name))
     return answer
 
-name, plain, Connection.ask = sys.argv.pop(1), Connection.ask, pressed
+def submitted(self, operation, **rest):
+    job = submit(self, operation, **rest)
+    signal.raise_signal(getattr(signal, name))
+    return job
+
+name, moment = sys.argv.pop(1), sys.argv.pop(1)
+ask, submit = Connection.ask, AgentHost.submit
+if moment == "answered":
+    Connection.ask = answered
+else:
+    AgentHost.submit = submitted
 sys.exit(cli.main())
 """
 
 
+@pytest.mark.parametrize("moment", ["answered", "submitted"])
 @pytest.mark.parametrize("signum", ["SIGINT", "SIGTERM"])
-def test_a_ctrl_c_before_a_job_is_known_here_cancels_it_too(
-    put: Put, gate: Gate, tmp_path: Path, signum: str
+def test_a_ctrl_c_before_a_job_is_shown_cancels_it_too(
+    put: Put, gate: Gate, tmp_path: Path, signum: str, moment: str
 ) -> None:
     url = put(OBJECTS) + "d/"
     gate.close(after=1_000_000)
     run = subprocess.run(
-        [sys.executable, "-c", _EARLY, signum, "pull", url, tmp_path / "out"],
+        [sys.executable, "-c", _EARLY, signum, moment, "pull", url, tmp_path / "out"],
         capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert run.returncode == 130

@@ -221,13 +221,16 @@ class StagedFetcher:
                 self._announced.clear()
 
     def close(self) -> None:
-        """Use the cache no more."""
+        """Use the cache no more; a thread that waits for it is told."""
         self._closed = True
-        self._let_go()
+        self._hang_up()
 
     def _let_go(self) -> None:
-        staging, self._staging = self._staging, None
         self._announced.clear()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        staging, self._staging = self._staging, None
         if staging is not None:
             staging.close()
 

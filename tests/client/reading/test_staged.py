@@ -240,7 +240,7 @@ def test_close_wakes_who_waits_in_another_thread(
         gate.wait_until_it_holds()
         samples.close()
         with pytest.raises(Cancelled):
-            waiting.result(8)  # the client looks after 10 s by itself
+            waiting.result(PATIENCE)
     gate.open()
     wait_until(lambda: _used_by(cache) == 0)
     assert opened(images, cache="50MB", cache_dir=str(cache)).fetch([1]) == in_order(images)[1:2]
