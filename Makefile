@@ -9,6 +9,7 @@
 #   make fuzz    spoilt shards of many kinds against their parser (minutes)
 #   make failing-jobs  200 failing jobs of each verb in one agent, which must stay small (minutes)
 #   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
+#   make docs    build the site of the documentation into build/docs/site (minutes, as it runs the notebooks)
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
 #   make bench-loaders  nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
@@ -31,7 +32,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
+.PHONY: docs prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -125,6 +126,16 @@ failing-jobs: $(VENV)/.nbdata
 
 machine-loss: $(VENV)/.nbdata
 	$(BIN)/python tests/faults/machine_loss.py $(ARGS)
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.test
+	$(INSTALL) '.[docs]'
+	touch $@
+
+# Runs the notebooks; NBDATA_DOCS_NOTEBOOKS=off leaves their outputs out. A warning, also of a dead link, is an error.
+docs: $(VENV)/.nbdata $(VENV)/.docs
+	rm -rf build/docs && $(BIN)/python docs/site/layout.py build/docs/source
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/sphinx-build -W --keep-going -q -b html -c docs/site build/docs/source build/docs/site
+	@echo "open build/docs/site/index.html"
 
 bench: $(VENV)/.nbdata $(VENV)/.bench
 	$(BIN)/python benchmarks/transfers.py $(ARGS)
