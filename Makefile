@@ -9,6 +9,7 @@
 #   make fuzz    spoilt shards of many kinds against their parser (minutes)
 #   make failing-jobs  200 failing jobs of each verb in one agent, which must stay small (minutes)
 #   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
+#   make words  count the words in nbdata/ that have a plainer one
 #   make docs    build the site of the documentation into build/docs/site (minutes, as it runs the notebooks)
 #   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
 #   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
@@ -32,7 +33,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: docs prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
+.PHONY: words docs prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -111,6 +112,10 @@ check-python: $(VENV)/.test
 test: $(VENV)/.nbdata $(VENV)/.chromium $(VENV)/.azurite $(VENV)/.archivers
 	NBDATA_TESTED=wheel $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-current-env \
 	    --nbval-cell-timeout=120 $(TESTS) $(ARGS)
+
+# Words with a plainer one; `make words ARGS=vouch` shows where.
+words:
+	$(PYTHON) tests/old_words.py $(ARGS)
 
 mutants: $(VENV)/.nbdata
 	$(BIN)/python tests/mutants/run.py $(ARGS)
