@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 #: What to do about a full disk; an operation may know more (`Operation.with_room`).
-ROOM_THEN_AGAIN = "Make room and run the same line again: it continues"
+ROOM_THEN_AGAIN = "Make room and run the command again to resume"
 
 
 class NbdataError(Exception):
@@ -205,7 +205,7 @@ class AgentUnavailable(NbdataError, ConnectionError):
 
 
 class Cancelled(NbdataError):
-    """Somebody cancelled; what was done is kept, and the same line continues."""
+    """Somebody cancelled; what was done is kept, and the command resumes."""
 
 
 _CLASSES: dict[str, type[NbdataError]] = {

@@ -87,7 +87,7 @@ class Operation:
     # Of use to several processes at a time, and ends some time after the last of them.
     shared: ClassVar[bool] = False
     #: What is said of one that was stopped.
-    stopped: ClassVar[str] = "The same line continues"
+    stopped: ClassVar[str] = "Run it again to resume"
     #: With which option it takes less room.
     less: ClassVar[str] = "--max-bytes"
 
@@ -123,7 +123,7 @@ class Operation:
         )
 
     def identity(self) -> str:
-        """What *the same line* means: a hash of all that decides which bytes end where."""
+        """What *the same command* means: a hash of all that decides which bytes end where."""
         deciding = {
             n: getattr(self, n)
             for n, (_, o) in options_of(type(self)).items()

@@ -44,7 +44,7 @@ class Option:
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
     identity : bool
-        Whether it decides which bytes end where, and so belongs to what *the same line* means.
+        Whether it decides which bytes end where, and so belongs to what *the same command* means.
     short : str
         One-letter spelling, or empty.
     choices : tuple of str

@@ -134,15 +134,18 @@ class Snapshot(_Record):
 
     @property
     def said_again(self) -> str:
-        """What its line does once it was stopped before its end."""
-        return f"the same line {'starts again' if self.verb in ('md5check', 'cache_stream', 'shards') else 'continues'}"
+        """What its command does after it was stopped before its end."""
+        return f"run it again to {'start over' if self._starts_over else 'resume'}"
+
+    @property
+    def _starts_over(self) -> bool:
+        return self.verb in ("md5check", "cache_stream", "shards")
 
     @property
     def stopped_means(self) -> str:
         """The same, and what is left of it."""
         done = "whole files and parts are" if self.verb == "push" else "what was done is"
-        kept = "" if "again" in self.said_again else f"{done} kept, and "
-        return kept + self.said_again
+        return self.said_again if self._starts_over else f"{done} kept; {self.said_again}"
 
     @property
     def condition(self) -> str:

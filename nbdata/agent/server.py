@@ -91,7 +91,7 @@ class Server:
             if not full:
                 self._sessions[id(session)] = session
         if full:
-            remedy = "Close some, and run the same line again"
+            remedy = "Close some, and run the command again"
             session.refuse(AgentUnavailable(f"the agent serves {_CLIENTS} clients already", remedy=remedy))
             return
         if not begin(self._run, session, name="session"):
@@ -172,7 +172,7 @@ class Server:
             lock.release()
 
     def stop_now(self) -> None:
-        """End; jobs that run become INTERRUPTED, and the same line resumes them."""
+        """End; jobs that run become INTERRUPTED, and the same command resumes them."""
         self._stop.set()
 
     def _retire_others(self) -> None:

@@ -239,7 +239,7 @@ class Session:
         if how == "idle" and unfinished:
             raise BadOption(
                 f"jobs that are not finished: {unfinished}",
-                remedy="nbdata agent stop --now interrupts them; the same lines resume",
+                remedy="nbdata agent stop --now interrupts them; run the commands again to resume",
             )
         if how == "drain":
             self._agent.draining = was_upgraded()
@@ -260,7 +260,7 @@ class Session:
         if self._agent.draining:
             raise AgentUnavailable(
                 "nbdata was upgraded since this process began",
-                remedy="Restart the kernel, and run the same line again",
+                remedy="Restart the kernel, and run the command again",
             )
         operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))

@@ -31,7 +31,7 @@ __all__ = ["JoinedStream", "Readable", "Readahead", "VolumeSource", "bad_data", 
 FAULT = "fault"
 DAMAGED, TRUNCATED, FOLLOWED = "damaged", "truncated", "followed"
 # Wrong bytes are often noticed long after they were read.
-WHAT_THEN = "what was unpacked last may be wrong: the same line replaces it"
+WHAT_THEN = "what was unpacked last may be wrong: run it again"
 _REMEDIES = {
     DAMAGED: f"It is damaged, or not whole: md5check --repair sees that and fetches it again; {WHAT_THEN}",
     TRUNCATED: "The last volumes may be missing",

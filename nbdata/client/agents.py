@@ -23,7 +23,7 @@ _UNKNOWN: dict[str, Any] = {"version": "?", "python": "?", "draining": False, "u
 _USAGE = """usage: nbdata agent status | stop [--now] | log [-n LINES]
 
   status  the agents of this user: process, build, unfinished jobs
-  stop    end them; refused while jobs run, unless --now: then the jobs are interrupted, and the same lines resume them
+  stop    end them; refused while jobs run, unless --now: their commands, run again, resume
   log     the last lines (40) of the log of this environment's agent"""
 
 

@@ -141,14 +141,15 @@ class Connection:
         if not isinstance(error, TimeoutError):
             return AgentUnavailable(
                 "the agent ended while it was needed",
-                remedy="Run the same line again: it continues; `nbdata agent log` may say why",
+                remedy="Run the command again to resume; `nbdata agent log` may say why",
             )
         pid = peer(self._sock)
         if not pid:
-            return AgentUnavailable(_SILENT, remedy="End its process; then the same line continues")
+            return AgentUnavailable(_SILENT, remedy="End its process, then run the command again to resume")
         return AgentUnavailable(
             f"{_SILENT} (process {pid})",
-            remedy=f"`kill -CONT {pid}` wakes it if it was stopped, `kill -9 {pid}` ends it; the same line continues",
+            remedy=f"`kill -CONT {pid}` wakes it if it was stopped, `kill -9 {pid}` ends it; "
+            "then run the command again to resume",
         )
 
     def ready(self, timeout: float = 0.0) -> bool:

@@ -58,7 +58,7 @@ def _started(where: Endpoint) -> Connection:
     if was_upgraded():
         raise AgentUnavailable(
             "nbdata was upgraded since this process imported it",
-            remedy="Restart the kernel, and run the same line again",
+            remedy="Restart the kernel, and run the command again",
         )
     _spawn(where)
     began = time.monotonic()

@@ -337,7 +337,7 @@ def _reach(where: Endpoint) -> Connection:
     except OSError as error:
         raise AgentUnavailable(
             "the agent that had this job is gone, so the job was interrupted",
-            remedy="Run the same line again: it continues",
+            remedy="Run the command again to resume",
         ) from error
 
 

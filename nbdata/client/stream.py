@@ -141,7 +141,7 @@ class _Pass:
                 raise
         except AgentUnavailable as error:
             error.remedy = (
-                "Run the same line again: it starts anew, and removes what is left there, as cleanup does"
+                "Run the command again: it starts anew, and removes what is left there, as cleanup does"
             )
             raise
 

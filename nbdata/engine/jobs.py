@@ -36,7 +36,7 @@ _UNFINISHED = 1000
 _ENDING = 60.0
 # Limits a folder from outside (see nbdata.space.limits).
 _LIMIT = "NBDATA_QUOTA"
-# States in which the same line attaches; one that is being cancelled is waited for instead.
+# States in which the same command attaches; one that is being cancelled is waited for instead.
 _ATTACHABLE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED")
 
 
@@ -61,7 +61,7 @@ class EngineJob:
         return self.task.id
 
     def said_again(self, operation: Operation, context: Context) -> str:
-        """Join it by the same line, whose options hold from now on, and of limits from outside the last one.
+        """Join it by the same command, whose options hold from now on, and of limits from outside the last one.
 
         What an interrupt had paused, and no cancel yet, goes on as the new line has it. What runs keeps a rate that the
         new line does not name. What waits for room looks at once whether there is some.

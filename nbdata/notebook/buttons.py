@@ -34,7 +34,7 @@ _ICON = {"pause": "pause", "resume": "play", "cancel": "stop"}
 _TIP = {
     "pause": "Hold the bytes until it is resumed",
     "resume": "Go on",
-    "cancel": "End it; what was done is kept, and the same line continues",
+    "cancel": "End it; what was done is kept, and the command resumes",
 }
 
 _ended: deque[Buttons] = deque()

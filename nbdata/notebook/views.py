@@ -22,7 +22,7 @@ _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "
 
 def foreground_note(job_id: str) -> str:
     """What who waits for a job has to know."""
-    return f"job {job_id}: the stop button stops it; the same line continues, also if this no longer moves"
+    return f"job {job_id}: the stop button stops it; run it again to resume, also if this no longer moves"
 
 
 def loop_note(job_id: str) -> str:
@@ -34,7 +34,7 @@ def background_note(job_id: str, *, carried: bool) -> str:
     """The same for a job in the background; `carried` by the agent, or by this kernel."""
     if carried:
         return f"job {job_id} goes on without this notebook; %transfers {job_id} shows how it stands"
-    return f"job {job_id} ends with this kernel; the same line continues"
+    return f"job {job_id} ends with this kernel; run it again to resume"
 
 
 def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = None) -> Bundle:

@@ -30,7 +30,7 @@ _RECENT = 10.0
 # Agents' jobs that go to the browsers at most.
 _MOST = 1000
 
-_LOST = NbdataError("it was interrupted: its agent ended", remedy="The same line continues")
+_LOST = NbdataError("it was interrupted: its agent ended", remedy="Run it again to resume")
 _SILENT = "an agent does not answer; its transfers are shown as they were"
 
 _log = logging.getLogger("nbdata.server")

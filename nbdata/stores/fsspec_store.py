@@ -360,7 +360,7 @@ class _FsspecBody:
             raise SourceChanged(
                 "the object changed while it was read",
                 path=self._store._said(key),
-                remedy="Run the same line again: it takes the new version",
+                remedy="Run the command again: it takes the new version",
             )
 
     def close(self) -> None:

@@ -71,13 +71,13 @@ class Mark:
             raise NotFound(
                 "the folder was deleted while this job worked in it",
                 path=self._folder,
-                remedy="Run the same line again",
+                remedy="Run the command again",
             )
         if not os.path.exists(self._path):
             raise NbdataError(
                 "another machine has taken this job for dead, and works in this folder now",
                 path=self._folder,
-                remedy="Wait for its end; the same line continues",
+                remedy="Wait for its end; run it again to resume",
             )
 
     def remove(self) -> None:

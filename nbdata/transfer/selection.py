@@ -160,7 +160,7 @@ class Selection:
 
     A sample is drawn by a hash of seed and path, so it does not change when the listing comes in another
     order, and hardly when objects are added. Limits count selected objects whether they are fetched already
-    or not, so that the same line continues.
+    or not, so that run it again to resume.
     """
 
     include: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ class CacheStream(Verifying, Selecting, Storing):
     """
 
     verb: ClassVar[str] = "cache_stream"
-    stopped: ClassVar[str] = "The same line starts again"
+    stopped: ClassVar[str] = "Run it again to start over"
     less: ClassVar[str] = "--max-size"
     summary: ClassVar[str] = "Stream items of a store through a bounded folder on the disk."
     examples: ClassVar[tuple[str, ...]] = (

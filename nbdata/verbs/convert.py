@@ -34,7 +34,7 @@ class Convert(Operation):
     bytes. Samples of one without that are pickled, or stored as --store says. NAME/SPLIT/ffrdata then holds
     PART_00000.ffr and so on; ``nbdata.ffrecord.GeneralDataset(NAME, SPLIT)`` reads them. DATASET.py is your code and is
     run, as ``python DATASET.py`` would, in processes of its own that end with this line. A split has its name only
-    when all of it is there; the same line goes on with the files that are missing, and other splits stay.
+    when all of it is there; the same command goes on with the files that are missing, and other splits stay.
 
     With mmdet3d in place of DATASET.py the files that the configuration's train and val data name go into OUT/train
     and OUT/val, with filename2idx.json and .pkl, which say where each is. The configuration is read as data and not

@@ -30,7 +30,7 @@ class Md5check(Selecting, Storing):
     """
 
     verb: ClassVar[str] = "md5check"
-    stopped: ClassVar[str] = "The same line starts again"
+    stopped: ClassVar[str] = "Run it again to start over"
     summary: ClassVar[str] = "Check files against their checksums."
     examples: ClassVar[tuple[str, ...]] = (
         "md5check data",

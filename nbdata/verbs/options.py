@@ -122,10 +122,10 @@ class Writing(Storing):
     def with_room(self, line: str) -> str:
         target = self.places()[1]
         if self.skip_written:
-            return f"Make room, also by moving files away from {target}, and run the same line again: it continues"
-        said = f"`{line} --skip-written`" if line else "the same line with --skip-written"
+            return f"Make room, also by moving files away from {target}, and run the command again to resume"
+        said = f"`{line} --skip-written`" if line else "the same command with --skip-written"
         return (
-            "Make room elsewhere and run the same line again: it continues. If you move files away from "
+            "Make room elsewhere and run the command again to resume. If you move files away from "
             f"{target} to make room, as push --delete-source does, run {said}: else it writes them again"
         )
 

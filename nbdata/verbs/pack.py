@@ -121,7 +121,7 @@ class ShardNames(NamedTuple):
 class Pack(Verifying, Storing):
     """Neighbouring members of a shard make a sample, as WebDataset has it: ``n01/12.jpg`` and ``n01/12.cls``. The same
     samples in the same order make the same bytes. From store to store nothing touches the disk. A shard has its name
-    only when it is whole; the same line goes on with those that are missing, and packs anew what has changed. At the
+    only when it is whole; the same command goes on with those that are missing, and packs anew what has changed. At the
     end an index of the shards is written beside them (JSON, as the wids library has it): their names, sizes, numbers
     of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
     ranges; compressed ones can be packed with --map only.
@@ -129,8 +129,8 @@ class Pack(Verifying, Storing):
     With --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive instead, which
     untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``. With
     --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time and
-    whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same line goes
-    on behind the volumes that are there and still right; a zip begins anew.
+    whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same command
+    resumes behind the volumes that are there and still right; a zip begins anew.
     """
 
     verb: ClassVar[str] = "pack"

@@ -32,7 +32,7 @@ class Shards(Verifying, Storing):
         "shards verify 's3://bucket/train-*.tar'",
         "shards index s3://bucket/train.json",
     )
-    stopped: ClassVar[str] = "The same line starts again"
+    stopped: ClassVar[str] = "Run it again to start over"
 
     action: str = argument(
         "What to do. ls: count samples; verify: compare shards with their checksums, too; index: keep what is found.",

@@ -30,7 +30,7 @@ class UntarVolumes(Writing):
     does) is read again from its start, and files that are there are compared as they stream past.
 
     With ``--skip-written`` an archive goes through a disk that is too small for it, in rounds: unpack until the disk
-    is full, move the files away (``push --delete-source``), run the same line again.
+    is full, move the files away (``push --delete-source``), run the command again.
     """
 
     verb: ClassVar[str] = "untar_volumes"

@@ -138,7 +138,7 @@ def test_stop_refuses_while_a_job_runs_and_interrupts_it_when_told_to() -> None:
         stop_all(now=False)
     assert not job.snapshot().finished
     assert stop_all(now=True) == 1
-    with pytest.raises(AgentUnavailable, match="same line"):
+    with pytest.raises(AgentUnavailable, match="again to resume"):
         job.snapshot()
 
 

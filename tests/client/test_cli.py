@@ -201,7 +201,7 @@ def test_ctrl_c_and_sigterm_cancel_and_the_same_line_continues(put: Put, gate: G
         run = interrupted(gate, url, tmp_path / f"out{signum}", signum)
         gate.open()
         assert run.returncode == 130
-        assert "the same line continues" in run.stderr
+        assert "run it again to resume" in run.stderr
         assert AgentHost().jobs()[-1].state == "CANCELLED"
     run = nbdata("pull", url, tmp_path / "out2")
     assert run.returncode == 0
@@ -246,7 +246,7 @@ def test_a_ctrl_c_before_a_job_is_shown_cancels_it_too(
         capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert run.returncode == 130
-    assert "the same line continues" in run.stderr
+    assert "run it again to resume" in run.stderr
     assert AgentHost().jobs()[-1].state == "CANCELLED"
 
 

@@ -111,7 +111,7 @@ def test_a_job_that_its_agent_did_not_end_is_interrupted(rig: Rig, end: str) -> 
 
     (past,) = AgentHost().jobs()
     assert (past.id, past.state) == (job.id, "INTERRUPTED")
-    with pytest.raises(nbdata.Cancelled, match=r"interrupted.*agent ended.*The same line continues"):
+    with pytest.raises(nbdata.Cancelled, match=r"interrupted.*agent ended.*Run it again to resume"):
         AgentHost().job(job.id).wait()
     assert "interrupted" in terminal("transfers").stdout
     assert terminal("transfers", job.id, "--wait").returncode == 1

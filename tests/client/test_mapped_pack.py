@@ -368,7 +368,7 @@ except KeyboardInterrupt:
         process.kill()
         process.communicate()
     assert out == "interrupted\n", err
-    assert "interrupted; the same line with --overwrite always starts again" in err
+    assert "interrupted; run it again with --overwrite always to start over" in err
     for pid in pids.read_text().split():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
@@ -433,7 +433,7 @@ def test_the_stop_button_ends_it_and_says_how_to_go_on(
     assert out.error is not None
     if kind == "command":
         assert (
-            "Cancelled: pack was interrupted. The same line with --overwrite always starts again" in out.error
+            "Cancelled: pack was interrupted. Run it again with --overwrite always to start over" in out.error
         )
     for pid in pids.read_text().split():
         with pytest.raises(ProcessLookupError):

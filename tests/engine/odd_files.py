@@ -141,7 +141,7 @@ BEFORE = (
     ),
     Kind(
         "it changes before its turn", "edited", lambda r: (r / "edited").write_bytes(b"edited"), "failed",
-        "the file changed after it was listed", "nobody knows whether it is whole; the same line sends it later",
+        "the file changed after it was listed", "nobody knows whether it is whole; the same command sends it later",
     ),
     Kind(
         "a named pipe takes its place", "piped", lambda r: [(r / "piped").unlink(), os.mkfifo(r / "piped")], "failed",
@@ -163,7 +163,7 @@ def _overwrite(path: Path) -> None:
 WHILE = (
     Kind(
         "it changes while it is sent", "while-changes", lambda r: _overwrite(r / "while-changes"), "failed",
-        "the file changed while it was sent", "the object would be of both versions; the same line sends it again",
+        "the file changed while it was sent", "the object would be of both versions; the same command sends it again",
     ),
     Kind(
         "it grows while it is sent", "while-grows", lambda r: _append(r / "while-grows"), "failed",

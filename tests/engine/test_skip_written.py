@@ -152,16 +152,14 @@ def test_without_the_option_what_is_gone_is_written_again_and_the_message_says_s
     assert len(written) > 5
     said = f"`untar_volumes {volumes} '{out}' --ignore-space --skip-written`"
     assert (
-        f"Make room elsewhere and run the same line again: it continues. If you move files away from {out}"
+        f"Make room elsewhere and run the command again to resume. If you move files away from {out}"
         in str(caught.value)
     )
     assert f"run {said}: else it writes them again" in str(caught.value)
     shutil.move(out / "d0", tmp_path)
     with pytest.raises(nbdata.NotEnoughSpace) as caught:
         untar(volumes, out, ignore_space=True, skip_written=True)
-    assert f"Make room, also by moving files away from {out}, and run the same line again" in str(
-        caught.value
-    )
+    assert f"Make room, also by moving files away from {out}, and run the command again" in str(caught.value)
     assert not (out / "d0" / "f00").exists()
     shutil.move(out / "d1", tmp_path)
     with pytest.raises(nbdata.NotEnoughSpace):

@@ -5,7 +5,7 @@ archive of the same in some 20 volumes, or a pass through tar shards of them (`s
 (`seeded.Seeded`). It may end in two ways:
 
 - *right*: the line says that it went well, and every file is, byte for byte, what it was to be;
-- *said*: the line ends with an error of nbdata's; nothing wrong stands under a final name, and the same line, said
+- *said*: the line ends with an error of nbdata's; nothing wrong stands under a final name, and the same command, said
   again without faults, goes well, and is right.
 
 Everything else is a fault of nbdata, and is told: wrong bytes, a line that does not end in time, an error that is an

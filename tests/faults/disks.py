@@ -9,7 +9,7 @@ process watches what is on the disk. A line may end in these ways:
 - *filled*: with NotEnoughSpace in the middle, and nothing wrong under a final name;
 - *waited*: it ran in the background, paused for want of room, and went on by itself when there was some.
 
-Then room is made, and the same line goes well, and is right; nothing is left in `.nbdata`, nor in the books. Never is
+Then room is made, and the same command ends well, and right; nothing is left in `.nbdata`, nor in the books. Never is
 more in a limited folder than its limit and `spare_of` it, and nothing ever beyond what a cache may hold.
 """
 

@@ -1,7 +1,7 @@
-"""kill -9 of the agent or of the kernel at random moments of pull, push and extraction; then the same line again.
+"""kill -9 of the agent or of the kernel at random moments of pull, push and extraction; then the same command again.
 
 The moment is chosen by bytes, not by time: the proxy counts the bytes of objects that it carries, and at the chosen one
-it carries nothing more until the process is dead. Afterwards nothing wrong stands under a final name; the same line,
+it carries nothing more until the process is dead. Afterwards nothing wrong stands under a final name; the same command,
 said again, goes well, and all is as if nothing had happened; and no more is moved twice, as the proxy counted it, than
 
 * a part a connection, by a pull or a push;

@@ -1,4 +1,4 @@
-"""A line whose machine is lost at any moment: what must hold of what is left, and the same line said again.
+"""A line whose machine is lost at any moment: what must hold of what is left, and the same command run again.
 
 Of every state that `disk` knows, at every entry of a recording:
 
@@ -12,8 +12,8 @@ Of every state that `disk` knows, at every entry of a recording:
 * what was deleted in the target is gone, or the index still knows of it, so that it can be deleted again;
 * after the end all is there, and the index vouches for it.
 
-Of some states the tree is made on the disk, under the same names, and the same line is said again: it must go well, all
-must be right then, and nothing of nbdata's own left in the target. A file that looked as the index says when it was
+Of some states the tree is made on the disk, under the same names, and the same command is run again: it must end well,
+all must be right, and nothing of nbdata's own left in the target. A file that looked as the index says when it was
 recorded does so again: its size and times are taken to be on the disk even where its bytes are not, so the bytes alone
 decide whether the index was right. The machine has another boot id than when the line was recorded, and was away for
 minutes.

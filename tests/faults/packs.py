@@ -1,8 +1,8 @@
 """kill -9 of the agent at random moments of pack, into shards and into archives, and of archives that are unpacked into
-a store; then the same line again makes the shards, volumes or objects that no kill would make.
+a store; then the same command again makes the shards, volumes or objects that no kill would make.
 
 The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards
-that are sent. After the kill each object that has its name is whole. The same line, said again, makes the others; all
+that are sent. After the kill each object that has its name is whole. The same command, run again, makes the others; all
 are, byte for byte, those of a line that nobody killed, with the same index beside shards, and the store holds no
 unfinished upload.
 """

@@ -243,7 +243,7 @@ SeaweedFS behind a proxy that spoils what goes through it (`tests/faults/`). A r
 unpacks a tar of the same (plain, gzip in members and in one piece, Zstandard in frames)
 from some 20 volumes, through one agent that serves all runs. Afterwards all files are compared, byte for byte, with
 what they were to be. A line must end in time with all bytes right, or with an error that says what is wrong; then
-nothing wrong stands under a final name, and the same line said again without faults goes well. But an extraction
+nothing wrong stands under a final name, and the same command run again without faults goes well. But an extraction
 writes while it reads: what it wrote of a volume that turns out wrong at its end stands there until the line is said
 again.
 
@@ -260,7 +260,7 @@ lost: nobody but the store knows its name. Afterwards the agent had {agent}.
 ## Kills
 
 `kill -9` of the agent, or of a Jupyter kernel that runs the line as a cell, amid `pull`, `push` and `untar_volumes`
-from the store, at a random byte of all, held by the proxy until the process is dead; then the same line again, of a
+from the store, at a random byte of all, held by the proxy until the process is dead; then the same command again, of a
 kernel's in a new kernel. A tree has {FILES} files, small ones, {MIDDLING} middling, and two big ones that have a
 third of its bytes; pulls and pushes have one to three connections. When a kernel dies the job goes on in the agent:
 the new kernel's cell is attached to it, or finds it done, or the agent is killed right behind the kernel, too.
@@ -281,7 +281,7 @@ what is on the disk all the time.
 {disk_tables(disks)}
 *right* is done at once, *refused* before anything moved, with the numbers of the plan and of the disk, *filled* ended
 by NotEnoughSpace in the middle with nothing wrong under a final name, *waited* paused in the background. After that
-room was made: what waited went on by itself, of all others the same line was said again. *bad* are those of which then
+room was made: what waited went on by itself, of all others the command was run again. *bad* are those of which then
 a byte was wrong or missing, anything was left in `.nbdata` or in the books of space, a number was not true, or a limit
 was passed: a cache never passes its `--max-size`; a folder with a limit may hold, beyond it, a block for each folder
 that is made, and three of nbdata's own. What others write in a folder with a limit is not counted there: no one holds

@@ -1,4 +1,4 @@
-"""kill -9 of the agent amid each verb, at several moments: nothing wrong is left, the same line continues."""
+"""kill -9 of the agent amid each verb, at several moments: nothing wrong is left, run it again to resume."""
 
 from __future__ import annotations
 

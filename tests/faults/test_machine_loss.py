@@ -1,4 +1,4 @@
-"""The machine is lost at any moment of a line: nothing that was recorded is missing, and the same line goes on.
+"""The machine is lost at any moment of a line: nothing that was recorded is missing, and the same command goes on.
 
 A short part of ``make machine-loss``: see `disk` for what may be lost, `loss` for what must hold then, and
 `loss_cases` for the lines.

@@ -66,7 +66,7 @@ def test_a_foreground_job_is_one_display_that_ends_as_its_report(probing: Kernel
         assert re.search(r"at \d\d:\d\d:\d\d: running", shown)
         assert re.search(r"\d+%.*\d+/20 files", shown)
         assert re.search(r"\d{4}-\d\d-\d\d\b", shown)
-        assert "the stop button stops it; the same line continues" in shown
+        assert "the stop button stops it; run it again to resume" in shown
     probing.finish(cell)
     (bundle,) = probing.page.of(cell)
     assert whole(bundle)
@@ -159,8 +159,8 @@ def test_the_buttons_pause_resume_and_cancel(probing: Kernel) -> None:
     probing.click(buttons(probing)["Cancel"])
     probing.until(lambda: "CANCELLED" in probing.page.texts(cell))
     panel = probing.page.of(cell)[0]
-    assert "the same line continues" in panel["text/plain"]
-    assert "the same line continues" in panel["text/html"]
+    assert "run it again to resume" in panel["text/plain"]
+    assert "run it again to resume" in panel["text/html"]
     assert AgentHost().job(job).snapshot().state == "CANCELLED"
 
 
@@ -235,7 +235,7 @@ def test_when_the_agent_dies_both_panels_say_that_the_job_was_interrupted(probin
         panel = probing.page.of(cell)[0]
         assert whole(panel)
         assert "running" not in panel["text/plain"]
-        assert "continue" in panel["text/plain"]
+        assert "again to resume" in panel["text/plain"]
 
 
 def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_job_of_this_kernel_says_that_it_ends_with_it(
         kernel.run("%load_ext nbdata\nfrom nbdata.verbs.probe import Probe")
         cell = kernel.start("Probe(items=150, delay=100, tag='inline').start()")
         kernel.finish(cell)
-        assert "ends with this kernel; the same line continues" in kernel.page.texts(cell)
+        assert "ends with this kernel; run it again to resume" in kernel.page.texts(cell)
         kernel.until(lambda: "150 handed out" in kernel.page.texts(cell))
 
 

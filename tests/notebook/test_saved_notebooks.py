@@ -137,7 +137,7 @@ def test_finished_failed_and_interrupted_transfers_show_their_true_end(
     assert "FAILED" in failed
     assert re.search(r"what is not ok path expected got why mismatch x 0{16}… c4ca4238a0b92382…", failed)
     assert re.search(r"at \d\d:\d\d:\d\d: +interrupted +· \d+% · .* of 24\.0 MB · \d+/60 files", interrupted)
-    assert "what was done is kept, and the same line continues" in interrupted
+    assert "what was done is kept; run it again to resume" in interrupted
     assert "running" not in interrupted
     assert " left" not in interrupted
     assert "2 fetched; 3 B in" in background
@@ -161,9 +161,9 @@ def test_a_notebook_whose_kernel_was_killed_says_when_it_was_so_and_what_to_do(
         assert re.search(r"at \d\d:\d\d:\d\d: +running", shown)
         assert re.search(r"\d{4}-\d\d-\d\d", shown)
         assert re.search(r"[1-9]\d*/60 files", shown)
-        assert "the same line continues, also if this no longer moves" in shown
+        assert "run it again to resume, also if this no longer moves" in shown
     job = AgentHost().jobs()[-1]
-    assert not job.finished, "what it says is true: the same line attaches"
+    assert not job.finished, "what it says is true: the same command attaches"
     AgentHost().job(job.id).cancel()
 
 

@@ -141,7 +141,7 @@ def test_a_pull_that_somebody_waits_for_ends_with_the_numbers_and_the_same_line_
     told = caught.value.details
     assert told["free"] < told["needed"] < 10 * MB
     assert told["source"] == "free on the disk"
-    assert "same line again" in str(caught.value)
+    assert "command again" in str(caught.value)
     assert not any(path.stat().st_size not in (0, MB // 2) for path in (disk / "out").glob("[0-9]*"))
     filler.unlink()
     report = nbdata.pull(url, disk / "out", quiet=True)

@@ -169,7 +169,7 @@ def told(what: str) -> Iterator[None]:
         where = f" ({os.path.basename(shown[0].filename)}, line {shown[0].lineno})" if shown else ""
         raise NbdataError(
             f"DATASET.py failed at {what}: {type(error).__name__}: {error}{where}",
-            remedy="Mend it, and run the same line again; what is finished is kept if DATASET.py stays as it is",
+            remedy="Mend it, and run the command again; what is finished is kept if DATASET.py stays as it is",
             details={"traceback": "".join(traceback.format_exception(error))},
         ) from None
 

@@ -112,7 +112,7 @@ class Conversion:
         try:
             report = self._run(display, quiet=quiet)
         except KeyboardInterrupt:
-            again = "the same line continues with the files that are missing"
+            again = "run it again to resume: it makes the files that are missing"
             if not quiet:
                 display.tell("")
                 display.end(f"interrupted; {again}", None)
@@ -245,7 +245,7 @@ def _held(folder: str) -> Iterator[int]:
                 raise NbdataError(
                     "another job works there",
                     path=folder,
-                    remedy="Wait until it has ended, then run the same line",
+                    remedy="Wait until it has ended, then run the command again",
                 )
             time.sleep(0.05)
     except OSError as error:
@@ -331,7 +331,7 @@ class _Process:
             if event["event"] == kind:
                 return event
         raise NbdataError(
-            "the process that converts ended before it had a plan", remedy="Run the same line again"
+            "the process that converts ended before it had a plan", remedy="Run the command again"
         )
 
     def finish(self) -> None:
@@ -389,7 +389,7 @@ class _Process:
         return NbdataError(
             f"the process that converts {how}",
             remedy="What it wrote last may say why; if it was killed for its memory, make less of it. "
-            "The same line continues",
+            "Run it again to resume",
         )
 
     def __enter__(self) -> _Process:

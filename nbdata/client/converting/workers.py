@@ -137,7 +137,7 @@ def _died(worker: _Worker, plan: SplitPlan, part: Part) -> NbdataError:
     return NbdataError(
         f"the process that wrote {part.name} of split {plan.split.name!r} {how} amid samples "
         f"{part.start:,} to {part.stop - 1:,}",
-        remedy="If it was killed for its memory, use fewer --workers. The same line continues",
+        remedy="If it was killed for its memory, use fewer --workers. Run it again to resume",
     )
 
 
@@ -149,7 +149,7 @@ def _refuse_failed(workers: Sequence[_Worker]) -> None:
         if code:
             raise NbdataError(
                 f"a process ended with status {code} after its last file",
-                remedy="Look at what DATASET.py does when Python ends; the same line continues",
+                remedy="Look at what DATASET.py does when Python ends; run it again to resume",
             )
 
 

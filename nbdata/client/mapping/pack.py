@@ -79,7 +79,7 @@ class MappedPack:
         try:
             report = self._run(display, quiet=quiet)
         except KeyboardInterrupt:
-            again = f"the same line with {_REPLACING} starts again"
+            again = f"run it again with {_REPLACING} to start over"
             if not quiet:
                 display.tell("")
                 display.end(f"interrupted; {again}", None)

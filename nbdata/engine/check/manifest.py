@@ -136,7 +136,7 @@ def _before(run: Run, op: Md5check, data: DataSet, name: str, algorithm: str) ->
         return {}
     raise BadOption(
         f"{name} is there already, and not all of its lines could be kept", path=data.folder.place + name,
-        remedy="Move it away, or say --overwrite always, and the same line writes a new one",
+        remedy="Move it away, or use --overwrite always, and run the command again",
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class Ends:
                 path=info.key,
                 expected=info.etag or f"{info.size} bytes",
                 got=told.etag or f"{told.size} bytes",
-                remedy="Run the same line again: it takes the new version",
+                remedy="Run the command again: it takes the new version",
             )
         return told
 

@@ -32,7 +32,7 @@ def failure_of(report: Report) -> TransferFailed:
         f"{report.verb}: {what}; first {named}",
         remedy="md5check --repair SOURCE gets these again from where they came"
         if content
-        else "The same line tries again"
+        else "Run it again to retry"
         if sum(bad.values()) == sum(report.counts.values())
-        else "The rest was done; the same line tries only these again",
+        else "The rest was done; run it again to retry only these",
     )

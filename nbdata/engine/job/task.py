@@ -40,7 +40,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 class Task(Progress):
     """See the module; `snapshot` is the only thing that leaves it."""
 
-    def __init__(self, snapshot: Snapshot, *, stopped: str = "The same line continues") -> None:
+    def __init__(self, snapshot: Snapshot, *, stopped: str = "Run it again to resume") -> None:
         super().__init__(snapshot)
         self._stopped_means = stopped
         self._aborts: dict[Callable[[], None], None] = {}
@@ -67,7 +67,7 @@ class Task(Progress):
             self._thread = None
             self._end(
                 "FAILED",
-                NbdataError(f"the job could not be started: {error}", remedy="Run the same line again"),
+                NbdataError(f"the job could not be started: {error}", remedy="Run the command again"),
             )
 
     def on_move(self, tell: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 The archive is one stream made from a listing, and cut into frames (`frames`, `zip_frames`), which are appended to
 growing volumes (`volumes`). What a volume stands for is recorded when it has its name: the range of the stream, and a
-digest of the names, sizes, times and versions in it. The same line keeps what still fits, and makes the rest.
+digest of the names, sizes, times and versions in it. The same command keeps what still fits, and makes the rest.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class BegunUploads:
     ----------
     keep : bool
         Whether what is unfinished stays at the store when the run is stopped or the store is not reached, so that the
-        same line goes on with it; where the store can do that. Else it is given up, and so is what a run that was
+        same command resumes it; where the store can do that. Else it is given up, and so is what a run that was
         killed has left of the same key.
 
     Attributes

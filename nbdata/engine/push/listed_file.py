@@ -38,9 +38,7 @@ def open_listed(path: str, size: int, mtime_ns: int) -> tuple[int, os.stat_resul
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
         os.close(fd)
-        raise SourceChanged(
-            "the file changed after it was listed", path=path, remedy="Run the same line again"
-        )
+        raise SourceChanged("the file changed after it was listed", path=path, remedy="Run the command again")
     if not found.st_size and os.pread(fd, 1, 0):
         os.close(fd)
         raise SourceChanged(
@@ -56,4 +54,4 @@ def still_same(fd: int, before: os.stat_result, path: str) -> None:
     now = os.fstat(fd)
     if differs(now, before):
         what = "changed" if now.st_nlink else "was deleted or replaced"
-        raise SourceChanged(f"the file {what} while it was sent", path=path, remedy="Run the same line again")
+        raise SourceChanged(f"the file {what} while it was sent", path=path, remedy="Run the command again")

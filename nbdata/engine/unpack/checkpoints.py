@@ -1,4 +1,4 @@
-"""How far an archive was unpacked, so that the same line goes on there.
+"""How far an archive was unpacked, so that the same command goes on there.
 
 A checkpoint says: all members before this place of the tar stream are on the disk under final names and are
 recorded; reading begins again at this offset of the volumes. It is recorded in the index once that is so, and

@@ -302,7 +302,7 @@ class Extraction:
                 self._written.index.put({member.name: None})
                 raise BadArchive(
                     "an earlier run wrote other bytes than the archive holds", path=member.name,
-                    remedy="Run the same line again: it writes this file anew",
+                    remedy="Run the command again: it writes this file anew",
                 )  # fmt: skip
         staging = self._place(member)
         if member.size >= 0:
@@ -422,7 +422,7 @@ class Extraction:
             remedy = f"Copy {other} from where it is now: the volumes that hold it were deleted"
         else:
             self._written.index.put({other: None})
-            remedy = "Run the same line again: it writes both"
+            remedy = "Run the command again: it writes both"
         raise NbdataError(
             f"{other}, to which it is a hard link, was moved away", path=member.name, remedy=remedy
         )

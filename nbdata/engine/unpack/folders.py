@@ -47,7 +47,7 @@ class ArchiveFolders:
         self._real_root = os.path.realpath(self._root)
 
     def remember(self, path: str, mtime_ns: int, tag: str) -> None:
-        """An earlier run of the same line has made a folder."""
+        """An earlier run of the same command has made a folder."""
         self._told[path] = (mtime_ns, tag)
 
     def prepare(self, parent: str, path: str) -> str:

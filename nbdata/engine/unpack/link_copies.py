@@ -114,5 +114,5 @@ class _RunningCrc:
         if f"{self._crc:08x}" != self._expected:
             raise ChecksumMismatch(
                 "other bytes arrived than were unpacked", path=self._key, expected=self._expected,
-                got=f"{self._crc:08x}", remedy="Run the same line again",
+                got=f"{self._crc:08x}", remedy="Run the command again",
             )  # fmt: skip

@@ -136,7 +136,7 @@ class PassingBytes:
         if self._hasher is not None:
             raise StoreUnavailable(
                 "it could not be sent, and the archive has been read past it",
-                remedy="Run the same line again",
+                remedy="Run the command again",
                 details={"retry": False},
             )
         self._hasher = hasher

@@ -96,7 +96,7 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     With `unmatched`, patterns of ``--members`` that match nothing here are put there, and are no error.
 
     A member that would leave the target ends the whole at once (UnsafeMember), and so does damage
-    (BadArchive). What came before it stays: each file under its final name is whole. The same line continues.
+    (BadArchive). What came before it stays: each file under its final name is whole. Run it again to resume.
     """
     op, target = run.operation, run.kept
     assert isinstance(op, UntarVolumes)

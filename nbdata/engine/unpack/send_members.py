@@ -416,7 +416,7 @@ class MemberSender:
         self._written.index.put({member.name: None})
         raise BadArchive(
             "an earlier run wrote other bytes than the archive holds", path=member.name,
-            remedy="Run the same line again: it writes this object anew",
+            remedy="Run the command again: it writes this object anew",
         )  # fmt: skip
 
     # -- links --------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 They are planned together, before anything is written, and unpacked in turn. What is wrong with one is reported,
 and the others are unpacked. Which archives a line meant is recorded: when all but one are gone, since their volumes
-were deleted or moved away, the same line must not take what is left for the only one.
+were deleted or moved away, the same command must not take what is left for the only one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A volume is deleted when nothing needs it any more: all that it holds is on the disk under final names, and that
 is recorded. So, in this order: what was unpacked is durable; a checkpoint, or that all is complete, is durable;
-the whole set is recorded durably; then the volumes go. Whatever interrupts that, the same line finds the set in
+the whole set is recorded durably; then the volumes go. Whatever interrupts that, the same command finds the set in
 the record, takes what is gone as unpacked, and goes on with the rest.
 """
 

@@ -286,7 +286,7 @@ class _Reading(Reader):
                 path=self._info.key,
                 expected=error.expected,
                 got=error.got,
-                remedy="Run the same line again: it replaces what was unpacked of this volume. If that ends in the "
+                remedy="Run the command again: it replaces what was unpacked of this volume. If that ends in the "
                 "same way, the volume is damaged in the store",
             ) from error
         if self.proven is not None:

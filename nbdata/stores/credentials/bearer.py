@@ -50,7 +50,7 @@ class AskedToken:
         if not answer.get("token"):
             raise AccessDenied(
                 f"no credentials from {self.source}: {answer.get('error') or 'no token came'}",
-                remedy="Log in again, or name other credentials; the same line then continues",
+                remedy="Log in again, or name other credentials; then run the command again to resume",
             )
         return f"Bearer {answer['token']}"
 

@@ -128,7 +128,7 @@ def refuse_another(path: str, info: ObjectInfo, match: ObjectInfo | None) -> Non
             path=path,
             expected=match.etag,
             got=info.etag,
-            remedy="Run the same line again: it takes the new version",
+            remedy="Run the command again: it takes the new version",
         )
 
 
@@ -173,7 +173,7 @@ def refused(
         return SourceChanged(
             "the object changed while it was read",
             path=path,
-            remedy="Run the same line again: it takes the new version",
+            remedy="Run the command again: it takes the new version",
             details=details,
         )
     said = f"status {status}{', ' + code if code else ''}"

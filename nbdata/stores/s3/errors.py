@@ -30,8 +30,8 @@ _DENIED = {
         "Check it, and that it belongs to this endpoint",
     ),
     "SignatureDoesNotMatch": ("the secret key is wrong", "Check it; a blank may have been copied along"),
-    "ExpiredToken": ("the credentials have expired", "Log in again and run the same line: it continues"),
-    "InvalidToken": ("the session token is wrong", "Log in again and run the same line: it continues"),
+    "ExpiredToken": ("the credentials have expired", "Log in again and run the command again to resume"),
+    "InvalidToken": ("the session token is wrong", "Log in again and run the command again to resume"),
     "RequestTimeTooSkewed": ("this machine's clock is wrong", "Set the clock: S3 allows 15 minutes"),
     "InvalidObjectState": ("the object is archived", "Have the store restore it first"),
     "AllAccessDisabled": ("the store has disabled all access to this bucket", "Ask the bucket's owner"),
@@ -99,7 +99,7 @@ def error_of(
         return SourceChanged(
             "the object changed while it was read",
             path=path,
-            remedy="Run the same line again: it takes the new version",
+            remedy="Run the command again: it takes the new version",
             details=details,
         )
     if status in _BUSY_STATUS or code in _BUSY_CODE:

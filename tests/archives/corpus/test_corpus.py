@@ -187,8 +187,8 @@ the store answers. At most 64 MiB of members are in memory. Times and permission
 | a name that is not UTF-8 | fails, and the rest is stored: keys are UTF-8 |
 | a name that a volume of the archive has | `UnsafeMember` |
 
-The same line goes on where it was: an object that is as it was recorded, or else has the MD5 of the file, is not sent
-again. The volumes are read again from the last place that their compression allows; the report says from where. An
+The same command resumes where it was: an object that is as it was recorded, or else has the MD5 of the file, is not
+sent again. The volumes are read again from the last place that their compression allows; the report says from where. An
 object that somebody has replaced since is put right if this archive had made it, and is a conflict if another one
 had. `--delete-volumes` deletes them at the end, unless something was left out or failed.
 
@@ -218,7 +218,7 @@ know how can unpack several at a time. A gzip member says its size in its header
 ustar, with pax where a name, size or time needs it; a zip has the 64-bit form where it needs it, and UTF-8 names.
 
 Each object is compared with its checksum while it is read, and each volume with what the store answers; a volume has
-its name when all objects in it are proven. From store to store nothing touches the disk. The same line keeps the
+its name when all objects in it are proven. From store to store nothing touches the disk. The same command keeps the
 volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and
 those of somebody else are a conflict. A zip begins anew, and its volumes have their names when all of it is written.
 Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB; the content of a zip in

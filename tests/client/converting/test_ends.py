@@ -1,4 +1,4 @@
-"""However a conversion ends, nothing of it goes on, no split has its name, and the same line continues."""
+"""However a conversion ends, nothing of it goes on, no split has its name, and run it again to resume."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def held(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
 
 
 def continues(folder: Path) -> None:
-    """The same line makes only the file that is missing."""
+    """The same command makes only the file that is missing."""
     (folder / "gate").unlink()
     done = convert(folder / "dataset.py", "in", "out", "--file-size", "60k", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_all_processes_and_the_same_line_continues(
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "interrupted; the same line continues" in told
+    assert "interrupted; run it again to resume" in told
     assert not any(map(alive, pids))
     assert not (tmp_path / "out/train").exists()
     continues(tmp_path)

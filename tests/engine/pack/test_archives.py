@@ -1,4 +1,4 @@
-"""pack into one archive: what other programs read, the same bytes each time, and what the same line goes on with."""
+"""pack into one archive: what other programs read, the same bytes each time, and what the same command goes on with."""
 
 from __future__ import annotations
 

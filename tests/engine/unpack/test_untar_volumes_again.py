@@ -1,4 +1,4 @@
-"""untar_volumes that ends too early, by damage or because it is stopped; and the same line again."""
+"""untar_volumes that ends too early, by damage or because it is stopped; and the same command again."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_what_was_damaged_on_its_way_is_written_again(
     upload(s3, bucket, pack(content, tmp_path / "v", name, volume=10**9))
     proxy.damage = mark  # random bytes are stored as they are, so that only a checksum of all can tell
     out = tmp_path / "out"
-    with pytest.raises(nbdata.ChecksumMismatch, match="same line again"):
+    with pytest.raises(nbdata.ChecksumMismatch, match="command again"):
         untar(f"s3://{bucket}/v/", out, delete_volumes=True)
     assert (out / "x").read_bytes() != data
     proxy.damage = b""

@@ -42,7 +42,7 @@ def test_a_disk_that_fills_ends_it_clearly_with_nothing_half_written(
     bulky: Path, tmp_path: Path, small_disk: Path, ignore_space: bool
 ) -> None:
     out = small_disk / "out"
-    with pytest.raises(nbdata.NotEnoughSpace, match="same line again"):
+    with pytest.raises(nbdata.NotEnoughSpace, match="command again"):
         untar(bulky, out, ignore_space=ignore_space)
     count = whole(out, tmp_path / "bulky")
     assert 5 < count < 60
