@@ -1,6 +1,6 @@
 """Stage, verify, extract and push data between any object store and a small disk.
 
-The same verbs in Python (`pull`, `push`, `copy`, `md5check`, `untar_volumes`, `quota`, `transfers`, `cleanup`),
+The same verbs in Python (`pull`, `push`, `copy`, `md5check`, `untar_volumes`, `ls`, `quota`, `transfers`, `cleanup`),
 as IPython magics (``%load_ext nbdata``) and on the command line (``nbdata pull …``).
 
 Examples
@@ -44,6 +44,7 @@ from nbdata.verbs.cache_stream import CacheStream, cache_stream
 from nbdata.verbs.cleanup import Cleanup, cleanup
 from nbdata.verbs.convert import Convert, convert
 from nbdata.verbs.copy import Copy, copy
+from nbdata.verbs.listing import Du, Ls, du, ls
 from nbdata.verbs.md5check import Md5check, md5check
 from nbdata.verbs.pack import Pack, pack
 from nbdata.verbs.pull import Pull, pull
@@ -70,7 +71,9 @@ __all__ = [
     "Cleanup",
     "Convert",
     "Copy",
+    "Du",
     "Job",
+    "Ls",
     "Md5check",
     "MissingVolume",
     "NbdataError",
@@ -98,6 +101,8 @@ __all__ = [
     "copy",
     "decode",
     "demo",
+    "du",
+    "ls",
     "md5check",
     "pack",
     "pull",

@@ -25,12 +25,14 @@ from nbdata.rendering import member_cells, printable
 from nbdata.report import Plan, Report, Row
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
+from nbdata.verbs.listing import Listing
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 from nbdata.version import __version__
 
 __all__ = ["main"]
 
 _EXTRA = {"json": Option("Print the Report as JSON on stdout; progress goes to stderr.", kind="flag")}
+_ROWS = {"json": Option("Print each row as a line of JSON (JSON Lines).", kind="flag")}
 _RUN = {
     "run": Option(
         "Run COMMAND once for each item, without a shell; {} stands for the item's path, which else comes last. The "
@@ -164,6 +166,8 @@ def _overview() -> str:
 
 def _extra(cls: type[Operation]) -> dict[str, Option]:
     """The options that the command line adds to a verb."""
+    if issubclass(cls, Listing):
+        return _ROWS
     return {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
 
 
@@ -218,7 +222,10 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
             _print(report, as_json=as_json, quiet=False)
         raise
-    if getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
+    if isinstance(operation, Listing) and isinstance(result, Report):
+        if as_json or not quiet:
+            _print_listing(operation, result, as_json=as_json)
+    elif getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
         # What was asked for are the names: all of them, one a line; people see more, other programs do not.
         for row in result.rows:
             print(_member_line(row) if sys.stdout.isatty() else printable(row.path))
@@ -228,6 +235,14 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     else:
         _print(result, as_json=as_json, quiet=quiet)
     return 1 if isinstance(result, Report) and not result.ok else 0
+
+
+def _print_listing(operation: Listing, report: Report, *, as_json: bool) -> None:
+    """All rows on stdout, none of which is held; what is said of them besides on stderr."""
+    for line in operation.lines(report, as_json=as_json, people=sys.stdout.isatty()):
+        print(line)
+    if not as_json:
+        print("\n".join([report.line, *(f"  {printable(note)}" for note in report.notes)]), file=sys.stderr)
 
 
 def _member_line(row: Row) -> str:

@@ -130,7 +130,7 @@ class Snapshot(_Record):
     @property
     def unit(self) -> str:
         """What its `files` are."""
-        return "items" if self.verb == "cache_stream" else "files"
+        return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
 
     @property
     def said_again(self) -> str:
@@ -375,7 +375,7 @@ class Report(_Record):
     @property
     def table_lines(self) -> list[str]:
         """The tables as aligned text, line by line."""
-        return [line for table in self.tables for line in text_table(table)]
+        return [line for table in self.tables for line in text_table(table)[not table["caption"] :]]
 
     @property
     def body_lines(self) -> list[str]:

@@ -54,6 +54,8 @@ LINES = {
         "/w/volumes /w/data --members '**/*.json' --strip-components 1 --max-expansion 1000",
         "s3://bucket/volumes/ --list",
     ),
+    "ls": ("s3://bucket/data/ --recursive --max-files 100", "'s3://bucket/{000..099}.tar'"),
+    "du": ("s3://bucket/data/ --depth 2",),
     "quota": ("/w --limit 5GB", "/w"),
     "transfers": ("3f2a --cancel", ""),
     "cleanup": ("/w/data --all", "s3://bucket/results/"),

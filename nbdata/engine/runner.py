@@ -59,6 +59,8 @@ _VERBS = {
     "cleanup": "upkeep.cleanup",
     "probe": "queries.probe",
     "complete": "queries.complete",
+    "ls": "queries.ls",
+    "du": "queries.du",
 }
 
 

@@ -11,6 +11,7 @@ from IPython.core.magic import no_var_expand
 from nbdata.errors import BadOption, Cancelled, NbdataError
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
+from nbdata.notebook.general_magics import NAME, beside_ipython, by_name
 from nbdata.notebook.panels import shown
 from nbdata.notebook.variables import words_of
 from nbdata.operation import Operation
@@ -18,6 +19,7 @@ from nbdata.option import Option
 from nbdata.report import Report
 from nbdata.verbs import VERBS
 from nbdata.verbs.cache_stream import CacheStream
+from nbdata.verbs.listing import Ls
 from nbdata.verbs.parsing import help_text, parse, written_secrets
 
 if TYPE_CHECKING:
@@ -34,16 +36,23 @@ def _extra(cls: type[Operation]) -> dict[str, Option]:
 
 def register(shell: InteractiveShell) -> None:
     """Make ``%pull``, ``%push`` … known to a shell."""
-    for cls in VERBS.values():
-        shell.register_magic_function(_magic(cls, shell), "line", cls.verb)  # type: ignore[arg-type]
+    magics = {cls.verb: _magic(cls, shell) for cls in VERBS.values()}
+    known = shell.magics_manager.magics["line"]
+    before = known.get(Ls.verb)
+    own = {**magics, Ls.verb: beside_ipython(shell, magics[Ls.verb], getattr(before, "ipython_has", before))}
+    own[NAME] = by_name(magics, _in_one_line)
+    for name, magic in own.items():
+        shell.register_magic_function(magic, "line", name)  # type: ignore[arg-type]
     shell.register_magic_function(_loop(shell), "cell", CacheStream.verb)  # type: ignore[arg-type]
     tab.register(shell, _extra)
 
 
 def unregister(shell: InteractiveShell) -> None:
     """Forget them."""
-    for verb in VERBS:
-        shell.magics_manager.magics["line"].pop(verb, None)
+    for name in (*VERBS, NAME):
+        magic = shell.magics_manager.magics["line"].pop(name, None)
+        if (before := getattr(magic, "ipython_has", None)) is not None:
+            shell.magics_manager.magics["line"][name] = before
     shell.magics_manager.magics["cell"].pop(CacheStream.verb, None)
     tab.unregister(shell)
 

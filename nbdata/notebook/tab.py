@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
+from nbdata.notebook.general_magics import NAME
 from nbdata.operation import Operation
 from nbdata.option import Option
 from nbdata.verbs import VERBS
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "unregister"]
 
-# ``%pull …``, also behind ``name =``.
-_LINE = re.compile(rf"\s*(?:\w+\s*=\s*)?%%?({'|'.join(VERBS)})\s(.*)", re.DOTALL)
+# ``%pull …`` and ``%nbdata pull …``, also behind ``name =``.
+_LINE = re.compile(rf"\s*(?:\w+\s*=\s*)?%%?(?:{NAME}\s+)?({'|'.join(VERBS)})\s(.*)", re.DOTALL)
 
 
 def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping[str, Option]]) -> None:

@@ -126,6 +126,20 @@ class Store(abc.ABC):
                 break
         return tuple(found.values())
 
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects and folders that begin with `prefix`, no deeper than the next slash, streamed.
+
+        The key of a folder ends in a slash, and its size is -1; an object whose key is `prefix` itself is among them.
+        A missing bucket is an error. This one lists all that lies below, for stores that cannot do with less.
+        """
+        last = ""
+        for info in self.list(prefix):
+            end = info.key.find("/", len(prefix))
+            found = info if end < 0 else ObjectInfo(info.key[: end + 1], -1)
+            if end < 0 or found.key != last:
+                yield found
+                last = found.key
+
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """What the store says of one object; NotFound if there is none.

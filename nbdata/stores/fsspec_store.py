@@ -135,6 +135,31 @@ class FsspecStore(Store):
                 with contextlib.suppress(NotFound):  # it leads to a folder, or nowhere
                     yield self.head(info.key)
 
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        folder = prefix.rpartition("/")[0]
+        try:
+            self._fs.invalidate_cache()
+            found = {entry["name"]: entry for entry in self._fs.ls(self._path(folder), detail=True)}
+        except Exception as error:
+            known = self._error(error, folder)
+            if isinstance(known, NotFound) and not known.details.get("bucket"):
+                return
+            raise known from error
+        folders = {path for path, entry in found.items() if entry.get("type") == "directory"}
+        for path in sorted(path.rstrip("/") + "/" if path in folders else path for path in found):
+            info = (
+                ObjectInfo(self._info(path, {}).key, -1)
+                if path.endswith("/")
+                else self._info(path, found[path])
+            )
+            if not info.key.startswith(prefix):
+                continue
+            if path.endswith("/") or _is_object(info.key, found[path]):
+                yield info
+            elif found[path].get("type") == "link":
+                with contextlib.suppress(NotFound):  # it leads to a folder, or nowhere
+                    yield self.head(info.key)
+
     def head(self, key: str) -> ObjectInfo:
         try:
             self._fs.invalidate_cache()

@@ -79,6 +79,16 @@ class LocalStore(Store):
             if info.key > after:
                 yield info
 
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        folder, slash, start = prefix.rpartition("/")
+        folder += slash
+        for name in self._names(folder, start):
+            key = folder + name
+            if name.endswith("/"):
+                yield ObjectInfo(key, -1, modified=_time_of(key))
+            elif (info := self._stat(key)) is not None and not name.endswith(PARTIAL):
+                yield _info(key, info)
+
     def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
         """All files below a folder whose names there begin with `start`; of however many folders in one another."""
         levels = [(folder, iter(self._names(folder, start)))]
@@ -261,6 +271,14 @@ class _FileBody:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _time_of(key: str) -> float | None:
+    """When a folder was changed; None if it is gone meanwhile, or cannot be looked at."""
+    try:
+        return os.stat("/" + key).st_mtime
+    except OSError:
+        return None
 
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:

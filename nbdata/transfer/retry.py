@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, StoreUnavailable
+from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, SourceChanged, StoreUnavailable
 from nbdata.stores.another_try import pushed_back, retry_after, worth_retrying
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.part_records import PART
 
-__all__ = ["BUDGET", "TRIES", "listing", "retrying", "told_part_size", "until_matching"]
+__all__ = ["BUDGET", "TRIES", "listing", "listing_of_folder", "retrying", "told_part_size", "until_matching"]
 
 # Tries in all; with the delays below that is about a minute of a store that does not answer.
 TRIES = 8
@@ -143,3 +143,29 @@ def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]
             return
         except NbdataError as error:
             patience.after(error)
+
+
+def listing_of_folder(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
+    """`Store.list_folder`, which begins anew when it broke off, and goes on behind the last key.
+
+    Raises
+    ------
+    SourceChanged
+        If that key is gone by then.
+    """
+    patience, last = Patience(control), ""
+    while True:
+        known = last
+        try:
+            for info in store.list_folder(prefix):
+                if known:
+                    known = "" if info.key == known else known
+                    continue
+                yield info
+                last = info.key
+                patience.succeeded()
+            break
+        except NbdataError as error:
+            patience.after(error)
+    if known:
+        raise SourceChanged("the folder changed while it was listed", remedy="List it again")

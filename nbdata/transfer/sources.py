@@ -22,7 +22,7 @@ from nbdata.transfer.selection import Entry, glob_regex, may_match_below, read_p
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.options import Selecting
 
-__all__ = ["Found", "Opener", "find", "folder_part", "head_of"]
+__all__ = ["Found", "Opener", "find", "folder_part", "head_of", "require_folder"]
 
 # Names that are asked for ahead of who reads them.
 _AHEAD = 256
@@ -88,7 +88,7 @@ def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
         inside = _below(opener, location, noticed)
         found = next(inside, None)
         if found is None:
-            _require_folder(opener, location)
+            require_folder(opener, location)
             return Found(location, None, iter(()))
         return Found(location, None, itertools.chain([found], inside))
     single = head_of(opener, location)
@@ -108,7 +108,7 @@ def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
     if single is not None:
         return Found(location, single, iter([Entry(name, single)]))
     if first is None:
-        _require_folder(opener, folder)
+        require_folder(opener, folder)
         return Found(folder, None, iter(()))
     return Found(folder, None, itertools.chain([first], below))
 
@@ -155,7 +155,7 @@ def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:
             yield from filter(None, asking.map(ask, paths[at : at + _AHEAD]))
 
 
-def _require_folder(opener: Opener, folder: Location) -> None:
+def require_folder(opener: Opener, folder: Location) -> None:
     """An empty folder is one where the store knows folders; else nothing is there."""
     if folder.key and not folder.store.is_folder(folder.key):
         if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):

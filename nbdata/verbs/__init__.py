@@ -12,6 +12,7 @@ from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.complete import Complete
 from nbdata.verbs.convert import Convert
 from nbdata.verbs.copy import Copy
+from nbdata.verbs.listing import Du, Ls
 from nbdata.verbs.md5check import Md5check
 from nbdata.verbs.pack import Pack
 from nbdata.verbs.probe import Probe
@@ -40,6 +41,8 @@ VERBS: dict[str, type[Operation]] = {
         Pack,
         Shards,
         Convert,
+        Ls,
+        Du,
         Quota,
         Transfers,
         Cleanup,

@@ -257,3 +257,31 @@ def test_children_are_told_with_what_is_known_of_them(readable: Place) -> None:
     assert len(place.store.children(place.prefix, 2)) == 2
     by_listing = {info.key: info.etag for info in place.store.list(place.prefix)}
     assert all(by_listing[info.key] == info.etag for info in found if info.size >= 0)
+
+
+def test_a_folder_is_listed_no_deeper_than_the_next_slash(readable: Place) -> None:
+    place = readable
+    for name in ("a", "b/1", "b/2/x", "b c/x", "bc", "d/e/f/g"):
+        place.put(name, b"12345")
+
+    def there(below: str = "") -> dict[str, int]:
+        found = place.store.list_folder(place.prefix + below)
+        return {info.key[len(place.prefix) :]: info.size for info in found}
+
+    top = {"a": 5, "b c/": -1, "b/": -1, "bc": 5, "d/": -1}
+    assert there() == top
+    assert there("b") == {"b c/": -1, "b/": -1, "bc": 5}
+    assert there("b/") == {"b/1": 5, "b/2/": -1}
+    assert there("none/") == {}
+    by_listing = {info.key: info.etag for info in place.store.list(place.prefix)}
+    objects = [info for info in place.store.list_folder(place.prefix) if info.size >= 0]
+    assert all(by_listing[info.key] == info.etag for info in objects)
+
+
+def test_a_folder_of_many_pages_is_whole(s3_place: Place) -> None:
+    place = s3_place
+    names = [f"{n:05d}" for n in range(1_100)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: place.put(f"{name}/x" if int(name) % 2 else name, b""), names))
+    found = [info.key[len(place.prefix) :] for info in place.store.list_folder(place.prefix)]
+    assert found == [f"{name}/" if int(name) % 2 else name for name in names]

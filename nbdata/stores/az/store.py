@@ -154,10 +154,19 @@ class AzStore(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return ahead(self._pages(prefix, after))
+        return ahead(self._pages(prefix, after, {}))
 
-    def _pages(self, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
-        query = {"restype": "container", "comp": "list", "prefix": prefix, "maxresults": str(self._page)}
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        return ahead(self._pages(prefix, "", {"delimiter": "/"}))
+
+    def _pages(self, prefix: str, after: str, more: Mapping[str, str]) -> Iterator[Page[ObjectInfo]]:
+        query = {
+            "restype": "container",
+            "comp": "list",
+            "prefix": prefix,
+            "maxresults": str(self._page),
+            **more,
+        }
         while True:
             root = _read(self._send("GET", "", query).read(limit=64 << 20))
             if root.tag != "EnumerationResults":
@@ -166,11 +175,13 @@ class AzStore(ObjectStore):
                 )
             marker = root.findtext("NextMarker")
             # With folders of their own (Data Lake), accounts list those too.
-            files = (
+            files = [
                 _listed(item)
                 for item in root.iterfind("Blobs/Blob")
                 if item.findtext("Properties/ResourceType") != "directory"
-            )
+            ]
+            if folders := [ObjectInfo(_name_of(item), -1) for item in root.iterfind("Blobs/BlobPrefix")]:
+                files = sorted([*folders, *files], key=lambda info: info.key)
             yield Page([info for info in files if info.key > after], bool(marker))
             if not marker:
                 return
@@ -327,11 +338,17 @@ def _made_of(key: str, size: int, response: Response | Head) -> ObjectInfo:
     return ObjectInfo(key, size, etag=etag, checksums={"md5": digest} if digest else {})
 
 
-def _listed(item: ET.Element) -> ObjectInfo:
+def _name_of(item: ET.Element) -> str:
+    """The key of a blob or a folder of a listing."""
     name = item.find("Name")
     key = (name.text or "") if name is not None else ""
     if name is not None and name.get("Encoded") == "true":  # what XML cannot say
-        key = unquote(key)
+        return unquote(key)
+    return key
+
+
+def _listed(item: ET.Element) -> ObjectInfo:
+    key = _name_of(item)
     size = item.findtext("Properties/Content-Length") or ""
     etag = (item.findtext("Properties/Etag") or "").strip('"')
     digest = digest_in(item.findtext("Properties/Content-MD5") or "", 16)

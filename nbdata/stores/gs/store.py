@@ -129,14 +129,18 @@ class GsStore(ObjectStore):
     # -- reading ------------------------------------------------------------------------------
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        return ahead(self._pages(prefix, after))
+        return ahead(self._pages(prefix, after, {}))
 
-    def _pages(self, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        return ahead(self._pages(prefix, "", {"delimiter": "/"}))
+
+    def _pages(self, prefix: str, after: str, more: Mapping[str, str]) -> Iterator[Page[ObjectInfo]]:
         query = {
             "prefix": prefix,
             "maxResults": "1000",
-            "fields": f"nextPageToken,items({_FIELDS})",
+            "fields": f"nextPageToken,prefixes,items({_FIELDS})",
             "projection": "noAcl",
+            **more,
         }
         if after:
             query["startOffset"] = after  # which is listed too
@@ -144,7 +148,9 @@ class GsStore(ObjectStore):
         while True:
             page = _document(self._send("GET", path, "", query).read())
             token = page.get("nextPageToken")
-            infos = map(_info_of, page.get("items", ()))
+            infos = [_info_of(item) for item in page.get("items", ())]
+            if folders := [ObjectInfo(name, -1) for name in page.get("prefixes", ())]:
+                infos = sorted([*folders, *infos], key=lambda info: info.key)
             yield Page([info for info in infos if info.key > after], bool(token))
             if not token:
                 return

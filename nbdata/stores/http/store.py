@@ -242,6 +242,18 @@ class HttpStore(Store):
                 if info.key > after:
                     yield info
 
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        folder, slash, start = prefix.rpartition("/")
+        if folder and folder == self._object:
+            return
+        folder += slash
+        names = sorted(name for name in self._page(folder) or () if name.startswith(start))
+        with ThreadPoolExecutor(_ASKING, thread_name_prefix="http-head") as asking:
+            for at in range(0, len(names), _AHEAD):
+                some = names[at : at + _AHEAD]
+                for name, info in zip(some, asking.map(lambda n: self._look(folder + n), some), strict=True):
+                    yield info or ObjectInfo(f"{folder}{name.rstrip('/')}/", -1)
+
     def _walk(
         self, folder: str, start: str, folders: _Count, depth: int, asking: ThreadPoolExecutor
     ) -> Iterator[ObjectInfo]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from xml.etree.ElementTree import Element
 
 from nbdata.errors import StoreUnavailable
 from nbdata.stores.http.pages import Page
@@ -10,12 +11,21 @@ from nbdata.stores.objects import ObjectInfo
 from nbdata.stores.s3.answers import decoded, listed
 from nbdata.stores.s3.client import S3Client
 
-__all__ = ["children", "pages", "pending"]
+__all__ = ["children", "pages", "pages_of_folder", "pending"]
 
 
 def pages(client: S3Client, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
     """The objects below a prefix, behind one of them, page by page."""
-    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
+    return _pages(client, prefix, after, {})
+
+
+def pages_of_folder(client: S3Client, prefix: str) -> Iterator[Page[ObjectInfo]]:
+    """Objects and folders below a prefix, no deeper than the next slash, page by page."""
+    return _pages(client, prefix, "", {"delimiter": "/"})
+
+
+def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> Iterator[Page[ObjectInfo]]:
+    query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000", **more}
     if after:
         query["start-after"] = after
     while True:
@@ -25,10 +35,10 @@ def pages(client: S3Client, prefix: str, after: str) -> Iterator[Page[ObjectInfo
             raise StoreUnavailable(
                 "the store's answer is no listing", path=client.name, got=f"<{root.tag[:40]}>"
             )
-        objects = listed(root)
-        more = root.findtext("IsTruncated") == "true"
-        yield Page(objects, more)
-        if not more:
+        objects = sorted([*_folders(root), *listed(root)], key=_key) if more else listed(root)
+        goes_on = root.findtext("IsTruncated") == "true"
+        yield Page(objects, goes_on)
+        if not goes_on:
             return
         token = root.findtext("NextContinuationToken")
         if token and token != query.get("continuation-token"):
@@ -53,12 +63,18 @@ def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...
         return tuple(ObjectInfo(f"{name}/", -1) for name in names if name.startswith(prefix))[:limit]
     query = {"list-type": "2", "prefix": prefix, "delimiter": "/", "encoding-type": "url"}
     root = client.xml("GET", "", {**query, "max-keys": str(min(limit, 1000))})
-    decode = decoded if root.findtext("EncodingType") == "url" else str
-    folders = [
-        ObjectInfo(decode(item.findtext("Prefix") or ""), -1) for item in root.iterfind("CommonPrefixes")
-    ]
     objects = [info for info in listed(root) if not info.key.endswith("/")]
-    return tuple(sorted([*folders, *objects], key=lambda info: info.key))[:limit]
+    return tuple(sorted([*_folders(root), *objects], key=_key))[:limit]
+
+
+def _folders(root: Element) -> list[ObjectInfo]:
+    """The folders of a page of a listing."""
+    decode = decoded if root.findtext("EncodingType") == "url" else str
+    return [ObjectInfo(decode(item.findtext("Prefix") or ""), -1) for item in root.iterfind("CommonPrefixes")]
+
+
+def _key(info: ObjectInfo) -> bytes:
+    return info.key.encode("utf-8", "surrogatepass")
 
 
 def pending(client: S3Client, prefix: str) -> Iterator[tuple[str, str]]:

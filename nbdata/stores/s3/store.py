@@ -65,6 +65,9 @@ class S3Store(ObjectStore):
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         return ahead(listing.pages(self._client, prefix, after))
 
+    def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
+        return ahead(listing.pages_of_folder(self._client, prefix))
+
     def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
         return listing.children(self._client, prefix, limit)
 

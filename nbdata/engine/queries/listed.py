@@ -1,0 +1,202 @@
+"""The objects and folders of a place, streamed: what ls shows and du sums up.
+
+Unlike `transfer.sources`, which finds what can be transferred, this gives every key that a store lists: also markers of
+folders (``a/``), and an object and a folder of the same name side by side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from nbdata.engine.job.run import Run
+from nbdata.errors import NbdataError, NotFound
+from nbdata.paths import glob_base, glob_pattern, has_glob
+from nbdata.redaction import S3_SCHEMES, redacted
+from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.local import LocalStore
+from nbdata.stores.resolve import children
+from nbdata.transfer.retry import listing, listing_of_folder
+from nbdata.transfer.selection import Entry, glob_regex
+from nbdata.transfer.sources import head_of, require_folder
+
+__all__ = ["Listed", "listed"]
+
+# Buckets that are listed.
+_BUCKETS = 10_000
+# Names of entries of the disk that are neither files nor folders that a note gives.
+_NAMED = 3
+# Rows after which the job looks whether it is to end.
+_LOOK = 256
+
+
+@dataclass
+class Listed:
+    """What a place holds.
+
+    Attributes
+    ----------
+    base : str
+        The place that paths are relative to, as users may see it.
+    entries : iterator of Entry
+        Folders have paths that end in a slash, and no size.
+    others : int
+        Entries of the disk that are neither files nor folders, so far; `names` has the first ones.
+    """
+
+    base: str
+    entries: Iterator[Entry] = field(default_factory=lambda: iter(()))
+    others: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def notice(self, path: str, kind: str, error: NbdataError | None) -> None:
+        """Count what a listing of the disk comes by."""
+        if error is not None and not path:
+            raise error  # the folder that was asked for
+        if kind == "empty folder":
+            return
+        self.others += 1
+        if len(self.names) < _NAMED:
+            self.names.append(f"{path} ({kind})")
+
+    @property
+    def note(self) -> str:
+        """What was left out; empty if nothing was."""
+        if not self.others:
+            return ""
+        names = ", ".join([*self.names, "…"] if self.others > len(self.names) else self.names)
+        what = "entry is" if self.others == 1 else "entries are"
+        return f"{self.others:,} {what} neither file nor folder, or cannot be read: {names}"
+
+
+def listed(run: Run, place: str, *, recursive: bool) -> Listed:
+    """Look at a place.
+
+    Parameters
+    ----------
+    recursive : bool
+        Whether all objects are to be given, however deep, instead of objects and folders of one level.
+
+    Raises
+    ------
+    NotFound
+        If there is neither object nor folder, or a glob matches nothing.
+    """
+    if (
+        re.fullmatch(f"({'|'.join(S3_SCHEMES)})://", place)
+        and run.bindings.get("fs") is None
+        and not recursive
+    ):
+        buckets = children(place, run.context, _BUCKETS, stop=run.control)
+        return Listed(place, iter([Entry(url[len(place) :], ObjectInfo(url, -1)) for url in buckets]))
+    found = _glob(run, place, recursive=recursive) if has_glob(place) else _plain(run, place, recursive)
+    found.entries = _counted(run, found.entries)
+    return found
+
+
+def _plain(run: Run, place: str, recursive: bool) -> Listed:
+    location = run.open(place)
+    if location.is_folder:
+        found = Listed(location.place)
+        entries = _below(run, location, "", found, recursive)
+        first = next(entries, None)
+        if first is None:
+            require_folder(run, location)
+        else:
+            found.entries = _chained(first, entries)
+        return found
+    # Paths are relative to what it lies in, so that an object and a folder of the same name can stand side by side.
+    name = location.key.rpartition("/")[2]
+    single = head_of(run, location)
+    if single is not None:
+        found = Listed(location.place.removesuffix(name) if name else location.place)
+        if not found.base.endswith("/"):  # of http, whose URLs have escapes
+            found.base = location.place.rpartition("/")[0] + "/"
+        found.entries = _with_folder(run, location, single, found, recursive)
+        return found
+    return _plain(run, f"{place}/", recursive)
+
+
+def _with_folder(
+    run: Run, location: Location, single: ObjectInfo, found: Listed, recursive: bool
+) -> Iterator[Entry]:
+    """An object, and what lies below its name as well."""
+    name = location.key.rpartition("/")[2]
+    yield Entry(name, single)
+    if not location.store.below_objects or isinstance(location.store, LocalStore):
+        return
+    folder = Location(location.store, location.key + "/", location.place + "/")
+    for path, info in _below(run, folder, "", found, recursive=True):
+        if not recursive:
+            yield Entry(f"{name}/", ObjectInfo(f"{location.key}/", -1))
+            return
+        yield Entry(f"{name}/{path}", info)
+
+
+def _glob(run: Run, place: str, *, recursive: bool) -> Listed:
+    location = run.open(glob_base(place))
+    pattern = glob_pattern(place)
+    wanted = pattern.rstrip("/")
+    matches = glob_regex(wanted).fullmatch
+    start = re.split(r"[*?\[{]", wanted)[0]
+    found = Listed(location.place)
+    one_level = not recursive and "/" not in wanted and "**" not in wanted
+    below = _below(run, location, start, found, not one_level)
+    if recursive or "**" in wanted:
+        entries: Iterator[Entry] = (entry for entry in below if matches(entry.path))
+    else:
+        entries = _of_one_depth(below, matches)
+    if pattern.endswith("/"):
+        entries = (entry for entry in entries if "/" in entry.path)
+    first = next(entries, None)
+    if first is None:
+        raise NotFound(
+            "nothing matches", path=redacted(place), remedy="'*' stays in a folder, '**' crosses folders"
+        )
+    found.entries = _chained(first, entries)
+    return found
+
+
+def _of_one_depth(entries: Iterator[Entry], matches: Callable[[str], object]) -> Iterator[Entry]:
+    """What a glob itself matches: of all that lies below a folder that does, only the folder."""
+    last = ""
+    for entry in entries:
+        end = entry.path.find("/")
+        while end >= 0 and not matches(entry.path[:end]):
+            end = entry.path.find("/", end + 1)
+        if end < 0:
+            if matches(entry.path):
+                yield entry
+        elif (folder := entry.path[: end + 1]) != last:
+            last = folder
+            is_it = folder == entry.path
+            yield entry if is_it else Entry(folder, ObjectInfo(folder, -1))
+
+
+def _below(run: Run, folder: Location, start: str, found: Listed, recursive: bool) -> Iterator[Entry]:
+    """What lies in a folder, of names that begin with `start`."""
+    store = folder.store
+    if isinstance(store, LocalStore):
+        store = LocalStore(lambda key, kind, error: found.notice(key[len(folder.key) :], kind, error))
+    look = listing if recursive else listing_of_folder
+    for info in look(run.control, store, folder.key + start):
+        yield Entry(info.key[len(folder.key) :], info)
+
+
+def _chained(first: Entry, rest: Iterator[Entry]) -> Iterator[Entry]:
+    yield first
+    yield from rest
+
+
+def _counted(run: Run, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """The entries, while the job counts them and can be stopped."""
+    count = 0
+    for entry in entries:
+        count += 1
+        if count == _LOOK:
+            run.control.checkpoint()
+            run.control.advance(files=count)
+            count = 0
+        yield entry
+    run.control.advance(files=count)
