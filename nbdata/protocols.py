@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nbdata.report import Report, Snapshot
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nbdata.errors import NbdataError
     from nbdata.interrupts import Held
 
-__all__ = ["Display", "Item", "Job", "Staging", "Waiting"]
+__all__ = ["Acquired", "Display", "Item", "Job", "Staging", "Waiting"]
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,21 @@ class Job(Protocol):
         """Use the cache that it keeps; NotFound if it has just come to its end."""
 
 
+class Acquired(NamedTuple):
+    """What became of objects that were acquired.
+
+    Attributes
+    ----------
+    failed : dict
+        By name why some could not be had.
+    fetched : int
+        Bytes of those that had to come; the others were there, or had come for somebody else.
+    """
+
+    failed: dict[str, NbdataError]
+    fetched: int
+
+
 class Staging(Protocol):
     """A process's use of a cache that a job keeps; for one thread at a time."""
 
@@ -187,11 +202,11 @@ class Staging(Protocol):
     def forget(self) -> None:
         """Say that something else will be acquired than was announced."""
 
-    def acquire(self, names: Sequence[str]) -> dict[str, NbdataError]:
-        """Hold objects that were announced until `release`, once they are all there; by name why some are not."""
+    def acquire(self, names: Sequence[str]) -> Acquired:
+        """Hold objects that were announced until `release`, once they are all there or cannot be had."""
 
-    def release(self) -> None:
-        """Hold no object any more."""
+    def release(self, read: int = 0) -> None:
+        """Hold no object any more; so many bytes of them were read."""
 
     def close(self) -> None:
         """Use it no more."""

@@ -109,10 +109,18 @@ class Lab:
         return environment
 
     def ask(
-        self, path: str, method: str = "GET", *, token: bool = True, headers: dict[str, str] | None = None
+        self,
+        path: str,
+        method: str = "GET",
+        *,
+        token: bool = True,
+        headers: dict[str, str] | None = None,
+        body: bytes | None = None,
     ) -> Answer:
         """One request."""
-        request = urllib.request.Request(f"{self.url}/{path}", method=method, headers=headers or {})
+        request = urllib.request.Request(
+            f"{self.url}/{path}", method=method, headers=headers or {}, data=body
+        )
         if token:
             request.add_header("Authorization", f"token {self.token}")
         try:

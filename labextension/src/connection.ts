@@ -6,24 +6,29 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import {
   Action,
-  Disk,
+  Cache,
   EMPTY,
   Event,
   Job,
   Model,
-  parseDisks,
+  parseSeen,
   parseUpdate,
-  reduce
+  reduce,
+  Seen
 } from './model.js';
 
 const FIRST_WAIT = 1_000;
 const LONGEST_WAIT = 30_000;
 
 /** Ask a route; the answer's JSON, or an error in the server's words. */
-async function ask(path: string, method: 'GET' | 'POST'): Promise<unknown> {
+async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise<unknown> {
   const settings = ServerConnection.makeSettings();
   const url = URLExt.join(settings.baseUrl, 'nbdata/api', path);
-  const response = await ServerConnection.makeRequest(url, { method }, settings);
+  const response = await ServerConnection.makeRequest(
+    url,
+    body ? { method, body: JSON.stringify(body) } : { method },
+    settings
+  );
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
   if (!response.ok) {
     const said = typeof answer?.message === 'string' ? answer.message : response.statusText;
@@ -37,9 +42,14 @@ export async function act(job: Job, action: Action): Promise<void> {
   await ask(`jobs/${encodeURIComponent(job.id)}/${action}`, 'POST');
 }
 
-/** Limits and disks as they are now. */
-export async function disks(): Promise<Disk[]> {
-  return parseDisks(await ask('disks', 'GET'));
+/** Limits, disks and caches as they are now. */
+export async function look(): Promise<Seen> {
+  return parseSeen(await ask('disks', 'GET'));
+}
+
+/** Remove a cache that nobody uses. */
+export async function clear(cache: Cache): Promise<void> {
+  await ask('caches/clear', 'POST', { path: cache.path });
 }
 
 /** Keeps a websocket to the server open, and the model true; waits longer after each failure, at most 30 s. */

@@ -1,11 +1,12 @@
 /** The JupyterLab plugin: puts the panel into the right sidebar. */
 
 import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { Clipboard, ICommandPalette } from '@jupyterlab/apputils';
+import { Clipboard, Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
 
-import { act, Feed } from './connection.js';
+import { act, clear, Feed } from './connection.js';
 import { nbdataIcon } from './icons.js';
 import { Panel } from './panel.js';
+import { cacheFolder, cacheFacts } from './words.js';
 
 const SHOW = 'nbdata:show';
 
@@ -25,7 +26,19 @@ const plugin: JupyterFrontEndPlugin<void> = {
       open: async folder => {
         await app.commands.execute('filebrowser:go-to-path', { path: folder });
       },
-      copy: text => Clipboard.copyToSystem(text)
+      copy: text => Clipboard.copyToSystem(text),
+      clear: async cache => {
+        const asked = await showDialog({
+          title: 'Clear this cache?',
+          body: `${cacheFacts(cache)[0]} in ${cacheFolder(cache)} of ${cache.source} will be deleted. It is fetched again when it is needed.`,
+          buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Clear' })],
+          defaultButton: 0
+        });
+        if (asked.button.accept) {
+          await clear(cache);
+        }
+        return asked.button.accept;
+      }
     });
     app.shell.add(panel, 'right', { rank: 910 });
     restorer?.add(panel, panel.id);

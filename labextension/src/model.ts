@@ -44,6 +44,23 @@ export interface Disk {
   here: boolean;
 }
 
+/** A cache of samples on a disk; `hitRate` is null while nothing was read from it. */
+export interface Cache {
+  path: string;
+  source: string;
+  limit: number;
+  used: number;
+  hitRate: number | null;
+  consumers: number;
+  inUse: boolean;
+}
+
+/** What a look at the disks tells. */
+export interface Seen {
+  disks: Disk[];
+  caches: Cache[];
+}
+
 /** A message of the live feed. */
 export interface Update {
   jobs: Job[];
@@ -195,8 +212,27 @@ export function parseUpdate(value: unknown): Update {
 }
 
 /** The answer of `disks` from JSON. */
-export function parseDisks(value: unknown): Disk[] {
-  return list(raw(value).disks).map(item => {
+export function parseSeen(value: unknown): Seen {
+  return { disks: parseDisks(raw(value).disks), caches: parseCaches(raw(value).caches) };
+}
+
+function parseCaches(value: unknown): Cache[] {
+  return list(value).map(item => {
+    const cache = raw(item);
+    return {
+      path: text(cache.path),
+      source: text(cache.source),
+      limit: count(cache.limit),
+      used: count(cache.used),
+      hitRate: maybe(cache.hit_rate),
+      consumers: count(cache.consumers),
+      inUse: cache.in_use === true
+    };
+  });
+}
+
+function parseDisks(value: unknown): Disk[] {
+  return list(value).map(item => {
     const disk = raw(item);
     return {
       path: text(disk.path),

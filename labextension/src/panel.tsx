@@ -1,14 +1,15 @@
-/** The sidebar panel: disks above, transfers below. */
+/** The sidebar panel: disks above, caches if there are any, transfers below. */
 
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { Poll } from '@lumino/polling';
 import * as React from 'react';
 
-import { disks, Feed } from './connection.js';
+import { Caches } from './caches.js';
+import { Feed, look } from './connection.js';
 import { Disks } from './disks.js';
 import { nbdataIcon } from './icons.js';
-import { Disk, sections } from './model.js';
+import { Cache, sections, Seen } from './model.js';
 import { Commands, Transfers } from './transfers.js';
 
 const LOOK_AT_DISKS_EVERY = 5_000;
@@ -45,7 +46,8 @@ export class Panel extends ReactWidget {
   protected override render(): React.JSX.Element {
     return (
       <>
-        <Disks disks={this._disks} problem={this._problem} />
+        <Disks disks={this._seen?.disks ?? null} problem={this._problem} />
+        <Caches caches={this._seen?.caches ?? []} clear={cache => this._clear(cache)} />
         <Transfers
           model={this._feed.model}
           commands={this._commands}
@@ -80,7 +82,7 @@ export class Panel extends ReactWidget {
 
   private async _look(): Promise<void> {
     try {
-      this._disks = await disks();
+      this._seen = await look();
       this._problem = '';
     } catch (error) {
       this._problem = error instanceof Error ? error.message : String(error);
@@ -90,7 +92,14 @@ export class Panel extends ReactWidget {
     }
   }
 
-  private _disks: Disk[] | null = null;
+  private async _clear(cache: Cache): Promise<void> {
+    if (await this._commands.clear(cache)) {
+      await this._poll.refresh();
+      await this._poll.tick;
+    }
+  }
+
+  private _seen: Seen | null = null;
   private _problem = '';
   private _jobs = '';
   private readonly _poll: Poll;

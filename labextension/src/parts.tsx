@@ -1,7 +1,66 @@
-/** Facts in one line, which breaks between them only. */
+/** What several parts of the panel are made of. */
 
+import { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
+/** A button with an icon; `of` says of what, for who cannot see where it stands. */
+export function Button(props: {
+  label: string;
+  of: string;
+  icon: LabIcon;
+  disabled?: boolean;
+  onClick: () => void;
+}): React.JSX.Element {
+  return (
+    <button
+      type="button"
+      className="nbd-Button"
+      title={props.label}
+      aria-label={`${props.label}: ${props.of}`}
+      // Not `disabled`, which would take the focus away from who uses the keyboard.
+      aria-disabled={props.disabled ?? false}
+      onClick={() => !props.disabled && props.onClick()}
+    >
+      <props.icon.react tag="span" className="nbd-Icon" aria-hidden="true" />
+    </button>
+  );
+}
+
+/** One attempt at a time: whether it is under way, and what came of the last one if it failed. */
+export function useAttempt(): {
+  busy: boolean;
+  problem: string;
+  attempt: (what: string, work: () => Promise<void>) => Promise<void>;
+} {
+  const [busy, setBusy] = React.useState(false);
+  const [problem, setProblem] = React.useState('');
+  const attempt = async (what: string, work: () => Promise<void>): Promise<void> => {
+    setBusy(true);
+    setProblem('');
+    try {
+      await work();
+    } catch (error) {
+      setProblem(`${what}: ${error instanceof Error ? error.message : String(error)}`);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { busy, problem, attempt };
+}
+
+/** Where bytes come from or go to. */
+export function Place({ name, place }: { name: string; place: string }): React.JSX.Element | null {
+  return place ? (
+    <div className="nbd-Place" title={place}>
+      <span className="nbd-Place-name">{name}</span>
+      <span className="nbd-Path">
+        <bdi>{place}</bdi>
+      </span>
+    </div>
+  ) : null;
+}
+
+/** Facts in one line, which breaks between them only. */
 export function Parts({ of: facts }: { of: string[] }): React.JSX.Element {
   return (
     <div className="nbd-Numbers">

@@ -12,17 +12,19 @@ import * as React from 'react';
 
 import { percent } from './format.js';
 import { pauseIcon } from './icons.js';
-import { Action, actions, isFinished, Job, Model, sections } from './model.js';
-import { Parts } from './parts.js';
+import { Action, actions, Cache, isFinished, Job, Model, sections } from './model.js';
+import { Button, Parts, Place, useAttempt } from './parts.js';
 import { amount, magic, pace, state, title, why } from './words.js';
 
 const FIRST_SHOWN = 10;
 const MORE = 25;
 
-/** What the panel can do with a job. */
+/** What the panel can do with a job or a cache. */
 export interface Commands {
   act(job: Job, action: Action): Promise<void>;
   open(folder: string): Promise<void>;
+  /** Asks first; whether it was cleared. */
+  clear(cache: Cache): Promise<boolean>;
   copy(text: string): void;
 }
 
@@ -32,47 +34,13 @@ const BUTTONS: Record<Action, { label: string; icon: LabIcon }> = {
   cancel: { label: 'Cancel', icon: closeIcon }
 };
 
-function Button(props: {
-  label: string;
-  of: string;
-  icon: LabIcon;
-  disabled?: boolean;
-  onClick: () => void;
-}): React.JSX.Element {
-  return (
-    <button
-      type="button"
-      className="nbd-Button"
-      title={props.label}
-      aria-label={`${props.label}: ${props.of}`}
-      // Not `disabled`, which would take the focus away from who uses the keyboard.
-      aria-disabled={props.disabled ?? false}
-      onClick={() => !props.disabled && props.onClick()}
-    >
-      <props.icon.react tag="span" className="nbd-Icon" aria-hidden="true" />
-    </button>
-  );
-}
-
 function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
-  const [busy, setBusy] = React.useState(false);
-  const [problem, setProblem] = React.useState('');
+  const { busy, problem, attempt } = useAttempt();
   const [copied, setCopied] = React.useState(false);
   React.useEffect(() => {
     const timer = copied ? window.setTimeout(() => setCopied(false), 2000) : 0;
     return () => window.clearTimeout(timer);
   }, [copied]);
-  const attempt = async (what: string, work: () => Promise<void>): Promise<void> => {
-    setBusy(true);
-    setProblem('');
-    try {
-      await work();
-    } catch (error) {
-      setProblem(`${what}: ${error instanceof Error ? error.message : String(error)}`);
-    } finally {
-      setBusy(false);
-    }
-  };
   const { folder } = job;
   const name = title(job);
   return (
@@ -114,17 +82,6 @@ function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX
       )}
     </>
   );
-}
-
-function Place({ name, place }: { name: string; place: string }): React.JSX.Element | null {
-  return place ? (
-    <div className="nbd-Place" title={place}>
-      <span className="nbd-Place-name">{name}</span>
-      <span className="nbd-Path">
-        <bdi>{place}</bdi>
-      </span>
-    </div>
-  ) : null;
 }
 
 function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {

@@ -1,7 +1,7 @@
-/** What a job looks like in words; pure. */
+/** What a job or a cache looks like in words; pure. */
 
 import { duration, files, percent, share, size } from './format.js';
-import type { Job, JobState } from './model.js';
+import type { Cache, Job, JobState } from './model.js';
 
 const STATES: Record<JobState, string> = {
   QUEUED: 'Waiting',
@@ -64,4 +64,24 @@ export function title(job: Job): string {
 /** The line as a notebook takes it. */
 export function magic(job: Job): string {
   return `%${job.command}`;
+}
+
+/** The folder that a user named for a cache: what nbdata makes in it says nothing. */
+export function cacheFolder(cache: Cache): string {
+  return cache.path.replace(/\/\.nbdata\/kept-[0-9a-f]+$/, '') || '/';
+}
+
+/** How full a cache is, as a whole percentage; null if its limit is not known. */
+export function cacheShare(cache: Cache): number | null {
+  return percent(cache.used, cache.limit > 0 ? cache.limit : null);
+}
+
+/** `1.2 GB of 10.0 GB`, `92 % hits`, `used by 3`. */
+export function cacheFacts(cache: Cache): string[] {
+  const parts = [
+    share(cache.used, cache.limit > 0 ? cache.limit : null),
+    cache.hitRate === null ? '' : `${Math.floor(100 * cache.hitRate)} % hits`,
+    cache.inUse ? `used by ${cache.consumers}` : 'not in use'
+  ];
+  return parts.filter(Boolean);
 }

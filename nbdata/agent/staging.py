@@ -1,12 +1,12 @@
 """What a process says on a connection by which it uses a cache, and what it is told.
 
-Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}}`` once all objects are there,
-with a few of those that could not be had:
+Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}, "fetched": BYTES}`` once all
+objects are there, with a few of those that could not be had, and the bytes of those that had to come:
 
 - ``{"announce": [[NAME, KEY, SIZE, ETAG, MODIFIED, VERSION], …]}``: what will be acquired next;
 - ``{"forget": true}``: something else will;
 - ``{"acquire": [NAME, …]}``: hold these, which were announced;
-- ``{"release": true}``: hold them no more.
+- ``{"release": true, "read": BYTES}``: hold them no more; so much of them was read.
 """
 
 from __future__ import annotations
@@ -36,17 +36,23 @@ def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any
             if "announce" in said:
                 consumer.announce([(str(one[0]), *one[1:]) for one in said["announce"]])
             elif "acquire" in said:
-                failed = consumer.acquire(said["acquire"], lambda: _lives(sock))
-                told = itertools.islice(failed.items(), _TOLD)
-                send({"failed": {name: error.to_dict() for name, error in told}})
+                got = consumer.acquire(said["acquire"], lambda: _lives(sock))
+                told = itertools.islice(got.failed.items(), _TOLD)
+                send({"failed": {name: error.to_dict() for name, error in told}, "fetched": got.fetched})
             elif "release" in said:
-                consumer.release()
+                consumer.release(_bytes(said.get("read")))
             elif "forget" in said:
                 consumer.forget()
         except NbdataError as error:
             send({"error": error.to_dict()})
         except (KeyError, TypeError, ValueError) as error:
             raise wire.FrameError(f"a cache is not asked so: {error!r}") from error
+
+
+def _bytes(said: object) -> int:
+    if not isinstance(said, int) or said < 0:
+        raise ValueError(f"{said!r} are no bytes")
+    return said
 
 
 def _lives(sock: socket.socket) -> bool:

@@ -77,6 +77,7 @@ class _Object:
     announced: dict[Hashable, int] = field(
         default_factory=dict
     )  # by consumer: its place in all announcements
+    fresh: bool = False  # whether no lease has got it since it came
 
     @property
     def idle(self) -> bool:
@@ -98,6 +99,7 @@ class _Lease:
     missing: set[str] = field(default_factory=set)
     errors: dict[str, NbdataError] = field(default_factory=dict)
     admitted: bool = False
+    fetched: list[str] = field(default_factory=list)
 
 
 # Stands for a lease that another thread has released already.
@@ -127,13 +129,13 @@ class CacheContents:
     ----------
     used : int
         Bytes of room that are taken.
-    acquired, fetched : int
-        Objects that leases got, and objects that had to come for that or because they were announced.
+    fetched : int
+        Objects that came, because a lease needed them or because they were announced.
     """
 
     def __init__(self, capacity: int, remove: Callable[[str], None]) -> None:
         self.capacity = capacity
-        self.used = self.acquired = self.fetched = 0
+        self.used = self.fetched = 0
         self._remove = remove
         self._changed = threading.Condition()
         self._objects: dict[str, _Object] = {}
@@ -241,6 +243,11 @@ class CacheContents:
                 raise Cancelled("nobody holds these objects any more")
             return asked.errors if done else None
 
+    def fetched_for(self, lease: Hashable) -> list[str]:
+        """The objects of a lease that had to come; the others were there, or had come for another lease."""
+        with self._changed:
+            return self._leases.get(lease, _RELEASED).fetched
+
     def release(self, lease: Hashable) -> None:
         """The objects of a lease were read, or are not needed any more."""
         with self._changed:
@@ -301,9 +308,11 @@ class CacheContents:
         with self._changed:
             found = self._objects[name]
             found.state = _State.WHOLE
+            found.fresh = True
             self.fetched += 1
             for asked in found.leases:
                 asked.missing.discard(name)
+                self._got(asked, found)
             self._keep(found)
             self._changed.notify_all()
 
@@ -374,14 +383,21 @@ class CacheContents:
             asked.admitted = True
             self._pinned += more
             for found in objects:
-                self.acquired += 1
                 found.leases.append(asked)
                 self._unannounced(found, asked.consumer)
                 self._unwanted.pop(found.wanted.name, None)
-                if found.state is not _State.WHOLE:
+                if found.state is _State.WHOLE:
+                    self._got(asked, found)
+                else:
                     asked.missing.add(found.wanted.name)
                 if found.state is _State.ABSENT:  # one that goes is demanded when it is gone
                     self._demanded.append(found)
+
+    def _got(self, asked: _Lease, found: _Object) -> None:
+        """A lease has an object now: it came for the first one that gets it."""
+        if found.fresh:
+            found.fresh = False
+            asked.fetched.append(found.wanted.name)
 
     def _may_choose(self) -> bool:
         return self._error is not None or self._choosable()

@@ -4,7 +4,8 @@
 (`name_of`); ``DIR/.nbdata/kept-XXXX.lock`` is the flock of the process that fills it. A file gets its name when it is
 whole and verified, so each one may be trusted as long as the machine runs. After the machine was lost only what had
 reached the disk may: the file ``durable`` in the folder names that, with the time of each file, since a name may have
-been deleted and made again. What it does not name is deleted.
+been deleted and made again. What it does not name is deleted. The file ``about`` is for people: see
+`nbdata.caching.known`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ __all__ = ["KEPT", "KeptFolder", "is_name", "kept_in", "lock_of", "name_of", "ro
 #: How the names of such folders begin.
 KEPT = "kept-"
 _NAME = re.compile(r"[0-9a-f]{32}")
-_PART, _BOOT, _DURABLE = ".part", "boot", "durable"
+_PART, _BOOT, _DURABLE, _ABOUT = ".part", "boot", "durable", "about"
+# Bytes that ``about`` may have.
+_LONGEST_ABOUT = 4096
 # Bytes that a folder's entry for one file takes, with its name: more than any common file system needs.
 _ENTRY = 128
 # Lines that ``durable`` may hold beside as many as there are files twice; then it is written anew. Bytes of a line at
@@ -96,7 +99,8 @@ class KeptFolder:
         When entered, if another process fills it.
     """
 
-    #: Files and folders of its own, in blocks: the folder, the lock, its two records, and their new forms.
+    #: Files and folders of its own beside ``about``, in blocks: the folder, the lock, its two records, and their new
+    #: forms.
     OVERHEAD_BLOCKS = 8
 
     def __init__(self, parent: str, of: str, block: int, boot: str) -> None:
@@ -104,7 +108,7 @@ class KeptFolder:
         self.path = os.path.join(
             self._own, KEPT + hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         )
-        self.overhead = self.OVERHEAD_BLOCKS * block
+        self.overhead = self.overhead_of(block)
         self._unsynced: list[str] = []  # as many as landed since the last `sync`
         self._counting = threading.Lock()
         self._files = 0
@@ -113,9 +117,29 @@ class KeptFolder:
         self._lock: file_lock | None = None
 
     @property
+    def files(self) -> int:
+        """Objects that are in it."""
+        return self._files
+
+    @classmethod
+    def overhead_of(cls, block: int) -> int:
+        """Bytes of disk that are not for objects."""
+        return cls.OVERHEAD_BLOCKS * block + 2 * round_up(_LONGEST_ABOUT, block)
+
+    @staticmethod
+    def about_of(path: str) -> str:
+        """The file in the folder of a cache that says what it is."""
+        return f"{path}/{_ABOUT}"
+
+    @staticmethod
+    def is_in_use(path: str) -> bool:
+        """Whether somebody fills the cache of such a folder, or removes it."""
+        return held(path + LOCK)
+
+    @property
     def in_use(self) -> bool:
         """Whether somebody fills it, or removes it."""
-        return held(self.path + LOCK)
+        return self.is_in_use(self.path)
 
     def __enter__(self) -> KeptFolder:
         try:
@@ -153,7 +177,7 @@ class KeptFolder:
                     if is_name(entry.name) and (trusted is None or line in trusted):
                         self._files += 1
                         yield entry.name, status.st_size
-                    elif entry.name not in (_BOOT, _DURABLE):
+                    elif entry.name not in (_BOOT, _DURABLE, _ABOUT):
                         os.unlink(entry.path)
             self._write(_BOOT, [self._boot])
             with contextlib.suppress(FileNotFoundError):
@@ -208,6 +232,15 @@ class KeptFolder:
         except OSError as error:
             raise disk_error(error, self.file_of(name)) from error
 
+    def write_about(self, text: str, *, durable: bool) -> None:
+        """Say in words of ASCII what the cache is."""
+        if len(text) >= _LONGEST_ABOUT:
+            raise ValueError(f"{len(text)} characters are more than there is room for")
+        try:
+            self._write(_ABOUT, [text], durable=durable)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
     def sync(self) -> None:
         """Have all that has landed reach the disk, and note that; from one thread."""
         with self._counting:
@@ -256,12 +289,13 @@ class KeptFolder:
         except (FileNotFoundError, UnicodeDecodeError):
             return []
 
-    def _write(self, record: str, lines: list[str]) -> None:
+    def _write(self, record: str, lines: list[str], *, durable: bool = True) -> None:
         fresh = f"{self.path}/{record}{_PART}"
         with open(fresh, "w", encoding="ascii") as file:
             file.writelines(line + "\n" for line in lines)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(fresh, f"{self.path}/{record}")
 
 

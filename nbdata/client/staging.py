@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbdata.client.connection import Connection
-from nbdata.errors import NbdataError, error_from_dict
+from nbdata.errors import error_from_dict
+from nbdata.protocols import Acquired
 from nbdata.wire import MAX_FRAME
 
 __all__ = ["AgentStaging"]
@@ -45,12 +46,13 @@ class AgentStaging:
     def forget(self) -> None:
         self._connection.send({"forget": True})
 
-    def acquire(self, names: Sequence[str]) -> dict[str, NbdataError]:
+    def acquire(self, names: Sequence[str]) -> Acquired:
         answer = self._connection.ask({"acquire": list(names)})
-        return {name: error_from_dict(error) for name, error in answer["failed"].items()}
+        failed = {name: error_from_dict(error) for name, error in answer["failed"].items()}
+        return Acquired(failed, answer.get("fetched", 0))
 
-    def release(self) -> None:
-        self._connection.send({"release": True})
+    def release(self, read: int = 0) -> None:
+        self._connection.send({"release": True, "read": read})
 
     def close(self) -> None:
         self._connection.hang_up()

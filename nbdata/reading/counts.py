@@ -22,6 +22,8 @@ class Counts:
         From the first call of `fetch` to the end of the last one.
     unverified : int
         Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
+    cached, fetched : int
+        Bytes that were read from a cache on the disk, and bytes of objects that had to be fetched to it for that.
     """
 
     samples: int = 0
@@ -29,6 +31,8 @@ class Counts:
     waited: float = 0.0
     seconds: float = 0.0
     unverified: int = 0
+    cached: int = 0
+    fetched: int = 0
 
     @classmethod
     def of(cls, members: Iterable[Counts]) -> Counts:
@@ -40,4 +44,6 @@ class Counts:
             sum(one.waited for one in every),
             max((one.seconds for one in every), default=0.0),
             sum(one.unverified for one in every),
+            sum(one.cached for one in every),
+            sum(one.fetched for one in every),
         )

@@ -1,6 +1,6 @@
-"""Limits and disks for the panel: what ``%quota`` knows, asked in this process.
+"""Limits, disks and caches for the panel: what ``%quota`` knows, and ``%cleanup`` of one cache, in this process.
 
-Not of the agent: looking at the panel must neither start one nor keep it alive.
+Not in the agent: looking at the panel must neither start one nor keep it alive.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import time
 from typing import Any
 
 from nbdata.client.inline import inline_host
+from nbdata.errors import BadOption, NotFound
 from nbdata.paths import is_inside
 from nbdata.server.workers import Workers
+from nbdata.verbs.cleanup import Cleanup
 from nbdata.verbs.quota import Quota
 
 __all__ = ["Disks"]
@@ -28,11 +30,15 @@ class Disks:
         self._workers = workers
         home = os.path.expanduser("~")
         self._paths = list(dict.fromkeys([root if os.path.isdir(root) else home, home]))
-        self._at, self._gauges = -_FRESH, list[dict[str, Any]]()
+        self._at = -_FRESH
+        self._gauges, self._caches = list[dict[str, Any]](), list[dict[str, Any]]()
         self._looking: asyncio.Task[None] | None = None
 
-    async def gauges(self) -> list[dict[str, Any]]:
-        """Limits first, then disks: path, source, limit, used, reserved, free, and whether notebooks are *here*.
+    async def seen(self) -> dict[str, list[dict[str, Any]]]:
+        """Gauges of ``disks``, and ``caches`` of samples.
+
+        Of disks, limits come first: path, source, limit, used, reserved, free, and whether notebooks are *here*. A
+        cache has its path, source, limit, used, hit_rate, consumers, and whether it is in_use.
 
         One look at a time serves all who ask meanwhile: disks that take long to answer hold one thread, not all.
         """
@@ -40,16 +46,29 @@ class Disks:
             self._looking = asyncio.get_running_loop().create_task(self._renew())
         if self._looking is not None:
             await asyncio.shield(self._looking)
-        return self._gauges
+        return {"disks": self._gauges, "caches": self._caches}
+
+    async def clear(self, path: str) -> None:
+        """Remove one cache, as ``cleanup PATH --all`` does.
+
+        Raises
+        ------
+        NotFound
+            If there is no such cache.
+        BadOption
+            If it is in use.
+        """
+        await self._workers.run(lambda: _clear(path))
+        self._at = -_FRESH
 
     async def _renew(self) -> None:
         try:
-            self._gauges = await self._workers.run(self._look)
+            self._gauges, self._caches = await self._workers.run(self._look)
             self._at = time.monotonic()
         finally:
             self._looking = None
 
-    def _look(self) -> list[dict[str, Any]]:
+    def _look(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         details = [inline_host().submit(Quota(path), background=False).wait().details for path in self._paths]
         limits: dict[str, dict[str, Any]] = {}
         reserved: dict[str, int] = {}
@@ -65,7 +84,7 @@ class Disks:
                     at = max(around, key=len)
                     reserved[at] = room["reserved"]
                     here.add(at)
-        return list(limits.values()) + [
+        gauges = list(limits.values()) + [
             {
                 "path": disk["path"],
                 "source": "the disk",
@@ -77,6 +96,21 @@ class Disks:
             }
             for disk in sorted(disks, key=lambda disk: disk["path"] not in here)
         ]
+        return gauges, [{name: cache[name] for name in _OF_A_CACHE} for cache in details[0]["caches"]]
+
+
+# What the panel shows of a cache.
+_OF_A_CACHE = ("path", "source", "limit", "used", "hit_rate", "consumers", "in_use")
+
+
+def _clear(path: str) -> None:
+    known = inline_host().submit(Quota(os.path.expanduser("~")), background=False).wait().details["caches"]
+    if path not in [cache["path"] for cache in known]:  # a button means a cache, and no other folder
+        raise NotFound("there is no such cache any more", path=path)
+    report = inline_host().submit(Cleanup(source=path, all=True), background=False).wait()
+    if report.counts.get("in use"):
+        reason = next(str(row.detail["reason"]) for row in report.rows if row.action == "in use")
+        raise BadOption(f"it cannot be cleared now: {reason}", path=path, remedy="Clear it after that")
 
 
 def _numbers(room: dict[str, Any]) -> dict[str, Any]:

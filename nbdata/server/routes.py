@@ -1,6 +1,7 @@
 """The routes below ``nbdata/api/``.
 
-``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel``, and the websocket ``live``, which sends what changed:
+``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel``, ``POST caches/clear`` with ``{"path": PATH}`` as its
+body, and the websocket ``live``, which sends what changed:
 ``{"jobs": [job, …], "gone": [key, …], "problem": text}``, the first time all jobs. All ask for the server's token or
 cookie; what changes something asks for the XSRF token too.
 """
@@ -83,11 +84,28 @@ class _Disks(_Handler):
     @authorized
     async def get(self) -> None:
         try:
-            gauges = await self.disks.gauges()
+            seen = await self.disks.seen()
         except NbdataError as error:
             self.refuse(error)
             return
-        self.finish(json.dumps({"disks": gauges}))
+        self.finish(json.dumps(seen))
+
+
+class _Clear(_Handler):
+    _track_activity = True
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        said = self.get_json_body()
+        if not isinstance(said, dict) or not isinstance(said.get("path"), str):
+            raise web.HTTPError(400, 'the body is {"path": PATH}')
+        try:
+            await self.disks.clear(said["path"])
+        except NbdataError as error:
+            self.refuse(error)
+            return
+        self.finish(json.dumps({"done": True}))
 
 
 class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -149,5 +167,6 @@ def routes(
         (at("jobs"), _Jobs, shared),
         (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel)"), _Action, shared),
         (at("disks"), _Disks, shared),
+        (at("caches/clear"), _Clear, shared),
         (at("live"), _Live, {"feed": feed}),
     ]

@@ -16,8 +16,9 @@ __all__ = ["Quota", "quota"]
 
 @dataclass(frozen=True)
 class Quota(Operation):
-    """Shows the limit and its source, what is used, reserved and free, and every other writable disk.
-    A limit set with ``--limit`` holds for all that lies below PATH and is kept between sessions.
+    """Shows the limit and its source, what is used, reserved and free, every other writable disk, and the caches that
+    ``samples --cache`` keeps. A limit set with ``--limit`` holds for all that lies below PATH and is kept between
+    sessions.
     """
 
     verb: ClassVar[str] = "quota"

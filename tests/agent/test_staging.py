@@ -12,7 +12,8 @@ from nbdata.agent.staging import serve
 from nbdata.client.connection import Connection
 from nbdata.client.staging import AgentStaging
 from nbdata.engine.job.staged import Consumer
-from nbdata.errors import NbdataError, NotFound
+from nbdata.errors import NotFound
+from nbdata.protocols import Acquired
 from nbdata.wire import MAX_FRAME
 
 
@@ -33,8 +34,9 @@ def test_long_keys_of_any_script_are_announced_in_several_messages() -> None:
 
 
 class _Failing:
-    def acquire(self, names: list[str], living: object) -> dict[str, NbdataError]:
-        return {name: NotFound("no such object", path="x" * 1000, remedy="y" * 500) for name in names}
+    def acquire(self, names: list[str], living: object) -> Acquired:
+        error = NotFound("no such object", path="x" * 1000, remedy="y" * 500)
+        return Acquired(dict.fromkeys(names, error), 0)
 
 
 def test_of_thousands_that_could_not_be_had_some_are_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable
@@ -177,6 +178,40 @@ def test_a_folder_outside_of_labs_root_cannot_be_opened(panel: Panel, tree: Path
     panel.job(job.id).locator("summary").click()
     expect(panel.button(job.id, "Copy line")).to_be_visible()
     expect(panel.button(job.id, "Open folder")).to_have_count(0)
+
+
+def test_a_cache_is_shown_and_cleared_after_a_question(
+    panel: Panel, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    url, disk = put({f"{n:02}.jpg": os.urandom(50_000) for n in range(20)}), tmp_path / "disk"
+    samples = nbdata.samples(url, cache="2MB", cache_dir=str(disk))
+    list(samples.stream())
+    list(samples.stream())
+    card = panel.root.get_by_role("region", name="Caches").get_by_role("listitem").filter(has_text=str(disk))
+    expect(card).to_contain_text(f"of{url}")
+    expect(card).to_contain_text("MB of 2.0 MB")
+    expect(card).to_contain_text("50 % hits")
+    expect(card).to_contain_text("used by 1")
+    expect(card.get_by_role("meter")).to_have_attribute("aria-valuenow", re.compile("^[5-9][0-9]$"))
+    shoot(panel.page, "cache")
+    clear, dialog = card.get_by_role("button", name="Clear"), panel.page.get_by_role("dialog")
+    clear.click()
+    dialog.get_by_role("button", name="Clear").click()
+    expect(card.get_by_role("alert")).to_contain_text("it is in use as a cache")
+    samples.close()
+    stop_all(now=True)
+    expect(card).to_contain_text("not in use")
+    clear.click()
+    expect(dialog).to_contain_text(f"of {url} will be deleted")
+    shoot(panel.page, "cache-question")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    assert len([path for path in disk.rglob("kept-*/*") if len(path.name) == 32]) == 20
+    clear.click()
+    dialog.get_by_role("button", name="Clear").click()
+    expect(card).to_have_count(0)
+    assert os.listdir(disk) == []
+    assert [error for error in panel.errors if "409" not in error] == []
 
 
 def test_finished_transfers_are_folded_and_only_the_newest_are_shown(panel: Panel) -> None:

@@ -33,6 +33,7 @@ ROUTES = {
     "nbdata/api/jobs": ["GET"],
     "nbdata/api/jobs/([0-9a-f]{1,32})/(pause|resume|cancel)": ["POST"],
     "nbdata/api/disks": ["GET"],
+    "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/live": ["GET"],
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -170,6 +171,19 @@ def test_the_feed_says_first_everything_then_what_changed_at_most_four_times_a_s
         assert time.monotonic() - began >= (12 - 2) / 4
         job.cancel()
         wait_until(lambda: any(shown["state"] == "CANCELLED" for shown in message()["jobs"]))
+
+
+def test_only_a_cache_is_cleared_and_no_other_folder(lab: Lab, tmp_path: Path, tree: Path) -> None:
+    nbdata.pull(f"{tree}/", tmp_path / "data", quiet=True)
+    looks_like = tmp_path / ".nbdata" / "kept-0123456789abcdef"
+    looks_like.mkdir(parents=True)
+    for path in (tmp_path / "data", looks_like, tmp_path / "none"):
+        answer = lab.ask("nbdata/api/caches/clear", "POST", body=json.dumps({"path": str(path)}).encode())
+        assert (answer.status, "no such cache" in answer.body) == (404, True)
+    for body in (b"{}", b"[]", b'{"path": 5}', b"path"):
+        assert lab.ask("nbdata/api/caches/clear", "POST", body=body).status == 400
+    assert (tmp_path / "data" / "a.txt").exists()
+    assert looks_like.exists()
 
 
 def test_browsers_that_leave_make_room_for_others(lab: Lab) -> None:

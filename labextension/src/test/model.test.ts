@@ -7,7 +7,7 @@ import {
   fullness,
   Job,
   Model,
-  parseDisks,
+  parseSeen,
   parseJob,
   parseUpdate,
   reduce,
@@ -101,5 +101,5 @@ test('nonsense from an agent of another version does no harm', () => {
   assert.equal(parseJob({ state: 'EXPLODED' }).state, 'INTERRUPTED');
   assert.equal(parseJob({ bytes: 'many', bytes_total: NaN }).bytesTotal, null);
   assert.deepEqual(parseUpdate('?'), { jobs: [], gone: [], problem: '' });
-  assert.deepEqual(parseDisks({ disks: 7 }), []);
+  assert.deepEqual(parseSeen({ disks: 7, caches: {} }), { disks: [], caches: [] });
 });

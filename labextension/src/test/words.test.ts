@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { Job, parseJob } from '../model.js';
-import { amount, magic, pace, title, why } from '../words.js';
+import { Cache, Job, parseJob, parseSeen } from '../model.js';
+import { amount, cacheFacts, cacheFolder, cacheShare, magic, pace, title, why } from '../words.js';
 
 function job(fields: Record<string, unknown>): Job {
   return parseJob({ verb: 'pull', state: 'RUNNING', ...fields });
@@ -38,4 +38,27 @@ test('a title names the verb and where the bytes go', () => {
 
 test('the line is said as a magic', () => {
   assert.equal(magic(job({ command: 'pull s3://b/x /w/x' })), '%pull s3://b/x /w/x');
+});
+
+function cache(fields: Record<string, unknown>): Cache {
+  const [found] = parseSeen({ caches: [fields] }).caches;
+  assert.ok(found);
+  return found;
+}
+
+test('a cache says how full it is, how often it was of use, and whether it is in use', () => {
+  const known = cache({
+    path: '/scratch/.nbdata/kept-0123456789abcdef',
+    used: 5e9,
+    limit: 10e9,
+    hit_rate: 0.999,
+    consumers: 2,
+    in_use: true
+  });
+  assert.equal(cacheFolder(known), '/scratch');
+  assert.equal(cacheShare(known), 50);
+  assert.deepEqual(cacheFacts(known), ['5.0 GB of 10.0 GB', '99 % hits', 'used by 2']);
+  const lost = cache({ path: '/x/.nbdata/kept-01', used: 5000 });
+  assert.equal(cacheShare(lost), null);
+  assert.deepEqual(cacheFacts(lost), ['5.0 kB', 'not in use']);
 });

@@ -42,6 +42,9 @@ class ReadReport:
         The first of them.
     timeline : Timeline
         When it was waited; a notebook shows it.
+    hits, fetched : int
+        With ``cache=``: bytes that were in the cache when they were needed, and bytes of the objects that had to be
+        fetched to it.
     """
 
     samples: int = 0
@@ -52,6 +55,8 @@ class ReadReport:
     left_out: int = 0
     left_out_names: tuple[str, ...] = ()
     timeline: Timeline = field(default_factory=Timeline, compare=False)
+    hits: int = 0
+    fetched: int = 0
 
     def __str__(self) -> str:
         text = f"{self.samples:,} samples, {format_size(self.bytes)}"
@@ -60,6 +65,11 @@ class ReadReport:
                 f" in {format_duration(self.seconds)}: {self.samples / self.seconds:,.4g} samples/s, "
                 f"{format_size(self.bytes / self.seconds)}/s; waited {format_duration(self.waited)} for them "
                 f"({min(1.0, self.waited / self.seconds):.0%})"
+            )
+        if self.hits or self.fetched:
+            text += (
+                f"; {format_size(self.hits)} were in the cache ({self.hits / (self.hits + self.fetched):.0%}), "
+                f"{format_size(self.fetched)} were fetched to it"
             )
         if self.unverified:
             text += f"; {self.unverified:,} objects had no checksum to compare with"

@@ -288,6 +288,7 @@ class Samples(abc.ABC):
         return ReadReport(
             counts.samples, counts.bytes, counts.seconds, counts.waited, counts.unverified,
             sum(count for count, _ in left_out), names, timeline,
+            max(0, counts.cached - counts.fetched), counts.fetched,
         )  # fmt: skip
 
     def share(self, workers: int) -> None:

@@ -187,18 +187,25 @@ class StagedFetcher:
         staging = self._used()
         for name in wanted:
             del self._announced[name]
-        failed = staging.acquire(list(wanted))
+        acquired = staging.acquire(list(wanted))
+        self.counts.fetched += acquired.fetched
+        read = 0
         try:
-            for error in failed.values():
+            for error in acquired.failed.values():
                 return error
-            return {part.key: _read(f"{staging.folder}/{part.name}", part) for part in parts}
+            got: dict[tuple[str, int, int], Content] = {
+                part.key: _read(f"{staging.folder}/{part.name}", part) for part in parts
+            }
+            read = sum(map(len, got.values()))
+            self.counts.cached += read
+            return got
         except NbdataError:
             staging.acquire(
                 []
             )  # is that still so? After the end of an agent the next one may have removed it
             raise
         finally:
-            staging.release()
+            staging.release(read)
 
     def _count(self, samples: list[list[Content]], began: float) -> None:
         now = time.monotonic()

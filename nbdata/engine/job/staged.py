@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from nbdata.caching.contents import MOST_ANNOUNCED, CacheContents, Wanted
 from nbdata.caching.kept_folder import is_name, room_of_object
 from nbdata.engine.job.task import Task
-from nbdata.errors import Cancelled, NbdataError, NotEnoughSpace, NotFound
+from nbdata.errors import Cancelled, NotEnoughSpace, NotFound
+from nbdata.protocols import Acquired
 from nbdata.stores.objects import ObjectInfo
 
 __all__ = ["Consumer", "OpenCache", "Staged"]
@@ -37,7 +38,13 @@ class OpenCache(NamedTuple):
 
 
 class Staged:
-    """Between one job and the processes that use its cache; safe to use from many threads."""
+    """Between one job and the processes that use its cache; safe to use from many threads.
+
+    Attributes
+    ----------
+    read, fetched : int
+        Bytes that all processes have read, and bytes that had to be fetched for that.
+    """
 
     def __init__(self, control: Task) -> None:
         self._control = control
@@ -46,6 +53,7 @@ class Staged:
         self._consumers: set[str] = set()
         self._left = time.monotonic()
         self._over = False
+        self.read = self.fetched = 0
 
     def opened(self, cache: OpenCache) -> None:
         """The job has a cache now."""
@@ -67,7 +75,7 @@ class Staged:
             ended = self._cache.contents.ended if self._cache is not None else None
             if self._cache is not None and not self._over and ended is None:
                 self._consumers.add(name)
-                return Consumer(name, self._cache, lambda: self._leave(name))
+                return Consumer(name, self._cache, self)
         if isinstance(ended, NotEnoughSpace):  # the job waits for room
             raise ended
         self._control.wait_end(_ENDING)
@@ -75,11 +83,23 @@ class Staged:
             raise self._control.error
         raise NotFound("this cache has just been closed")
 
-    def _leave(self, name: str) -> None:
+    def leave(self, name: str) -> None:
+        """A process uses it no more."""
         with self._changed:
             if name in self._consumers:
                 self._consumers.discard(name)
                 self._left = time.monotonic()
+
+    def count(self, *, read: int = 0, fetched: int = 0) -> None:
+        """A process has read so many bytes, or so many had to be fetched for it."""
+        with self._changed:
+            self.read += read
+            self.fetched += fetched
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of the bytes that were read for which nothing had to be fetched; None if nothing was read."""
+        return max(0.0, 1 - self.fetched / self.read) if self.read else None
 
     @property
     def consumers(self) -> int:
@@ -107,8 +127,8 @@ _ENDING = 10.0
 class Consumer:
     """One process's use of a cache, which is a `nbdata.protocols.Staging`; for one thread at a time."""
 
-    def __init__(self, name: str, cache: OpenCache, left: Callable[[], None]) -> None:
-        self._name, self._contents, self._block, self._left = name, cache.contents, cache.block, left
+    def __init__(self, name: str, cache: OpenCache, staged: Staged) -> None:
+        self._name, self._contents, self._block, self._staged = name, cache.contents, cache.block, staged
         self.folder = cache.folder
         self._announced: dict[str, Wanted] = {}  # and not acquired; at most MOST_ANNOUNCED
 
@@ -130,23 +150,25 @@ class Consumer:
         self._announced.clear()
         self._contents.unannounce(self._name)
 
-    def acquire(
-        self, names: Sequence[str], living: Callable[[], bool] = lambda: True
-    ) -> dict[str, NbdataError]:
+    def acquire(self, names: Sequence[str], living: Callable[[], bool] = lambda: True) -> Acquired:
         """See `nbdata.protocols.Staging`; KeyError if one was not announced, Cancelled once who asked has died."""
         self.release()
         wanted = [self._announced.pop(name) for name in dict.fromkeys(names)]
         self._contents.acquire(self._name, self._name, wanted)
+        sizes = {one.name: one.of.size for one in wanted}
         while (failed := self._contents.wait(self._name, _LOOK)) is None:
             if not living():
                 raise Cancelled("who asked for it is gone")
-        return failed
+        fetched = sum(sizes[name] for name in self._contents.fetched_for(self._name))
+        self._staged.count(fetched=fetched)
+        return Acquired(failed, fetched)
 
-    def release(self) -> None:
+    def release(self, read: int = 0) -> None:
         """See `nbdata.protocols.Staging`."""
         self._contents.release(self._name)
+        self._staged.count(read=read)
 
     def close(self) -> None:
         """Hold nothing, and use it no more."""
         self._contents.end(self._name)
-        self._left()
+        self._staged.leave(self._name)

@@ -16,12 +16,14 @@ from functools import partial
 
 from nbdata.caching.contents import CacheContents, Wanted
 from nbdata.caching.kept_folder import KeptFolder, room_of_object
+from nbdata.caching.known import KnownCache, note_cache, note_in
 from nbdata.disk import full_disk_told
 from nbdata.engine.job.run import Run
 from nbdata.engine.job.staged import OpenCache
 from nbdata.engine.stream.file_fetching import FileFetching
 from nbdata.engine.stream.small_files import WantedFile
 from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.redaction import redacted
 from nbdata.report import Plan, Report
 from nbdata.sizes import format_size
 from nbdata.space.limits import disk_of
@@ -40,6 +42,8 @@ _WAIT, _SHOW_EVERY = 0.2, 0.5
 _LEAVING = 5.0
 # Seconds between two syncs of what has landed.
 _SYNC_EVERY = 5.0
+# Seconds between two notes of what is in it.
+_NOTE_EVERY = 2.0
 
 
 def plan(run: Run) -> Plan:
@@ -93,13 +97,16 @@ class _Staging:
         self.files = FileFetching(run.control, self.workers, store, op.verify, self._fatal)
         self.lock = threading.Lock()
         self.bytes = 0
-        self.shown = self.synced = 0.0
+        self.shown = self.synced = self.noted = 0.0
+        self.about: KnownCache | None = None
 
     def run_all(self) -> Report:
         self._wait_for_who_leaves()
         with self.folder:
             try:
                 self._find()
+                self._note(durable=True)
+                note_cache(self.run.context.state_dir, self.folder.path)
                 self.staged.opened(OpenCache(self.contents, self.folder.path, self.block))
                 self.workers.run(self._units())
             except BaseException as error:
@@ -107,11 +114,11 @@ class _Staging:
                 raise
             finally:
                 self.files.close()
-        hits = max(0, self.contents.acquired - self.contents.fetched)
         source, target = self.op.places()
         return Report(
             verb="sample_cache", source=source, target=target, state="DONE",
-            counts={"fetched": self.contents.fetched, "from the cache": hits},
+            counts={"fetched": self.contents.fetched},
+            details={"read": self.staged.read, "fetched": self.staged.fetched},
             files=self.contents.fetched, bytes=self.bytes,
         )  # fmt: skip
 
@@ -198,7 +205,25 @@ class _Staging:
         if now - self.shown > _SHOW_EVERY:
             self.shown = now
             used, capacity = format_size(self.contents.used), format_size(self.contents.capacity)
-            self.run.control.phase(f"{used} of {capacity} in the cache, used by {self.staged.consumers}")
+            rate = self.staged.hit_rate
+            hits = "" if rate is None else f", {rate:.0%} hits"
+            self.run.control.phase(
+                f"{used} of {capacity} in the cache{hits}, used by {self.staged.consumers}"
+            )
+        if now - self.noted > _NOTE_EVERY:
+            self._note(durable=False)
+
+    def _note(self, *, durable: bool) -> None:
+        """Have the cache say what is in it, if that has changed."""
+        self.noted, contents = time.monotonic(), self.contents
+        about = KnownCache(
+            self.folder.path, redacted(self.op.source), self.op.verify, self.op.max_size,
+            contents.used + self.folder.overhead, self.folder.files, self.staged.read, self.staged.fetched,
+            self.staged.consumers,
+        )  # fmt: skip
+        if about != self.about:
+            self.about = about
+            note_in(self.folder, about, durable=durable)
 
 
 def _told(error: BaseException) -> NbdataError:

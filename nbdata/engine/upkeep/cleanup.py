@@ -154,7 +154,7 @@ class _Cleaning:
             lock.release()
 
     def _remove(self, row: Leftover, gone: _Gone, inside: dict[str, Inside]) -> None:
-        path = os.path.join(self.root, row.path) if row.path != "." else self.root
+        path = os.path.normpath(os.path.join(self.root, row.path))  # the lock of a cache lies beside it
         try:
             if row.written is not None and not _still(path, row.written, inside):
                 self.results.add(row.path, Outcome.KEPT, row.size, reason=CHANGED)

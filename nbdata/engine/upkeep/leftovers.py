@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nbdata.caching.folder import LOCK, cache_folders
-from nbdata.caching.kept_folder import KEPT
+from nbdata.caching.kept_folder import KEPT, KeptFolder, kept_in
 from nbdata.disk import PARTIAL, disk_error
 from nbdata.engine.job.run import Run
 from nbdata.errors import NotFound
@@ -135,6 +135,10 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     root = os.path.realpath(op.source)
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
+    if kept_in(root) == root:  # one cache, named by itself
+        target = os.path.dirname(os.path.dirname(root))
+        yield from _kept(root, root, target, anyway=op.all, alive=KeptFolder.is_in_use(root))
+        return
     yield from _leftovers(run, op, root, planned)
     if op.all:
         for index in written_below(run.context.state_dir, root):
@@ -200,9 +204,8 @@ def _own(root: str, folder: str, held: str | None, *, kept_too: bool) -> Iterato
     for name in names:
         path = os.path.join(own, name)
         with contextlib.suppress(FileNotFoundError):
-            if path in kept and not kept_too and not kept[path]:
-                size = sum(one.size for one in _cache(root, path, folder, alive=False))
-                yield Leftover(os.path.relpath(path, root), "keep", size, folder, _FOR_LATER)
+            if path in kept:
+                yield from _kept(root, path, folder, anyway=kept_too, alive=kept[path])
             elif path in caches:
                 yield from _cache(root, path, folder, alive=caches[path])
             elif name == CONVERTING:
@@ -211,6 +214,15 @@ def _own(root: str, folder: str, held: str | None, *, kept_too: bool) -> Iterato
                 yield _leftover(root, path, "remove", folder, held)
     if not names and not held:
         yield Leftover(os.path.relpath(own, root), "remove", folder=folder)
+
+
+def _kept(root: str, path: str, target: str, *, anyway: bool, alive: bool) -> Iterator[Leftover]:
+    """The folder of a cache that is found again."""
+    if anyway or alive:
+        yield from _cache(root, path, target, alive=alive)
+    else:
+        size = sum(one.size for one in _cache(root, path, target, alive=False))
+        yield Leftover(os.path.relpath(path, root), "keep", size, target, _FOR_LATER)
 
 
 def _cache(root: str, path: str, target: str, *, alive: bool) -> Iterator[Leftover]:

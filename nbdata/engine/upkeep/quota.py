@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+from dataclasses import asdict
 from typing import Any
 
+from nbdata.caching.known import KnownCache, known_caches
 from nbdata.engine.job.run import Run
 from nbdata.paths import OWN_FOLDER, is_inside
 from nbdata.report import Plan, Report
@@ -22,6 +24,7 @@ from nbdata.verbs.quota import Quota
 __all__ = ["perform", "plan"]
 
 _NOT_KEPT = "not kept after a reboot: the state folder cannot be written (NBDATA_STATE_DIR names another)"
+_CLEARED = "cleanup FOLDER --all clears a cache that nobody uses; it is filled anew when it is needed"
 
 
 def plan(run: Run) -> Plan:
@@ -61,12 +64,15 @@ def perform(run: Run, planned: Plan) -> Report:
             }
             for disk in disks
         ],
+        "caches": [_cache(cache) for cache in known_caches(context.state_dir)],
         "kept": kept,
     }
     report.gauges = [_gauge(report.details["rooms"][0], op.path, context.state_dir)]
     report.tables = _tables(report.details, rooms[0].domain.device == device)
     if not kept and (op.limit is not None or len(rooms) > 1):
         report.notes.append(_NOT_KEPT)
+    if report.details["caches"]:
+        report.notes.append(_CLEARED)
     return report
 
 
@@ -144,6 +150,11 @@ def _room(room: Room, here: Disk) -> dict[str, Any]:
     }
 
 
+def _cache(cache: KnownCache) -> dict[str, Any]:
+    """A cache as plain data."""
+    return {**asdict(cache), "hit_rate": cache.hit_rate}
+
+
 def _text(room: Room, here: Disk) -> str:
     """The tightest room in words."""
     if room.domain.device is None:
@@ -178,7 +189,20 @@ def _tables(details: dict[str, Any], only_disk: bool) -> list[dict[str, Any]]:
     tables = [{"caption": "limits", "head": head, "rows": rooms}]
     if only_disk and len(rooms) == 1:
         tables = []
+    tables.append(
+        {"caption": "writable disks", "head": ["disk", "size", "free", "files free"], "rows": disks}
+    )
+    if caches := [_row_of(cache) for cache in details["caches"]]:
+        head = ["folder", "of", "in it", "limit", "objects", "hits", "used by"]
+        tables.append({"caption": "caches of samples", "head": head, "rows": caches})
+    return tables
+
+
+def _row_of(cache: dict[str, Any]) -> list[str]:
+    rate, count = cache["hit_rate"], cache["consumers"]
+    users = "1 process" if count == 1 else f"{count:,} processes" if count else "nobody now"
     return [
-        *tables,
-        {"caption": "writable disks", "head": ["disk", "size", "free", "files free"], "rows": disks},
-    ]
+        cache["path"], cache["source"] or "not known", format_size(cache["used"]),
+        format_size(cache["limit"]) if cache["limit"] else "not known", f"{cache['objects']:,}",
+        "–" if rate is None else f"{rate:.0%}", users if cache["in_use"] else "nobody",
+    ]  # fmt: skip

@@ -97,8 +97,9 @@ class SampleLoader(DataLoader[Any]):
             drop_last=drop_last, uneven=uneven,
         )  # fmt: skip
         self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
-        # Of each worker: samples, bytes, seconds waited, objects that nobody vouches for. Shared by all processes.
-        self._tally = torch.zeros(max(1, num_workers), 4, dtype=torch.float64)
+        # Of each worker: samples, bytes, objects that nobody vouches for, bytes of a cache, bytes that came to it.
+        # Shared by all processes.
+        self._tally = torch.zeros(max(1, num_workers), 5, dtype=torch.float64)
         if num_workers:
             self._tally.share_memory_()  # type: ignore[no-untyped-call]
         self._seconds = self._waited = 0.0  # of all passes, without the time between them
@@ -190,8 +191,8 @@ class SampleLoader(DataLoader[Any]):
     @property
     def report(self) -> ReadReport:
         """What all workers have read, and how long the training waited for batches."""
-        samples, size, _, unverified = map(int, self._tally.sum(0).tolist())
-        read = Counts(samples, size, self._waited, self._seconds, unverified)
+        samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
+        read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
         return self.samples.report_of(read, self._timeline)
 
     @property
@@ -225,8 +226,8 @@ class _Counting:
         row = self._tally[0 if worker is None else worker.id % len(self._tally)]
         row += torch.tensor(
             [
-                now.samples - before.samples, now.bytes - before.bytes, now.waited - before.waited,
-                now.unverified - before.unverified,
+                now.samples - before.samples, now.bytes - before.bytes, now.unverified - before.unverified,
+                now.cached - before.cached, now.fetched - before.fetched,
             ],
             dtype=torch.float64,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nbdata.archives.stream import Readahead
+from nbdata.reading.counts import Counts
 from nbdata.reading.fetcher import Fetcher
 from nbdata.reading.pieces import Piece, PieceReader
 from nbdata.reading.shards.listing import Shard
@@ -169,9 +170,9 @@ class Bodies:
         self.coming: Callable[[], Iterable[int]] = lambda: ()
 
     @property
-    def waited(self) -> float:
-        """Seconds in which ranges were waited for."""
-        return sum(fetcher.counts.waited for fetcher in self._fetchers.values())
+    def counts(self) -> Counts:
+        """How ranges were read."""
+        return Counts.of(fetcher.counts for fetcher in self._fetchers.values())
 
     @property
     def timeline(self) -> Timeline:

@@ -24,6 +24,7 @@ from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
 from nbdata.loaders.pytorch import SampleLoader
 from nbdata.operation import slots
+from nbdata.sizes import format_size
 from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
 from tests.conftest import client_of
 from tests.faults.gate import Gate
@@ -73,7 +74,7 @@ def test_it_is_found_again_by_the_next_agent(
     assert len(before) >= len(FILES)
     stop_all(now=True)
     assert list(opened(images, cache="50MB", cache_dir=str(cache))) == in_order(images)
-    kept = {path: inode for path, inode in before.items() if path.name not in ("boot", "durable")}
+    kept = {path: inode for path, inode in before.items() if path.name not in ("boot", "durable", "about")}
     assert {path: path.stat().st_ino for path in kept} == kept
 
 
@@ -179,7 +180,7 @@ def test_an_object_that_is_larger_than_the_cache_is_refused_with_its_size(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path
 ) -> None:
     with pytest.raises(BadOption, match=r"n0/000\.\w+ takes 4\.5 kB on the disk"):
-        opened(images, cache=8 * 4096 + 100, cache_dir=str(cache)).fetch([0])
+        opened(images, cache=KeptFolder.overhead_of(4096) + 100, cache_dir=str(cache)).fetch([0])
 
 
 def test_what_was_kept_without_a_digest_is_not_handed_to_who_insists_on_it(
@@ -385,6 +386,95 @@ def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
     assert os.listdir(cache) == []
 
 
+def _folders(cache: Path) -> list[str]:
+    return sorted(str(path) for path in cache.rglob("kept-*") if path.is_dir())
+
+
+def _caches(cache: Path) -> list[dict[str, Any]]:
+    known = nbdata.quota(quiet=True).details["caches"]
+    return [one for one in known if one["path"].startswith(f"{cache}/")]
+
+
+@pytest.mark.parametrize("host", ["agent", "inline"])
+def test_quota_shows_it_while_it_is_used_and_after_that(
+    s3: EmbeddedServer,
+    images: str,
+    opened: Open,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ended: None,
+    host: str,
+) -> None:
+    monkeypatch.setenv("NBDATA_HOST", host)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    assert len(list(samples.stream())) == 60
+    wait_until(lambda: _caches(cache)[0]["read"] == _BYTES)
+    (used,) = _caches(cache)
+    assert (used["path"], used["source"], used["limit"]) == (*_folders(cache), images, 50_000_000)
+    assert (used["in_use"], used["consumers"], used["hit_rate"]) == (True, 1, 0.0)
+    assert len(list(samples.stream(shuffle=True))) == 60
+    wait_until(lambda: _caches(cache)[0]["hit_rate"] == 0.5)
+    wait_until(lambda: any("50% hits, used by 1" in job.phase for job in _jobs(cache)))
+    shown = nbdata.quota(quiet=True)
+    assert f"  {used['path']}" in shown.text()
+    assert "50%" in shown.text()
+    assert f"{used['path']}</td>" in shown._repr_html_()
+    samples.close()
+    (job,) = [job for job in _jobs(cache) if not job.finished]
+    slots.host().job(job.id).cancel()
+    wait_until(lambda: not _caches(cache)[0]["in_use"])
+    (left,) = _caches(cache)
+    assert (left["used"], left["objects"]) == (used["used"], len(FILES))
+    assert (left["source"], left["hit_rate"], left["consumers"]) == (images, None, 0)
+    nbdata.cleanup(left["path"], all=True, quiet=True)
+    assert _caches(cache) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_report_says_what_was_there_and_what_was_fetched(
+    s3: EmbeddedServer, images: str, cache: Path, ended: None, workers: int
+) -> None:
+    with nbdata.samples(images, cache="50MB", cache_dir=str(cache)) as samples:
+        loader = SampleLoader(samples, 8, shuffle=True, num_workers=workers)
+        for hits in (0, _BYTES):
+            list(loader)
+            assert (loader.report.hits, loader.report.fetched) == (hits, _BYTES)
+        told = f"; {format_size(_BYTES)} were in the cache (50%), {format_size(_BYTES)} were fetched to it"
+        assert told in str(loader.report)
+        assert told in loader.report._repr_html_()
+        if not workers:
+            assert (samples.report.hits, samples.report.fetched) == (_BYTES, _BYTES)
+            assert samples.report.waited > 0
+
+
+def test_a_report_of_what_is_read_straight_says_nothing_of_a_cache(
+    s3: EmbeddedServer, images: str, opened: Open
+) -> None:
+    samples = opened(images)
+    samples.fetch([0, 1])
+    assert (samples.report.hits, samples.report.fetched) == (0, 0)
+    assert "cache" not in str(samples.report)
+
+
+def test_cleanup_of_one_cache_leaves_what_lies_beside_it(
+    s3: EmbeddedServer, images: str, opened: Open, cache: Path, ended: None
+) -> None:
+    for verify in ("auto", "none"):
+        opened(images, cache="50MB", cache_dir=str(cache), verify=verify).fetch([0])
+    one, other = _folders(cache)
+    used = nbdata.cleanup(one, all=True, quiet=True)
+    assert used.counts == {"in use": 1}
+    stop_all(now=True)
+    kept = nbdata.cleanup(one, quiet=True)
+    assert kept.counts == {"kept": 1}
+    gone = nbdata.cleanup(one, all=True, quiet=True)
+    assert gone.counts.keys() == {"removed"}
+    assert _folders(cache) == [other]
+    assert sorted(os.listdir(cache / ".nbdata")) == sorted(
+        os.path.basename(other) + end for end in ("", ".lock")
+    )
+
+
 def test_shards_come_to_it_whole_and_are_read_in_place(
     proxy: FaultProxy, inline: None, bucket: str, opened: Open, cache: Path
 ) -> None:
@@ -397,6 +487,7 @@ def test_shards_come_to_it_whole_and_are_read_in_place(
     tally = proxy.begin()
     assert list(samples.stream(shuffle=True, seed=2)) == straight
     whole = sum(tally.down.values())
+    assert (samples.report.hits, samples.report.fetched) == (0, whole)
     assert whole == sum(path.stat().st_size for path in cache.rglob("kept-*/*") if len(path.name) == 32)
     assert list(samples.stream()) == list(opened(source).stream())
     tally = proxy.begin()

@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nbdata.client.reading.orders import part_of
@@ -227,7 +228,10 @@ class RecordSamples(Samples):
     @property
     def counts(self) -> Counts:
         """What this process has read so far."""
-        return self._counted if self._pid == os.getpid() else Counts()
+        if self._pid != os.getpid():
+            return Counts()
+        read = Counts() if self._stored is None else self._stored.counts
+        return replace(self._counted, cached=read.cached, fetched=read.fetched)
 
     @property
     def timeline(self) -> Timeline:

@@ -327,7 +327,8 @@ class ShardSamples(Samples):
         reading = self._mine()
         if reading is None:
             return Counts()
-        streamed = replace(reading.counts, waited=sum(bodies.waited for bodies in reading.bodies))
+        read = Counts.of(bodies.counts for bodies in reading.bodies)
+        streamed = replace(reading.counts, waited=read.waited, cached=read.cached, fetched=read.fetched)
         return Counts.of([streamed, *(source.counts for source in reading.indexed.values())])
 
     @property

@@ -1,0 +1,73 @@
+/** The part *Caches*: what samples keep on the disks, and a button that clears it. */
+
+import { closeIcon } from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { Cache } from './model.js';
+import { Button, Parts, Place, useAttempt } from './parts.js';
+import { cacheFacts, cacheFolder, cacheShare } from './words.js';
+
+function Card(props: { cache: Cache; clear: (cache: Cache) => Promise<void> }): React.JSX.Element {
+  const { cache, clear } = props;
+  const { busy, problem, attempt } = useAttempt();
+  const folder = cacheFolder(cache);
+  const facts = cacheFacts(cache);
+  const full = cacheShare(cache);
+  return (
+    <li className="nbd-Job" data-cache={cache.path}>
+      <div className="nbd-Row">
+        <span className="nbd-Path" title={cache.path}>
+          <bdi>{folder}</bdi>
+        </span>
+        {full !== null && <span className="nbd-Strong">{full} %</span>}
+      </div>
+      <Place name="of" place={cache.source} />
+      <div
+        className="nbd-Bar"
+        role="meter"
+        aria-label={`cache in ${folder} of ${cache.source}`}
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuenow={full ?? 0}
+        aria-valuetext={facts.join(', ')}
+      >
+        <span className="nbd-Bar-used" style={{ width: `${full ?? 0}%` }} />
+      </div>
+      <div className="nbd-Foot">
+        <Parts of={facts} />
+        <div className="nbd-Buttons">
+          <Button
+            label="Clear"
+            of={`cache of ${cache.source}`}
+            icon={closeIcon}
+            disabled={busy}
+            onClick={() => void attempt('Clear', () => clear(cache))}
+          />
+        </div>
+      </div>
+      {problem && (
+        <div className="nbd-Problem" role="alert">
+          {problem}
+        </div>
+      )}
+    </li>
+  );
+}
+
+/** All caches; nothing if there is none. */
+export function Caches(props: {
+  caches: Cache[];
+  clear: (cache: Cache) => Promise<void>;
+}): React.JSX.Element | null {
+  const { caches, clear } = props;
+  return caches.length ? (
+    <section className="nbd-Section" aria-label="Caches">
+      <h2 className="nbd-Heading">Caches</h2>
+      <ul className="nbd-List">
+        {caches.map(cache => (
+          <Card key={cache.path} cache={cache} clear={clear} />
+        ))}
+      </ul>
+    </section>
+  ) : null;
+}

@@ -1,0 +1,146 @@
+"""Which kept caches there are, and what is in each of them, for people who look.
+
+``STATE/caches/XXXX`` holds the path of the folder of a cache; its job notes it when it begins. A cache whose folder is
+gone is forgotten. The file ``about`` in that folder says where the objects come from, the limit, and, while a job keeps
+the cache, how much was read and how much of that had to be fetched; a job writes it anew every few seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from nbdata.caching.kept_folder import KeptFolder, is_name, kept_in, room_of_object
+from nbdata.disk import make_folders
+from nbdata.space.limits import disk_of
+
+__all__ = ["KnownCache", "known_caches", "note_cache", "note_in"]
+
+_FOLDER = "caches"
+# Characters of a source that are noted: `about` stays within the room that `KeptFolder` has for it.
+_LONGEST = 300
+# Caches that are listed at most, and bytes that are read of each file.
+_MOST, _READ = 1000, 8192
+
+
+@dataclass(frozen=True)
+class KnownCache:
+    """A cache, as it is now or was a few seconds ago.
+
+    Attributes
+    ----------
+    path : str
+        Its folder.
+    source : str
+        Where its objects come from; empty if that is not known any more.
+    verify : str
+        What they are compared with: see `nbdata.verbs.options.Verifying`.
+    limit, used : int
+        Bytes that it may take and takes.
+    objects : int
+        How many are in it.
+    read, fetched : int
+        Bytes that were read since its job began, and bytes that had to be fetched for that.
+    consumers : int
+        Processes that use it.
+    in_use : bool
+        Whether a job keeps it; if not, `read`, `fetched` and `consumers` are 0.
+    """
+
+    path: str
+    source: str = ""
+    verify: str = ""
+    limit: int = 0
+    used: int = 0
+    objects: int = 0
+    read: int = 0
+    fetched: int = 0
+    consumers: int = 0
+    in_use: bool = False
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of what was read that need not be fetched; None if nothing was read."""
+        return max(0.0, 1 - self.fetched / self.read) if self.read else None
+
+
+_KINDS = {field.name: (str if field.type == "str" else int) for field in fields(KnownCache)}
+
+
+def note_in(folder: KeptFolder, about: KnownCache, *, durable: bool) -> None:
+    """Have a cache say what it is and what is in it."""
+    said = {name: value for name, value in asdict(about).items() if name not in ("path", "in_use")}
+    folder.write_about(json.dumps({**said, "source": about.source[:_LONGEST]}), durable=durable)
+
+
+def note_cache(state_dir: str, path: str) -> None:
+    """Have `known_caches` find a cache; where the state folder cannot be written it does not."""
+    folder = os.path.join(state_dir, _FOLDER)
+    name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+    with contextlib.suppress(OSError):
+        make_folders(folder, 0o700)
+        fresh = f"{folder}/{name}.{os.getpid()}"
+        with open(fresh, "wb") as file:
+            file.write(os.fsencode(path))
+        os.replace(fresh, f"{folder}/{name}")
+
+
+def known_caches(state_dir: str) -> list[KnownCache]:
+    """All caches of this user that still are where they were, by their paths."""
+    folder = os.path.join(state_dir, _FOLDER)
+    found = []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    for name in names[:_MOST]:
+        noted = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            with open(noted, "rb") as file:
+                path = os.fsdecode(file.read(_READ))
+            if kept_in(path) == path and os.path.isdir(path):
+                found.append(_known(path))
+            else:
+                os.unlink(noted)
+    return sorted(found, key=lambda cache: cache.path)
+
+
+def _known(path: str) -> KnownCache:
+    told = _about(path)
+    if KeptFolder.is_in_use(path):
+        return KnownCache(**{**told, "path": path, "in_use": True})
+    objects, used = _counted(path, os.stat(path).st_mtime_ns)
+    named = {name: told[name] for name in ("source", "verify", "limit") if name in told}
+    return KnownCache(path, **named, objects=objects, used=used)
+
+
+def _about(path: str) -> dict[str, Any]:
+    """What a cache says of itself, as far as it can be read: the machine may have been lost."""
+    try:
+        with open(KeptFolder.about_of(path), encoding="ascii") as file:
+            said = json.loads(file.read(_READ))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(said, dict):
+        return {}
+    return {name: value for name, value in said.items() if type(value) is _KINDS.get(name)}
+
+
+@functools.lru_cache(64)
+def _counted(path: str, changed: int) -> tuple[int, int]:
+    """Objects of a cache that nobody fills, and the bytes that it takes; `changed` is the time of its folder."""
+    del changed  # it is there for the cache of this function
+    block = disk_of(path)[2]
+    objects, used = 0, KeptFolder.overhead_of(block)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if is_name(entry.name):
+                    objects += 1
+                    used += room_of_object(entry.stat(follow_symlinks=False).st_size, block)
+    return objects, used
