@@ -151,17 +151,17 @@ class Pack(Verifying, Storing):
     of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
     ranges; compressed ones can be packed with --map only.
 
-    With --format ffrecord, or if TARGET ends in .ffr, the samples are packed into FFRecord files, for random batches. Each
-    field becomes a record, the fields of a sample one behind the other, and the last record of a file has their names:
-    each file is a packed folder, as pack_folder of the ffrecord library makes it, and nbdata.samples gives the same
-    samples as of SOURCE. With --no-names a sample is one record, found by its number. Back again: FFRecord files are a
-    SOURCE for shards, and with --format files for objects or files of their own, as are shards.
+    With --format ffrecord, or if TARGET ends in .ffr, the samples are packed into FFRecord files, for random batches.
+    Each field becomes a record, the fields of a sample one behind the other, and the last record of a file has their
+    names: each file is a packed folder, as pack_folder of the ffrecord library makes it, and nbdata.samples gives the
+    same samples as of SOURCE. With --no-names a sample is one record, found by its number. Back again: FFRecord files
+    are a SOURCE for shards, and with --format files for objects or files of their own, as are shards.
 
-    With another --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive instead, which
-    untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``. With
-    --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time and
-    whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same line goes
-    on behind the volumes that are there and still right; a zip begins anew.
+    With another --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive
+    instead, which untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``.
+    With --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time
+    and whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same line
+    goes on behind the volumes that are there and still right; a zip begins anew.
     """
 
     verb: ClassVar[str] = "pack"
@@ -191,8 +191,8 @@ class Pack(Verifying, Storing):
     )
     format: str | None = option(
         None,
-        "shards: samples in tar shards; ffrecord: samples in FFRecord files; files: each field of a sample as an object "
-        "or file of its own; tar, tar.gz, tar.zst, zip: one archive. Default: by the end of TARGET, where .tar means "
+        "shards: samples in tar shards; ffrecord: samples in FFRecord files; files: each field of a sample as an "
+        "object or file; tar, tar.gz, tar.zst, zip: one archive. Default: by the end of TARGET, where .tar means "
         "shards.",
         choices=("shards", "ffrecord", "files", *ARCHIVES),
     )
@@ -352,6 +352,12 @@ class Pack(Verifying, Storing):
             raise BadOption(
                 f"--format files: {self.target} is no folder", remedy=f"End it in a slash: {self.target}/"
             )
+        base = self.places()[0].rstrip("/") + "/"
+        if self.target.startswith(base) and self.target != base:
+            raise BadOption(
+                "the files would lie among those that they are made of", path=self.target,
+                remedy="Write to another folder",
+            )  # fmt: skip
 
     def _check_archive(self, form: str) -> None:
         if not isinstance(self.source, str):
@@ -458,8 +464,10 @@ class Pack(Verifying, Storing):
         base = source if source.endswith("/") else source + "/"
         if folder.startswith(base):
             exclude += tuple(posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
+        # Where nothing but the names counts, files that belong to no sample come along.
+        by = "file" if self.made == "files" and self.select is None else self.by
         return SampleSource(
-            source=self.source, by=self.by, include=self.include, exclude=exclude, verify=self.verify
+            source=self.source, by=by, include=self.include, exclude=exclude, verify=self.verify
         )
 
     def places(self) -> tuple[str, str]:

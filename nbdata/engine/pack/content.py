@@ -12,7 +12,7 @@ from nbdata.errors import ChecksumMismatch
 from nbdata.transfer.control import Control
 from nbdata.transfer.send import Hasher
 
-__all__ = ["WINDOW", "Outgoing", "RecordContent", "ShardContent"]
+__all__ = ["WINDOW", "Outgoing", "RecordContent", "ShardContent", "Windows"]
 
 #: Bytes of a shard that one worker holds at a time.
 WINDOW = 8 << 20
@@ -138,12 +138,19 @@ def _between(views: list[memoryview], start: int, end: int) -> list[memoryview]:
     return [view for view in found if view]
 
 
+class Windows(Protocol):
+    """What an `Outgoing` reads, `step` bytes at a time."""
+
+    step: int
+
+    def window(self, start: int, end: int) -> list[memoryview]:
+        """The bytes between two offsets."""
+
+
 class Outgoing:
     """A range of a shard on its way out: fetched window by window, hashed and counted as it is given."""
 
-    def __init__(
-        self, content: ShardContent, control: Control, start: int, size: int, hasher: Hasher
-    ) -> None:
+    def __init__(self, content: Windows, control: Control, start: int, size: int, hasher: Hasher) -> None:
         self._content, self._control, self._hasher = content, control, hasher
         self._at, self._end = start, start + size
         self._chunks: list[memoryview] = []  # the next ones last

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import itertools
 from array import array
 from collections.abc import Iterator
 
@@ -149,7 +150,7 @@ def _refuse_twice(source: PackSource, order: Order) -> None:
             hashes.append(hash(key))
         before = key
     ordered = sorted(hashes)
-    twice = {one for one, other in zip(ordered, ordered[1:], strict=False) if one == other}
+    twice = {one for one, other in itertools.pairwise(ordered) if one == other}
     seen, before = set[str](), None
     for position in range(len(order)) if twice else ():
         key = source.key(order[position])
@@ -238,6 +239,8 @@ class RecordLayout:
         """The header; once all records were told with `found`, else it would have wrong CRC-32s: NbdataError."""
         if not self._made:
             if not all(self._told):
-                raise NbdataError("the header of an FFRecord file was to be written before its records were read")
+                raise NbdataError(
+                    "the header of an FFRecord file was to be written before its records were read"
+                )
             self._made = b"".join(self._head.pieces())
         return self._made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
@@ -139,10 +140,13 @@ class _Loose(_Indexed):
 
 
 class _Shards(_Indexed):
-    """The samples of shards."""
+    """The samples of shards, or of packed folders, whose fields have paths of their own."""
 
-    def __init__(self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store]) -> None:
+    def __init__(
+        self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store], *, packed: bool = False
+    ) -> None:
         super().__init__(index)
+        self._packed = packed
         self._stores, self.stores = stores, set(stores)
         self._infos = [shard.info for shard in shards]
         self.shards = [(store, shard.key) for store, shard in zip(stores, shards, strict=True)]
@@ -150,6 +154,7 @@ class _Shards(_Indexed):
 
     def fields(self, number: int) -> list[Field]:
         found = []
+        paths = iter(self._index.paths(number)) if self._packed else itertools.repeat("")
         for name, shard, offset, size, crc in self._index.members(number):
             if offset < 0:
                 raise BadOption(
@@ -158,7 +163,7 @@ class _Shards(_Indexed):
                     remedy="Unpack this shard with untar_volumes, and pack its files",
                 )
             piece = Piece(self._infos[shard], offset, offset + size)
-            found.append(Field(name, self._stores[shard], piece, crc))
+            found.append(Field(name, self._stores[shard], piece, crc, next(paths)))
         return found
 
 
@@ -177,7 +182,8 @@ class _Records:
         return self._heads.count
 
     def key(self, number: int) -> str:
-        return key_of_record(self._files, self._heads, number)
+        file, own = self._heads.find(number)
+        return key_of_record(self._files[file], own)
 
     def fields(self, number: int) -> list[Field]:
         file, own = self._heads.find(number)
@@ -340,7 +346,7 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
     heads.check()
     index = index_of_packed(run.control, operation, files, heads, store_of, state)
     if index is not None:
-        return _Shards(index, [Shard(*file) for file in files], of_each)
+        return _Shards(index, [Shard(*file) for file in files], of_each, packed=True)
     if operation.include or operation.exclude:
         raise names_wanted()
     return _Records(heads, files, of_each)

@@ -156,7 +156,9 @@ def read_window(
         size = piece.piece.size if isinstance(piece, Field) else len(piece)
         low, high = max(0, start - at), min(size, end - at)
         if low < high:
-            found.append(Part(piece, low, high, at) if isinstance(piece, Field) else memoryview(piece)[low:high])
+            found.append(
+                Part(piece, low, high, at) if isinstance(piece, Field) else memoryview(piece)[low:high]
+            )
     parts = [part for part in found if isinstance(part, Part)]
     requests: dict[Store, list[Piece]] = {}
     # Of each part its request, and where it begins there.

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from nbdata.errors import BadOption, NotFound
 from nbdata.formats.ffrecord import SUFFIX
 from nbdata.paths import has_glob, is_url, last_component
-from nbdata.reading.records.heads import Heads
 from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.sources import Opener, find, folder_part
@@ -117,10 +116,9 @@ def _file(place: str, url: str, info: ObjectInfo) -> RecordFile:
     return RecordFile(place, url, info.key, info.size, info.etag, modified, info.version)
 
 
-def key_of_record(files: Sequence[RecordFile], heads: Heads, number: int) -> str:
+def key_of_record(file: RecordFile, number: int) -> str:
     """How a sample without a name is called: by its file, and its number there."""
-    file, own = heads.find(number)
-    return f"{files[file].stem}/{own:08d}"
+    return f"{file.stem}/{number:08}"
 
 
 def names_wanted() -> BadOption:

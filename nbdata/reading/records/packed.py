@@ -136,9 +136,10 @@ class _Maker:
                 number = numbers[one.path]
                 start, end = head.place(number)
                 members.append(ShardMember(one.field, file, start, end - start, head.crcs[number]))
-            found.append((min(numbers[one.path] for one in objects), key, members))
-        for _, key, members in sorted(found):
-            self._writer.add_members(key, members)
+            paths = [one.path for one in objects]
+            found.append((min(numbers[path] for path in paths), key, members, paths))
+        for _, key, members, paths in sorted(found):
+            self._writer.add_members(key, members, paths)
             self._hashes.append(hash(key))
 
     def _entries(self, numbers: dict[str, int], head: Head) -> Iterator[Entry]:
@@ -157,9 +158,11 @@ class _Maker:
         writer, operation = self._writer, self._operation
         if not len(writer):
             raise NotFound(
-                f"none of the {self._count:,} files of this packed folder belongs to a sample", path=files[0].url,
-                remedy='A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; by="file" takes each file',
-            )  # fmt: skip
+                f"none of the {self._count:,} files of this packed folder belongs to a sample",
+                path=files[0].url,
+                remedy="A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; "
+                'by="file" takes each file',
+            )
         if operation.by != "file":
             refuse_twice(writer, self._hashes, operation)
         about = {

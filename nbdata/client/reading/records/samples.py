@@ -93,7 +93,8 @@ class RecordSamples(Samples):
         return self._fingerprint
 
     def key(self, number: int) -> str:
-        return key_of_record(self._files, self._heads, self._checked(number))
+        file, own = self._heads.find(self._checked(number))
+        return key_of_record(self._files[file], own)
 
     def size(self, number: int) -> int:
         """Bytes of a sample."""
@@ -132,7 +133,7 @@ class RecordSamples(Samples):
         for number, data in zip(numbers, contents, strict=True):
             file, own = find(number)
             one = files[file]
-            sample = {"__key__": key_of_record(self._files, self._heads, number), "__url__": one.url}
+            sample = {"__key__": key_of_record(one, own), "__url__": one.url}
             made = data if deserialize is None else deserialize(data)
             found.append({**sample, **made} if isinstance(made, dict) else {**sample, _FIELD: made})
         return found
