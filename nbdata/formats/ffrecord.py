@@ -242,6 +242,10 @@ class HeadWriter:
         """The CRC-32 of a sample whose size was known; who writes takes care that each is told."""
         self._crcs[number] = crc
 
+    def crc(self, number: int) -> int:
+        """What was told of a sample."""
+        return self._crcs[number]
+
     def starts(self) -> array[int]:
         """Where each sample begins in the file, and behind them where the file ends."""
         found = array("q", [head_size(len(self._sizes))])

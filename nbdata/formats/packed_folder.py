@@ -11,17 +11,21 @@ from __future__ import annotations
 import pickle
 import pickletools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nbdata.errors import BadArchive
+from nbdata.errors import BadArchive, BadOption
 
-__all__ = ["MARK", "Tree", "files_of", "is_packed", "names_of", "names_sample"]
+__all__ = ["MARK", "NamesSize", "Tree", "files_of", "is_packed", "names_bytes", "names_of", "names_sample"]
 
 #: How the last sample of a packed folder begins.
 MARK = b"piouhjgbr"
 #: What is in a folder: the number of a file's sample, or a folder.
 Tree = OrderedDict[str, Any]
+# How the pickle begins that `names_bytes` writes: protocol 4, the class as number 0 of the memo, and the outer folder.
+_BEGIN = MARK + b"\x80\x04ccollections\nOrderedDict\nq\x00)R"
+# An empty folder, and how many children are put into a folder at a time.
+_FOLDER, _AT_A_TIME = b"h\x00)R", 1000
 # Folders in one another, in memory: more than a path can have.
 _DEEPEST = 2048
 _CLASS, _MARK = object(), object()
@@ -39,6 +43,92 @@ def is_packed(sample: bytes | bytearray | memoryview) -> bool:
 def names_sample(tree: Tree) -> bytes:
     """The last sample of a packed folder."""
     return MARK + pickle.dumps(tree, protocol=4)
+
+
+class NamesSize:
+    """The size of what `names_bytes` writes, while paths are added; of each folder it holds the path."""
+
+    def __init__(self) -> None:
+        self.bytes = len(_BEGIN) + 1
+        self._children = {"": 0}
+
+    def more(self, paths: Iterable[str]) -> int:
+        """Bytes that paths would add."""
+        children: dict[str, int] = {}
+        return sum(self._added(path, children) for path in paths)
+
+    def add(self, path: str) -> None:
+        """Add the path of a file."""
+        children: dict[str, int] = {}
+        self.bytes += self._added(path, children)
+        self._children.update(children)
+
+    def _added(self, path: str, children: dict[str, int]) -> int:
+        folder, _, name = path.rpartition("/")
+        size = len(_text(name)) + len(_number(0))
+        while True:
+            count = children.get(folder, self._children.get(folder))
+            if count is None:  # the folder is new, and a child of the one above
+                children[folder] = 1
+                folder, _, name = folder.rpartition("/")
+                size += 2 + len(_text(name)) + len(_FOLDER)
+                continue
+            children[folder] = count + 1
+            return size + 2 * (count % _AT_A_TIME == 0)
+
+
+def names_bytes(names: Iterable[tuple[str, int]]) -> bytes:
+    """The same as `names_sample` of a folder with these files, given by path and number; the same bytes everywhere.
+
+    Raises
+    ------
+    BadOption
+        If a path comes twice, or is that of a file and of a folder.
+    """
+    out = bytearray(_BEGIN)
+    counts = [0]  # children of each open folder that its last MARK has
+    opened: list[str] = []  # the names of the folders that are open
+    before: list[str] = []
+    for parts, number in sorted((path.split("/"), number) for path, number in names):
+        shared = 0
+        while shared < len(opened) and shared < len(parts) - 1 and opened[shared] == parts[shared]:
+            shared += 1
+        if parts == before or (len(parts) > len(before) and parts[: len(before)] == before and before):
+            raise BadOption(
+                f"two files are called {'/'.join(parts)!r}" if parts == before
+                else f"{'/'.join(before)!r} is a file, and a folder with {'/'.join(parts)!r}",
+                remedy="Leave one of them out, or give it another name",
+            )  # fmt: skip
+        while len(opened) > shared:
+            opened.pop()
+            counts.pop()
+            out += b"u"
+        for name in parts[shared:-1]:
+            _begin_child(out, counts)
+            out += _text(name) + _FOLDER
+            opened.append(name)
+            counts.append(0)
+        _begin_child(out, counts)
+        out += _text(parts[-1]) + _number(number)
+        before = parts
+    out += b"u" * sum(count > 0 for count in counts) + b"."
+    return bytes(out)
+
+
+def _begin_child(out: bytearray, counts: list[int]) -> None:
+    """Make room for one more child of the innermost folder."""
+    if counts[-1] % _AT_A_TIME == 0:
+        out += b"u(" if counts[-1] else b"("
+    counts[-1] += 1
+
+
+def _text(name: str) -> bytes:
+    data = name.encode("utf-8", "surrogatepass")
+    return b"X" + len(data).to_bytes(4, "little") + data
+
+
+def _number(number: int) -> bytes:
+    return b"J" + number.to_bytes(4, "little")
 
 
 def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:

@@ -33,7 +33,7 @@ import os
 import struct
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -177,12 +177,15 @@ class IndexWriter:
         columns.tags += len(columns.others).to_bytes(16, "little")
         self._write_other([found.etag, found.modified, found.version])
 
-    def add_members(self, key: str, members: Iterable[ShardMember]) -> None:
-        """Add the next sample, of a shard."""
+    def add_members(self, key: str, members: Iterable[ShardMember], paths: Sequence[str] = ()) -> None:
+        """Add the next sample, of a shard; `paths` where the members have others than ``KEY.FIELD``."""
         columns = self._columns
         columns.keys += key.encode("utf-8", "surrogatepass")
         columns.key_ends.append(len(columns.keys))
-        for field, shard, offset, size, crc in members:
+        for place, (field, shard, offset, size, crc) in enumerate(members):
+            if paths and paths[place] != f"{key}.{field}":
+                columns.odd.extend((len(columns.sizes), len(columns.others)))
+                self._write_other(paths[place])
             columns.sizes.append(size)
             columns.fields.append(self._field(field, size))
             columns.kinds.append(_MEMBER)
@@ -357,6 +360,14 @@ class SampleIndex:
     def _member(self, field: int, at: int) -> ShardMember:
         shard, offset, crc = _PLACE.unpack(self._tags[16 * at : 16 * at + 16])
         return ShardMember(self.fields[field], shard, offset, self._sizes[at], crc)
+
+    def paths(self, number: int) -> list[str]:
+        """The paths of the members of a sample."""
+        key, begin = self.key(number), self._begins[number]
+        return [
+            (self._odd_path(at) if self._odd else None) or f"{key}.{self.fields[self._fields[at]]}"
+            for at in range(begin, self._begins[number + 1])
+        ]
 
     def size(self, number: int) -> int:
         """Bytes of a sample, as far as its store told them."""

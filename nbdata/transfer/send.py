@@ -216,6 +216,8 @@ class PartedSend:
         Judges the finished object by its ETag and the parts' digests.
     in_order : bool
         One part after the other.
+    held : int
+        So many first parts are sent one after the other when all others are there.
     counted : bool
         Whether what is sent counts as progress, and so is taken back if it comes to nothing.
     """
@@ -234,6 +236,7 @@ class PartedSend:
         done: Callable[[ObjectInfo, bool], None],
         failed: Callable[[Exception], None],
         in_order: bool = False,
+        held: int = 0,
         counted: bool = True,
         there: PartProver | None = None,
         withdraw: Callable[[ObjectInfo], str] = lambda _info: "What the store has is wrong: delete it",
@@ -245,7 +248,8 @@ class PartedSend:
         self._in_order, self._there, self._withdraw = in_order, there, withdraw
         self._counted = counted
         self._count = -(-size // part_size)
-        self._open = self._count
+        self._held = min(held, self._count)
+        self._open = self._count - self._held
         self._parts: list[SentPart] = [SentPart("", "", False)] * self._count
         self._lock = threading.Lock()
         self._upload: Upload | None = None
@@ -254,17 +258,19 @@ class PartedSend:
         self.present = 0
 
     def units(self) -> Iterator[Callable[[], None]]:
-        """One callable a part; a single one for parts that go in order."""
-        if self._in_order:
+        """One callable a part; a single one for parts that go in order, or are all held."""
+        if self._in_order or not self._open:
             yield self.run
             return
-        for number in range(self._count):
+        for number in range(self._held, self._count):
             yield lambda number=number: self._unit(number)  # type: ignore[misc]
 
     def run(self) -> None:
         """All of it, in the caller's thread."""
-        for number in range(self._count):
+        for number in range(self._held, self._count):
             self._unit(number)
+        if self._held == self._count:
+            self._finish()
 
     def _unit(self, number: int) -> None:
         if self._error is None:
@@ -310,6 +316,10 @@ class PartedSend:
     def _finish(self) -> None:
         try:
             if self._error is not None:
+                raise self._error
+            for number in range(self._held):
+                self._send(number)
+            if self._error is not None:  # the upload could not be begun
                 raise self._error
             assert self._upload is not None
             digests = [part.digest for part in self._parts]

@@ -1,4 +1,4 @@
-"""The verb pack: loose objects, files or shards into tar shards, or into one archive."""
+"""The verb pack: samples into tar shards, FFRecord files or files of their own, or files into one archive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["DEFAULT_SIZE", "LEAST_VOLUME", "Pack", "ShardNames", "pack"]
 
-_DEFAULT_NAME = "shard-%06d.tar"
+# By what is made: the name of a file if TARGET is a folder, and how names end.
+_DEFAULT_NAMES = {"shards": "shard-%06d.tar", "ffrecord": "PART_%05d.ffr"}
+_ENDS = {"shards": ".tar", "ffrecord": ".ffr"}
 #: Bytes of a shard at most.
 DEFAULT_SIZE = 256 << 20
 _MANIFEST = "index.json"
@@ -29,16 +31,22 @@ _MANIFEST = "index.json"
 _MOST_WORKERS = 256
 #: Bytes of a volume of an archive at least.
 LEAST_VOLUME = 128 << 10
-# Options that make sense for shards only, and for archives only.
-_OF_SHARDS = (
-    *("by", "select", "rename", "map", "map_workers", "shard_size", "shard_count", "shuffle", "seed"),
-    "part_size",
-)
+# Options that make sense for samples in shards or FFRecord files only, for one of these only, and for archives only.
+_OF_FILES = ("shard_size", "shard_count", "shuffle", "seed")
+_OF_SAMPLES = ("by", "select", "rename", "part_size")
+_OF_SHARDS, _OF_RECORDS = ("map", "map_workers"), ("no_names",)
 _OF_ARCHIVES = ("volume_size", "md5", "mtime")
+# By what is made, the options that it does not have; archives have the last entry.
+_FOREIGN = {
+    "shards": (*_OF_ARCHIVES, *_OF_RECORDS),
+    "ffrecord": (*_OF_ARCHIVES, *_OF_SHARDS),
+    "files": (*_OF_ARCHIVES, *_OF_SHARDS, *_OF_RECORDS, *_OF_FILES, "sort"),
+    "archive": (*_OF_FILES, *_OF_SAMPLES, *_OF_SHARDS, *_OF_RECORDS),
+}
 
 
 class ShardNames(NamedTuple):
-    """How shards are called.
+    """How shards are called, or FFRecord files.
 
     Attributes
     ----------
@@ -52,6 +60,8 @@ class ShardNames(NamedTuple):
         The first number.
     most : int or None
         How many numbers there are; None for no end.
+    numbered : bool
+        False for one file, which has no number.
     """
 
     folder: str
@@ -60,30 +70,39 @@ class ShardNames(NamedTuple):
     width: int
     first: int = 0
     most: int | None = None
+    numbered: bool = True
 
     @classmethod
-    def of(cls, target: str) -> ShardNames:
-        """The names that a target means.
+    def of(cls, target: str, made: str = "shards") -> ShardNames:
+        """The names that a target means, by what is made: ``shards`` or ``ffrecord``.
 
         Raises
         ------
         BadOption
-            If it has no place for a number, or is not called ``.tar``.
+            If it has no place for a number, or is not called ``.tar``; as ``.ffr`` it may be the name of one file.
         """
         folder, _, name = target.rpartition("/")
-        name = name or _DEFAULT_NAME
+        name = name or _DEFAULT_NAMES[made]
         found = NUMBER.search(name)
+        end = _ENDS[made]
+        if made == "ffrecord" and not name.endswith(end):
+            raise BadOption(
+                f"{name}: FFRecord files end in {end}",
+                expected="a folder, which ends in a slash, or a name such as train-%05d.ffr or train.ffr",
+            )
+        if made == "ffrecord" and found is None and not has_glob(name):
+            return cls(folder + "/", name.removesuffix(end), end, 0, most=1, numbered=False)
         if found is None or has_glob(name[: found.start()] + name[found.end() :]):
             raise BadOption(
                 f"{name} has no place for the number of a shard",
-                expected="a folder, which ends in a slash, or a name such as train-%06d.tar or "
-                "train-{000000..000099}.tar",
+                expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
+                f"train-{{000000..000099}}{end}",
                 remedy="Say --format tar for one archive of that name"
                 if name.endswith(".tar")
                 else "One archive is called .tar.gz, .tar.zst or .zip",
             )
         before, after = name[: found.start()], name[found.end() :]
-        if not after.endswith(".tar"):
+        if not after.endswith(end):
             raise BadOption(
                 f"{name}: shards end in .tar", remedy="What is in them is mostly compressed already"
             )
@@ -96,10 +115,14 @@ class ShardNames(NamedTuple):
 
     def name(self, number: int) -> str:
         """The name of a shard, by its number from 0."""
+        if not self.numbered:
+            return self.before + self.after
         return f"{self.before}{self.first + number:0{self.width}d}{self.after}"
 
     def is_one(self, name: str) -> bool:
         """Whether a name in the folder is that of a shard."""
+        if not self.numbered:
+            return name == self.before + self.after
         number = name[len(self.before) : len(name) - len(self.after)]
         return (
             name == f"{self.before}{number}{self.after}" and number.isdecimal() and len(number) >= self.width
@@ -114,6 +137,8 @@ class ShardNames(NamedTuple):
     @property
     def globs(self) -> tuple[str, str]:
         """What matches the shards and their index, in the folder."""
+        if not self.numbered:
+            return self.before + self.after, self.manifest
         return f"{self.before}{'[0-9]' * max(1, self.width)}*{self.after}", self.manifest
 
 
@@ -126,39 +151,50 @@ class Pack(Verifying, Storing):
     of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
     ranges; compressed ones can be packed with --map only.
 
-    With --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive instead, which
-    untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``. With
-    --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time and
-    whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same command
-    resumes behind the volumes that are there and still right; a zip begins anew.
+    With --format ffrecord, or if TARGET ends in .ffr, the samples are packed into FFRecord files, for random batches.
+    Each field becomes a record, the fields of a sample one behind the other, and the last record of a file has their
+    names: each file is a packed folder, as pack_folder of the ffrecord library makes it, and nbdata.samples gives the
+    same samples as of SOURCE. With --no-names a sample is one record, found by its number. Back again: FFRecord files
+    are a SOURCE for shards, and with --format files for objects or files of their own, as are shards.
+
+    With another --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive
+    instead, which untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``.
+    With --volume-size it is cut into volumes TARGET.000, TARGET.001 and so on, which `cat` joins. Files keep their time
+    and whether they may be run; symbolic links and empty folders of the disk are kept; owners are not. The same
+    command resumes behind the volumes that are there and still right; a zip begins anew.
     """
 
     verb: ClassVar[str] = "pack"
     less: ClassVar[str] = "--include"
-    summary: ClassVar[str] = "Pack samples into tar shards, or files into an archive."
+    summary: ClassVar[str] = "Pack samples into tar shards or FFRecord files, or files into an archive."
     examples: ClassVar[tuple[str, ...]] = (
         "pack s3://bucket/images/ s3://bucket/shards/train-%06d.tar",
         "pack s3://bucket/images/ /data/shards/ --shard-size 64MB --shuffle",
         "pack 's3://bucket/train-{000000..000099}.tar' s3://bucket/small/train-%06d.tar --shard-count 1000",
         "pack s3://bucket/images/ s3://bucket/small/train-%06d.tar --map 'mogrify -resize 256x256 {}/sample.jpg'",
+        "pack s3://bucket/images/ s3://bucket/train.ffr/ --format ffrecord",
+        "pack s3://bucket/train.ffr/ s3://bucket/images/ --format files",
         "pack s3://bucket/images/ s3://bucket/archive/images.tar.zst --volume-size 1GB --md5",
     )
 
     source: str | tuple[str, ...] = argument(
-        "URL or path of a folder, or of tar shards; globs and brace ranges work. In Python also a list of shards.",
+        "URL or path of a folder, of tar shards, or of FFRecord files (a folder of them ends in .ffr or .ffr/); globs "
+        "and brace ranges work. In Python also a list of shards.",
         kind="places",
         metavar="SOURCE",
     )
     target: str = argument(
         "URL or path of the shards, with %06d or {000000..000099} where their number stands; or a folder, for "
-        "shard-000000.tar and so on; or the archive, such as x.tar.gz.",
+        "shard-000000.tar and so on (PART_00000.ffr with --format ffrecord); or one file: the archive, such as "
+        "x.tar.gz, or x.ffr.",
         metavar="TARGET",
     )
     format: str | None = option(
         None,
-        "shards: samples in tar shards; tar, tar.gz, tar.zst, zip: one archive. Default: by the end of TARGET, where "
-        ".tar means shards.",
-        choices=("shards", *ARCHIVES),
+        "shards: samples in tar shards; ffrecord: samples in FFRecord files; files: each field of a sample as an "
+        "object or file; tar, tar.gz, tar.zst, zip: one archive. Default: by the end of TARGET, where .tar means "
+        "shards.",
+        choices=("shards", "ffrecord", "files", *ARCHIVES),
     )
     volume_size: int | None = option(
         None,
@@ -228,9 +264,15 @@ class Pack(Verifying, Storing):
         identity=False,
         metavar="N",
     )
+    no_names: bool = option(
+        False,
+        "Of FFRecord files: leave the names out. Each sample must have one field, and is a record by number.",
+        kind="flag",
+    )
     shard_size: int | None = option(
         None,
-        "Bytes of a shard at most (default: 256 MiB); one that holds a single larger sample has more.",
+        "Bytes of a shard or FFRecord file at most; one that holds a single larger sample has more. Default: 256 MiB; "
+        "FFRecord files end as soon as they have 256 MiB, or a 200th of all if that is more.",
         kind="size",
         metavar="SIZE",
     )
@@ -260,16 +302,17 @@ class Pack(Verifying, Storing):
 
     def check(self) -> None:
         super().check()
-        archive = self.archive
-        self._refuse_foreign(_OF_ARCHIVES if archive is None else _OF_SHARDS)
-        if archive is not None:
-            self._check_archive(archive)
+        self._refuse_foreign()
+        if self.archive is not None:
+            self._check_archive(self.archive)
             return
-        ShardNames.of(self.target)
+        if self.made == "files":
+            self._check_files()
+        names = self.names
         if isinstance(self.source, str) and self.source.rstrip("/") == self.target.rstrip("/"):
             raise BadOption(
                 "the shards would lie among the files that they are made of",
-                remedy=f"Give them a folder of their own, such as {self.names.folder}shards/",
+                remedy=f"Give them a folder of their own, such as {names.folder}shards/",
             )
         check_part_size(self.part_size)
         refuse_pairs(self, "shuffle", ("sort",))
@@ -287,17 +330,34 @@ class Pack(Verifying, Storing):
                 )
         if self.shard_count is not None and self.shard_count < 1:
             raise BadOption(f"--shard-count: {self.shard_count}", expected="at least 1")
+        if not names.numbered and (self.shard_size is not None or self.shard_count is not None):
+            raise BadOption(
+                f"{self.target} is one file, which --shard-size and --shard-count would divide",
+                remedy="Give it a place for a number, as train-%05d.ffr, or leave them out",
+            )
         self._check_map()
 
-    def _refuse_foreign(self, names: tuple[str, ...]) -> None:
+    def _refuse_foreign(self) -> None:
         """BadOption for an option that what is made does not have."""
+        foreign = _FOREIGN.get(self.made, _FOREIGN["archive"])
         for one in fields(self):
-            if one.name in names and getattr(self, one.name) != one.default:
-                made = "shards" if self.archive is None else self.archive
+            if one.name in foreign and getattr(self, one.name) != one.default:
                 raise BadOption(
-                    f"--{one.name.replace('_', '-')} makes no sense with --format {made}",
+                    f"--{one.name.replace('_', '-')} makes no sense with --format {self.made}",
                     remedy="Leave it out, or say another --format",
                 )
+
+    def _check_files(self) -> None:
+        if not self.target.endswith("/"):
+            raise BadOption(
+                f"--format files: {self.target} is no folder", remedy=f"End it in a slash: {self.target}/"
+            )
+        base = self.places()[0].rstrip("/") + "/"
+        if self.target.startswith(base) and self.target != base:
+            raise BadOption(
+                "the files would lie among those that they are made of", path=self.target,
+                remedy="Write to another folder",
+            )  # fmt: skip
 
     def _check_archive(self, form: str) -> None:
         if not isinstance(self.source, str):
@@ -347,11 +407,16 @@ class Pack(Verifying, Storing):
         return words
 
     @property
+    def made(self) -> str:
+        """What is made: shards, ffrecord, files, or the format of an archive."""
+        if self.format is not None:
+            return self.format
+        return "ffrecord" if self.target.endswith(_ENDS["ffrecord"]) else format_of(self.target) or "shards"
+
+    @property
     def archive(self) -> str | None:
-        """The format of the archive that is made; None for shards."""
-        if self.format is None:
-            return format_of(self.target)
-        return None if self.format == "shards" else self.format
+        """The format of the archive that is made; None if none is."""
+        return self.made if self.made in ARCHIVES else None
 
     @property
     def archive_names(self) -> ArchiveNames:
@@ -378,8 +443,8 @@ class Pack(Verifying, Storing):
 
     @property
     def names(self) -> ShardNames:
-        """How the shards are called."""
-        return ShardNames.of(self.target)
+        """How the shards are called, or the FFRecord files; of single files only the folder counts."""
+        return ShardNames.of(self.target, "shards" if self.made == "files" else self.made)
 
     @property
     def most_bytes(self) -> int:
@@ -399,8 +464,10 @@ class Pack(Verifying, Storing):
         base = source if source.endswith("/") else source + "/"
         if folder.startswith(base):
             exclude += tuple(posixpath.join("/" + folder[len(base) :], name) for name in self.names.globs)
+        # Where nothing but the names counts, files that belong to no sample come along.
+        by = "file" if self.made == "files" and self.select is None else self.by
         return SampleSource(
-            source=self.source, by=self.by, include=self.include, exclude=exclude, verify=self.verify
+            source=self.source, by=by, include=self.include, exclude=exclude, verify=self.verify
         )
 
     def places(self) -> tuple[str, str]:

@@ -75,6 +75,24 @@ class GrowingFile:
             raise disk_error(error, self._path) from error
         begin_writing(self._fd, begin, self.size - begin)
 
+    def leave_room(self, size: int) -> None:
+        """Begin behind so many bytes, which `put_first` writes."""
+        self._claim(size)
+        try:
+            self.size = os.lseek(self._fd, size, os.SEEK_SET)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+
+    def put_first(self, data: bytes) -> None:
+        """Write what `leave_room` has left room for."""
+        view, at = memoryview(data), 0
+        try:
+            while at < len(view):
+                at += os.pwrite(self._fd, view[at:], at)
+        except OSError as error:
+            raise disk_error(error, self._path) from error
+        begin_writing(self._fd, 0, len(data))
+
     def end(self) -> None:
         """Have it on the disk, without its name."""
         fd, self._fd = self._fd, -1

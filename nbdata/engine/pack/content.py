@@ -1,19 +1,30 @@
-"""The bytes of a shard that does not exist yet, any range of them, as what is sent to a store."""
+"""The bytes of a shard or FFRecord file that does not exist yet, any range of them, as what is sent to a store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
-from nbdata.engine.pack.layout import Layout
-from nbdata.engine.pack.windows import TWICE, Fetching, Proof, read_window
+from nbdata.engine.pack.records import RecordLayout
+from nbdata.engine.pack.source import Field
+from nbdata.engine.pack.windows import TWICE, Fetching, Part, Proof, read_window
 from nbdata.errors import ChecksumMismatch
 from nbdata.transfer.control import Control
 from nbdata.transfer.send import Hasher
 
-__all__ = ["WINDOW", "Outgoing", "ShardContent"]
+__all__ = ["WINDOW", "Outgoing", "RecordContent", "ShardContent", "Windows"]
 
 #: Bytes of a shard that one worker holds at a time.
 WINDOW = 8 << 20
+
+
+class _Layout(Protocol):
+    """Where each byte comes from; see `nbdata.engine.pack.layout.Layout`."""
+
+    largest: int
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
+        """What lies between two offsets."""
 
 
 class ShardContent:
@@ -28,7 +39,7 @@ class ShardContent:
         Bytes of a window. Of what must be read in order the last one is kept, to be sent again.
     """
 
-    def __init__(self, layout: Layout, fetching: Fetching, control: Control, verify: str) -> None:
+    def __init__(self, layout: _Layout, fetching: Fetching, control: Control, verify: str) -> None:
         self._layout, self._fetching, self._control, self._verify = layout, fetching, control, verify
         self.in_order = layout.largest > TWICE
         self.step = WINDOW
@@ -63,17 +74,83 @@ class ShardContent:
 
     def _read(self, start: int, end: int) -> list[memoryview]:
         pieces = self._layout.pieces(start, end)
-        found, large = read_window(pieces, start, end, self._fetching, self._verify)
+        found, large = read_window(pieces, start, end, self._fetching, self._verify, self._seen)
         self._proof.take(large)
+        for part, data in large:
+            self._seen(part, data)
         return found
+
+    def _seen(self, part: Part, data: memoryview) -> None:
+        """Told of the bytes of each field: all of a small one, and of a large one what follows `part.low`, in order."""
+
+
+class RecordContent(ShardContent):
+    """The bytes of one FFRecord file. Its header needs the CRC-32 of all records, so its beginning is given last.
+
+    Attributes
+    ----------
+    held : int
+        Bytes at the beginning that are asked for when all others were given: the header, and what shares its parts. Of
+        what is no header they are in memory, a part at most, or a whole file where that goes in one piece.
+    """
+
+    def __init__(
+        self, layout: RecordLayout, fetching: Fetching, control: Control, verify: str, *, held: int = 0
+    ) -> None:
+        super().__init__(layout, fetching, control, verify)
+        self.held = held
+        self._records = layout
+        self._first: list[memoryview] | None = None
+
+    def window(self, start: int, end: int) -> list[memoryview]:
+        """The bytes between two offsets, of which none or all may be held."""
+        if self.held and (start < self.held or self.in_order):
+            held = self._read_first()
+            if start < self.held:
+                header = self._records.header()
+                return _between([memoryview(header), *held], start, end)
+        if start < self._records.begin:
+            header = self._records.header()
+            behind = super().window(len(header), end) if end > len(header) else []
+            return _between([memoryview(header), *behind], start, end)
+        return super().window(start, end)
+
+    def _read_first(self) -> list[memoryview]:
+        """What is held behind the header, read once, window by window."""
+        if self._first is None:
+            first = []
+            for start in range(self._records.begin, self.held, WINDOW):
+                first += super().window(start, min(start + WINDOW, self.held))
+            self._first = first
+        return self._first
+
+    def _seen(self, part: Part, data: memoryview) -> None:
+        if part.field.crc is None:
+            self._records.found(part.at, data, part.low if part.alone else 0)
+
+
+def _between(views: list[memoryview], start: int, end: int) -> list[memoryview]:
+    """What lies between two offsets of some memory."""
+    found, at = [], 0
+    for view in views:
+        found.append(view[max(0, start - at) : max(0, end - at)])
+        at += len(view)
+    return [view for view in found if view]
+
+
+class Windows(Protocol):
+    """What an `Outgoing` reads, `step` bytes at a time."""
+
+    step: int
+
+    def window(self, start: int, end: int) -> list[memoryview]:
+        """The bytes between two offsets."""
 
 
 class Outgoing:
     """A range of a shard on its way out: fetched window by window, hashed and counted as it is given."""
 
-    def __init__(
-        self, content: ShardContent, control: Control, start: int, size: int, hasher: Hasher
-    ) -> None:
+    def __init__(self, content: Windows, control: Control, start: int, size: int, hasher: Hasher) -> None:
         self._content, self._control, self._hasher = content, control, hasher
         self._at, self._end = start, start + size
         self._chunks: list[memoryview] = []  # the next ones last

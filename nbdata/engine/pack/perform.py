@@ -1,7 +1,8 @@
-"""pack: plan and perform; into shards here, into one archive in `archive`."""
+"""pack: plan and perform; into shards and FFRecord files here, into one archive in `archive`, back in `files`."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,9 +11,10 @@ from typing import NamedTuple
 from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
-from nbdata.engine.pack import archive
-from nbdata.engine.pack.content import WINDOW, ShardContent
+from nbdata.engine.pack import archive, files
+from nbdata.engine.pack.content import WINDOW, RecordContent, ShardContent
 from nbdata.engine.pack.layout import Cut, Layout, Order, cuts, order_of
+from nbdata.engine.pack.records import RecordLayout, record_cuts
 from nbdata.engine.pack.source import PackSource, open_source
 from nbdata.engine.pack.windows import Fetching
 from nbdata.engine.planning.begun_uploads import BegunUploads
@@ -24,11 +26,13 @@ from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report, Row
 from nbdata.space.limits import disk_of, round_up
 from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import LocalStore
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+from nbdata.writing.growing_file import GrowingFile, remove_left
 from nbdata.writing.manifest import Digests, Manifest, ShardRow, digests
 
 __all__ = ["perform", "plan"]
@@ -36,6 +40,10 @@ __all__ = ["perform", "plan"]
 _MOVES = ("pack", "overwrite")
 # Shards or parts of them that are under way at a time: each holds `WINDOW` bytes.
 _WORKERS = 8
+# Bytes of an FFRecord file that a store without multipart uploads takes, since its header is made last.
+_IN_MEMORY = 64 << 20
+# Bytes that are written to a file at a time.
+_BUFFER = 1 << 20
 # No local folder belongs to the records of a pack.
 _NOWHERE = (0, 0)
 
@@ -57,6 +65,8 @@ def plan(run: Run) -> Plan:
     assert isinstance(op, Pack)
     if op.archive is not None:
         return archive.plan(run)
+    if op.made == "files":
+        return files.plan(run)
     at_source, at_target = both_ends(run)
     source = open_source(at_source)
     if not len(source):
@@ -72,12 +82,14 @@ def plan(run: Run) -> Plan:
     there = _standing(at_target, op)
     folder = at_target.open(names.folder)
     refuse_own_source(op, folder, source.shards)
-    Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
+    if op.made == "shards":
+        Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.names.folder)[2] if op.local_target() else 0
     samples = renamed = number = 0
-    for number, cut in enumerate(cuts(op, source, order), 1):
+    made = record_cuts(op, source, order) if op.made == "ffrecord" else cuts(op, source, order)
+    for number, cut in enumerate(made, 1):
         if names.most is not None and number > names.most:
             raise BadOption(
                 f"{op.target} has numbers for {names.most:,} shards, and more are needed",
@@ -109,7 +121,7 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": samples}
-    out.notes.append(f"{samples:,} samples in {number:,} shards")
+    out.notes.append(f"{samples:,} samples in {number:,} {'shards' if op.made == 'shards' else 'files'}")
     count, first = source.left_out
     if count:
         out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
@@ -148,11 +160,13 @@ def perform(run: Run, planned: Plan) -> Report:
     assert isinstance(run.operation, Pack)
     if run.operation.archive is not None:
         return archive.perform(run, planned)
-    return _Packing(run, planned).run_all()
+    if run.operation.made == "files":
+        return files.perform(run, planned)
+    return (_RecordPacking if run.operation.made == "ffrecord" else _Packing)(run, planned).run_all()
 
 
 class _Packing:
-    """One pack while it is performed."""
+    """One pack into shards while it is performed."""
 
     def __init__(self, run: Run, planned: Plan) -> None:
         assert isinstance(run.operation, Pack)
@@ -177,12 +191,12 @@ class _Packing:
         try:
             workers = min(self._op.concurrency or _WORKERS, _WORKERS)
             WorkerPool(self._control, workers, sends=True).run(self._units())
-            if self._results.counts.get(Outcome.SKIPPED):
+            if self._op.made == "shards" and self._results.counts.get(Outcome.SKIPPED):
                 self._results.notes.append(
                     "no index was written, since nobody knows what is in the skipped shards"
                 )
             elif not self._results.failures:
-                self._write_manifest()
+                self._end()
         finally:
             self._fetching.close()
             self._uploads.close()
@@ -201,13 +215,22 @@ class _Packing:
                 self._results.left(row)
                 continue
             cut = Cut(*(row.detail[name] for name in Cut._fields))
-            content = ShardContent(
-                Layout(self._source, self._order, cut), self._fetching, self._control, self._op.verify
-            )
-            if self._target.store.multipart and cut.size > WINDOW:
-                yield from self._parts(row.path, cut, content)
-            else:
-                yield partial(self._whole, row.path, cut, content)
+            yield from self._make(row.path, cut)
+
+    def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
+        """What makes one shard."""
+        layout = Layout(self._source, self._order, cut)
+        content = ShardContent(layout, self._fetching, self._control, self._op.verify)
+        if self._in_parts(cut):
+            yield from self._parts(name, cut, content, self._part_size(cut))
+        else:
+            yield partial(self._whole, name, cut, content)
+
+    def _in_parts(self, cut: Cut) -> bool:
+        return self._target.store.multipart and cut.size > WINDOW
+
+    def _part_size(self, cut: Cut) -> int:
+        return upload_part_size(cut.size, self._op.part_size or WINDOW, self._target.store)
 
     def _hasher(self, key: str) -> SentHasher:
         return SentHasher(key, self._op.verify if self._op.verify in ("none", "md5") else "auto")
@@ -228,7 +251,9 @@ class _Packing:
         except Exception as error:
             self._results.fail(name, error)
 
-    def _parts(self, name: str, cut: Cut, content: ShardContent) -> Iterator[Callable[[], None]]:
+    def _parts(
+        self, name: str, cut: Cut, content: ShardContent, part_size: int, held: int = 0
+    ) -> Iterator[Callable[[], None]]:
         control, store, key = self._control, self._target.store, self._target.key + name
 
         def done(info: ObjectInfo, verified: bool) -> None:
@@ -240,7 +265,6 @@ class _Packing:
             del self._uploads.unfinished[key]
             self._results.fail(name, error)
 
-        part_size = upload_part_size(cut.size, self._op.part_size or WINDOW, store)
         if content.in_order:
             content.step = part_size  # a part that is sent again is not fetched again
         sending = PartedSend(
@@ -255,6 +279,7 @@ class _Packing:
             done=done,
             failed=failed,
             in_order=content.in_order,
+            held=held,
             withdraw=partial(withdrawn, control, store, key),
         )
         self._uploads.unfinished[key] = sending.give_up
@@ -273,7 +298,7 @@ class _Packing:
             self._digests[name] = digests(info.etag, md5, 0 if info.encrypted else part_size)
             self._unverified += content.unverified
 
-    def _write_manifest(self) -> None:
+    def _end(self) -> None:
         """Say beside the shards what they are, unless that is said already."""
         manifest = Manifest(self._control, self._target.store, self._target.key + self._op.names.manifest)
         rows = (
@@ -283,3 +308,64 @@ class _Packing:
             for row in self._plan.rows
         )
         manifest.write(self._op.names.before.rstrip("-_."), rows, self._op.verify)
+
+
+class _RecordPacking(_Packing):
+    """One pack into FFRecord files while it is performed. The beginning of a file is what is written last."""
+
+    def _make(self, name: str, cut: Cut) -> Iterator[Callable[[], None]]:
+        layout = RecordLayout(self._source, self._order, cut, named=not self._op.no_names)
+        content = RecordContent(layout, self._fetching, self._control, self._op.verify)
+        if isinstance(self._target.store, LocalStore):
+            yield partial(self._file, name, cut, content, layout)
+        elif self._in_parts(cut):
+            part_size = self._part_size(cut)
+            held = 0 if layout.known else -(-layout.begin // part_size)
+            content.held = min(held * part_size, cut.size)
+            yield from self._parts(name, cut, content, part_size, held)
+        else:
+            if not layout.known:
+                refuse_large(self._target.place, cut)
+                content.held = cut.size
+            yield partial(self._whole, name, cut, content)
+
+    def _file(self, name: str, cut: Cut, content: RecordContent, layout: RecordLayout) -> None:
+        """Write a file on the disk; its room is reserved."""
+        folder, control = self._target.key, self._control
+        try:
+            LocalStore(umask=self._run.context.umask).make_parents(folder + name)
+            remove_left("/" + folder, lambda _: name, 1)
+            file = GrowingFile("/" + folder, name, lambda _size: None, self._run.context.umask)
+            sent = 0
+            try:
+                file.leave_room(layout.begin)
+                with contextlib.closing(
+                    content.outgoing(layout.begin, cut.size - layout.begin, SentHasher(name, "none"))
+                ) as coming:
+                    buffer = memoryview(bytearray(_BUFFER))
+                    while count := coming.readinto(buffer):
+                        file.write(buffer[:count])
+                        sent += count
+                file.put_first(layout.header())
+                file.finish()
+            except BaseException:
+                control.advance(bytes=-sent)
+                file.give_up()
+                raise
+            assert file.made is not None
+            self._done(name, cut, content, file.made, verified=False)
+        except Exception as error:
+            self._results.fail(name, error)
+
+    def _end(self) -> None:
+        """Nothing is written beside them: a file says itself what it has."""
+
+
+def refuse_large(place: str, cut: Cut) -> None:
+    """BadOption for a file that would have to be in memory until its header is known, and is too large for that."""
+    if cut.size > _IN_MEMORY:
+        raise BadOption(
+            f"{place.partition('://')[0]}:// takes whole objects only, so that an FFRecord file has to be in memory",
+            expected="--shard-size 64MiB at most", got=f"{cut.size:,} bytes",
+            remedy="Say --shard-size 64MiB, or pack to the disk, and push that",
+        )  # fmt: skip

@@ -1,11 +1,12 @@
-"""What is packed: the samples of loose objects or of shards, with the place of each field."""
+"""What is packed: the samples of loose objects, shards or FFRecord files, with the place of each field."""
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
@@ -14,10 +15,14 @@ from nbdata.formats.sample_index import SampleIndex
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
+from nbdata.reading.records.files import RecordFile, files_of, key_of_record, names_wanted
+from nbdata.reading.records.heads import Heads
+from nbdata.reading.records.packed import index_of_packed
+from nbdata.reading.records.remote import fetch_heads, heads_path, kept_heads
 from nbdata.reading.shards.content import Bodies
 from nbdata.reading.shards.indexing import index_of, index_path, known_index
 from nbdata.reading.shards.listing import Shard, fingerprint_of, shards_of
-from nbdata.reading.shards.packing import packs_shards
+from nbdata.reading.shards.packing import packs_records, packs_shards
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.pack import Pack
@@ -44,12 +49,15 @@ class Field(NamedTuple):
         Where its bytes are.
     crc : int or None
         Their CRC-32, if they were read before: then they are compared with it, else with what the store vouches for.
+    path : str
+        Of an object or file of its own: where it is, relative to the source; empty of others and of renamed fields.
     """
 
     name: str
     store: Store
     piece: Piece
     crc: int | None = None
+    path: str = ""
 
     @property
     def version(self) -> str:
@@ -126,16 +134,19 @@ class _Loose(_Indexed):
     def fields(self, number: int) -> list[Field]:
         prefix, store = self._prefix, self._store
         return [
-            Field(field, store, Piece(ObjectInfo(prefix + path, size, etag, modified, version)))
+            Field(field, store, Piece(ObjectInfo(prefix + path, size, etag, modified, version)), None, path)
             for field, path, size, etag, modified, version in self._index.objects(number)
         ]
 
 
 class _Shards(_Indexed):
-    """The samples of shards."""
+    """The samples of shards, or of packed folders, whose fields have paths of their own."""
 
-    def __init__(self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store]) -> None:
+    def __init__(
+        self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store], *, packed: bool = False
+    ) -> None:
         super().__init__(index)
+        self._packed = packed
         self._stores, self.stores = stores, set(stores)
         self._infos = [shard.info for shard in shards]
         self.shards = [(store, shard.key) for store, shard in zip(stores, shards, strict=True)]
@@ -143,6 +154,7 @@ class _Shards(_Indexed):
 
     def fields(self, number: int) -> list[Field]:
         found = []
+        paths = iter(self._index.paths(number)) if self._packed else itertools.repeat("")
         for name, shard, offset, size, crc in self._index.members(number):
             if offset < 0:
                 raise BadOption(
@@ -151,8 +163,33 @@ class _Shards(_Indexed):
                     remedy="Unpack this shard with untar_volumes, and pack its files",
                 )
             piece = Piece(self._infos[shard], offset, offset + size)
-            found.append(Field(name, self._stores[shard], piece, crc))
+            found.append(Field(name, self._stores[shard], piece, crc, next(paths)))
         return found
+
+
+class _Records:
+    """The samples of FFRecord files without names: each has one field, bin."""
+
+    not_selected = 0
+    left_out: tuple[int, list[str]] = (0, [])
+    field_names: ClassVar[set[str]] = {"bin"}
+
+    def __init__(self, heads: Heads, files: Sequence[RecordFile], stores: Sequence[Store]) -> None:
+        self._heads, self._files, self._stores, self.stores = heads, files, stores, set(stores)
+        self.shards = [(store, file.key) for store, file in zip(stores, files, strict=True)]
+
+    def __len__(self) -> int:
+        return self._heads.count
+
+    def key(self, number: int) -> str:
+        file, own = self._heads.find(number)
+        return key_of_record(self._files[file], own)
+
+    def fields(self, number: int) -> list[Field]:
+        file, own = self._heads.find(number)
+        start, end = self._heads[file].place(own)
+        piece = Piece(self._files[file].info, start, end)
+        return [Field("bin", self._stores[file], piece, self._heads[file].crcs[own])]
 
 
 class _Renamed:
@@ -174,7 +211,10 @@ class _Renamed:
 
     def fields(self, number: int) -> list[Field]:
         found = self._source.fields(number)
-        renamed = [field._replace(name=self._names.get(field.name, field.name)) for field in found]
+        renamed = [
+            field._replace(name=self._names[field.name], path="") if field.name in self._names else field
+            for field in found
+        ]
         if len({field.name for field in renamed}) < len(renamed):
             raise BadOption(
                 f"--rename gives two fields of {self.key(number)!r} one name",
@@ -245,7 +285,7 @@ def _selected(run: Run, source: PackSource, condition: Condition) -> PackSource:
     return _Selected(source, numbers)
 
 
-def _whole_source(run: Run) -> _Loose | _Shards:
+def _whole_source(run: Run) -> _Loose | _Shards | _Records:
     """Find out what there is; builds the index of the samples where there is none of this version.
 
     Parameters
@@ -264,6 +304,8 @@ def _whole_source(run: Run) -> _Loose | _Shards:
     assert isinstance(operation, Pack)
     told = replace(run, operation=operation.samples())
     assert isinstance(told.operation, SampleSource)
+    if packs_records(operation):
+        return _records(told, told.operation)
     if packs_shards(operation):
         return _shards(told, told.operation)
     found = loose_index(told)
@@ -290,7 +332,27 @@ def _shards(run: Run, operation: SampleSource) -> _Shards:
     return _Shards(index, shards, [stores[shard.place] for shard in shards])
 
 
-def _stores(run: Run, shards: Sequence[Shard]) -> dict[str, Store]:
+def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
+    files = files_of(run, operation.sources)
+    stores = _stores(run, files)
+    of_each = [stores[file.place] for file in files]
+
+    def store_of(file: RecordFile) -> Store:
+        return stores[file.place]
+
+    state = run.context.state_dir
+    path = heads_path(state, files)
+    heads = kept_heads(path, files) or fetch_heads(run.control, files, store_of, path)
+    heads.check()
+    index = index_of_packed(run.control, operation, files, heads, store_of, state)
+    if index is not None:
+        return _Shards(index, [Shard(*file) for file in files], of_each, packed=True)
+    if operation.include or operation.exclude:
+        raise names_wanted()
+    return _Records(heads, files, of_each)
+
+
+def _stores(run: Run, shards: Sequence[Shard | RecordFile]) -> dict[str, Store]:
     """The store of each place; one for all places in which a key means the same object."""
     found: dict[str, Store] = {}
     for shard in shards:

@@ -82,11 +82,12 @@ class Fetching:
 
 
 class Part(NamedTuple):
-    """A part of a field that lies in a window."""
+    """A part of a field that lies in a window; `at` is where the field begins in the archive."""
 
     field: Field
     low: int
     high: int
+    at: int
 
     @property
     def alone(self) -> bool:
@@ -134,7 +135,12 @@ class _Crc:
 
 
 def read_window(
-    pieces: Iterable[tuple[int, bytes | Field]], start: int, end: int, fetching: Fetching, verify: str
+    pieces: Iterable[tuple[int, bytes | Field]],
+    start: int,
+    end: int,
+    fetching: Fetching,
+    verify: str,
+    seen: Callable[[Part, memoryview], None] | None = None,
 ) -> tuple[list[memoryview], list[LargePart]]:
     """The bytes between two offsets, and of these the parts of large objects, which are not proven yet.
 
@@ -142,13 +148,17 @@ def read_window(
     ----------
     pieces : iterable
         What lies there, each with the offset where it begins; may reach over the edges.
+    seen : callable, optional
+        Told of each small field that lies there or reaches in, with all of its bytes.
     """
     found: list[memoryview | Part] = []
     for at, piece in pieces:
         size = piece.piece.size if isinstance(piece, Field) else len(piece)
         low, high = max(0, start - at), min(size, end - at)
         if low < high:
-            found.append(Part(piece, low, high) if isinstance(piece, Field) else memoryview(piece)[low:high])
+            found.append(
+                Part(piece, low, high, at) if isinstance(piece, Field) else memoryview(piece)[low:high]
+            )
     parts = [part for part in found if isinstance(part, Part)]
     requests: dict[Store, list[Piece]] = {}
     # Of each part its request, and where it begins there.
@@ -164,6 +174,8 @@ def read_window(
             whole = content[offset : offset + part.field.piece.size]
             if part.field.crc is not None and verify != "none":
                 _Crc(part.field).of(whole)
+            if seen is not None:
+                seen(part, whole)
             data = whole[part.low : part.high]
         fetched.append(data)
     coming = iter(fetched)

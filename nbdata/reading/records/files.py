@@ -14,7 +14,7 @@ from nbdata.redaction import redacted
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.sources import Opener, find, folder_part
 
-__all__ = ["RecordFile", "are_records", "files_of", "fingerprint_of"]
+__all__ = ["RecordFile", "are_records", "files_of", "fingerprint_of", "key_of_record", "names_wanted"]
 
 
 class RecordFile(NamedTuple):
@@ -114,6 +114,19 @@ def _file(place: str, url: str, info: ObjectInfo) -> RecordFile:
     # The time tells a version only where nothing better does.
     modified = None if info.etag or info.version else info.modified
     return RecordFile(place, url, info.key, info.size, info.etag, modified, info.version)
+
+
+def key_of_record(file: RecordFile, number: int) -> str:
+    """How a sample without a name is called: by its file, and its number there."""
+    return f"{file.stem}/{number:08}"
+
+
+def names_wanted() -> BadOption:
+    """What is said where samples without names are to be chosen by name."""
+    return BadOption(
+        "samples in FFRecord files have no names that include, exclude or by could choose",
+        remedy="Choose by number: samples[10:20], or samples.select(…)",
+    )
 
 
 def fingerprint_of(files: Iterable[RecordFile]) -> str:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from nbdata.disk import make_folders, write_file
-from nbdata.errors import BadOption, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.formats.ffrecord import Head, refuse_wrong
 from nbdata.formats.packed_folder import MARK, files_of, is_packed, names_of
 from nbdata.formats.sample_index import IndexWriter, SampleIndex, ShardMember
-from nbdata.reading.loose import grouped, refuse_twice
+from nbdata.reading.loose import grouped, index_name, refuse_twice
 from nbdata.reading.records.files import RecordFile, fingerprint_of
+from nbdata.reading.records.heads import Heads
 from nbdata.reading.records.remote import bytes_of
 from nbdata.stores.base import ObjectInfo, Store
 from nbdata.transfer.control import Control
 from nbdata.transfer.selection import Entry, glob_filter
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["index_of_names", "names_in"]
+__all__ = ["index_of_packed", "names_in"]
 
 # Bytes of the largest names that are read without a look at how they begin.
 _AT_ONCE = 1 << 20
 # Bytes of the largest names.
 _MOST = 1 << 30
+# Files whose names are read at a time.
+_FILES_AT_A_TIME = 8
 # Names that a report shows of what was left out.
 _NAMED = 10
 
@@ -60,52 +65,114 @@ def names_in(
     return list(files_of(names_of(bytes(data), head.count - 1, file.url)))
 
 
-def index_of_names(
-    path: str, operation: SampleSource, file: RecordFile, head: Head, names: list[tuple[str, int]]
-) -> SampleIndex:
-    """Make the index of the samples in a packed folder, at a path.
+def index_of_packed(
+    control: Control,
+    operation: SampleSource,
+    files: Sequence[RecordFile],
+    heads: Heads,
+    store_of: Callable[[RecordFile], Store],
+    state_dir: str,
+) -> SampleIndex | None:
+    """The index of the samples in packed folders; None if the first file is none. It is kept in the state folder.
+
+    Samples come file by file, and within one in the order of their first records.
 
     Raises
     ------
     NotFound
         If no file belongs to a sample.
     BadOption
-        If a key comes twice.
+        If a key comes twice, or a later file is no packed folder.
     """
-    numbers = dict(names)
-    passes = glob_filter(operation.include, operation.exclude)
-    left_out: list[str] = []
+    path = os.path.join(state_dir, "samples", index_name(operation, *operation.sources) + ".packed.idx")
+    fingerprint = fingerprint_of(files)
+    if operation.refresh != "always" and not callable(operation.by):
+        with contextlib.suppress(NbdataError, OSError):
+            found = SampleIndex(path)
+            if found.about.get("listing") == fingerprint:
+                return found
+    compare = operation.verify != "none"
 
-    def entries() -> Iterator[Entry]:
+    def names_of_file(number: int) -> list[tuple[str, int]] | None:
+        return names_in(control, store_of(files[number]), files[number], heads[number], compare=compare)
+
+    first = names_of_file(0)
+    if first is None:
+        return None
+    maker = _Maker(operation)
+    maker.add(0, first, heads[0])
+    with ThreadPoolExecutor(_FILES_AT_A_TIME, "names") as asking:
+        for begin in range(1, len(files), _FILES_AT_A_TIME):
+            batch = range(begin, min(begin + _FILES_AT_A_TIME, len(files)))
+            for number, names in zip(batch, asking.map(names_of_file, batch), strict=True):
+                if names is None:
+                    raise BadOption(
+                        "this FFRecord file has no names, while others of the same source have",
+                        path=files[number].url,
+                        remedy="Make samples of each kind by itself",
+                    )
+                maker.add(number, names, heads[number])
+    return maker.finish(path, files, fingerprint)
+
+
+class _Maker:
+    """Makes the index while the names of one file after the other are added."""
+
+    def __init__(self, operation: SampleSource) -> None:
+        self._operation = operation
+        self._passes = glob_filter(operation.include, operation.exclude)
+        self._writer, self._hashes = IndexWriter(), array("q")
+        self._count = 0
+        self._left_out, self._left_out_names = 0, list[str]()
+
+    def add(self, file: int, names: list[tuple[str, int]], head: Head) -> None:
+        """Add the samples of a file."""
+        numbers = dict(names)
+        self._count += len(names)
+        found = []
+        for key, objects in grouped(self._entries(numbers, head), self._operation.by, self._leave_out):
+            members = []
+            for one in objects:
+                number = numbers[one.path]
+                start, end = head.place(number)
+                members.append(ShardMember(one.field, file, start, end - start, head.crcs[number]))
+            paths = [one.path for one in objects]
+            found.append((min(numbers[path] for path in paths), key, members, paths))
+        for _, key, members, paths in sorted(found):
+            self._writer.add_members(key, members, paths)
+            self._hashes.append(hash(key))
+
+    def _entries(self, numbers: dict[str, int], head: Head) -> Iterator[Entry]:
         for name in sorted(numbers, key=lambda name: name.encode("utf-8", "surrogatepass")):
-            if passes(name):
+            if self._passes(name):
                 start, end = head.place(numbers[name])
                 yield Entry(name, ObjectInfo(name, end - start))
 
-    writer, hashes = IndexWriter(), array("q")
-    for key, objects in grouped(entries(), operation.by, left_out.append):
-        members = []
-        for one in objects:
-            number = numbers[one.path]
-            start, end = head.place(number)
-            members.append(ShardMember(one.field, 0, start, end - start, head.crcs[number]))
-        writer.add_members(key, members)
-        hashes.append(hash(key))
-    if not len(writer):
-        raise NotFound(
-            f"none of the {len(numbers):,} files of this packed folder belongs to a sample", path=file.url,
-            remedy='A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; by="file" takes each file',
-        )  # fmt: skip
-    if operation.by != "file":
-        refuse_twice(writer, hashes, operation)
-    about = {
-        "listing": fingerprint_of([file]),
-        "elsewhere": "",
-        "left_out": len(left_out),
-        "left_out_names": left_out[:_NAMED],
-        "unproven": 0,
-        "built": time.time(),
-    }
-    make_folders(os.path.dirname(path), 0o700)
-    write_file(path, writer.pieces(about), umask=0o077)
-    return SampleIndex(path)
+    def _leave_out(self, name: str) -> None:
+        self._left_out += 1
+        if len(self._left_out_names) < _NAMED:
+            self._left_out_names.append(name)
+
+    def finish(self, path: str, files: Sequence[RecordFile], fingerprint: str) -> SampleIndex:
+        """Write the index."""
+        writer, operation = self._writer, self._operation
+        if not len(writer):
+            raise NotFound(
+                f"none of the {self._count:,} files of this packed folder belongs to a sample",
+                path=files[0].url,
+                remedy="A sample is what shares a name up to its first dot, as 12.jpg, 12.cls; "
+                'by="file" takes each file',
+            )
+        if operation.by != "file":
+            refuse_twice(writer, self._hashes, operation)
+        about = {
+            "listing": fingerprint,
+            "elsewhere": "",
+            "left_out": self._left_out,
+            "left_out_names": self._left_out_names,
+            "unproven": 0,
+            "built": time.time(),
+        }
+        make_folders(os.path.dirname(path), 0o700)
+        write_file(path, writer.pieces(about), umask=0o077)
+        return SampleIndex(path)

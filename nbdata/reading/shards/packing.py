@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nbdata.errors import BadOption
+from nbdata.reading.records.files import are_records
 from nbdata.reading.shards.listing import are_shards
 from nbdata.stores.base import Location, Store
 from nbdata.verbs.pack import Pack
 
-__all__ = ["packs_shards", "refuse_own_source"]
+__all__ = ["packs_records", "packs_shards", "refuse_own_source"]
+
+
+def packs_records(operation: Pack) -> bool:
+    """Whether FFRecord files are packed; BadOption if only some of the places are such."""
+    return are_records(operation.samples().sources)
 
 
 def packs_shards(operation: Pack) -> bool:

@@ -1,7 +1,8 @@
-"""The samples in a packed folder; made by `nbdata.samples`."""
+"""The samples in packed folders; made by `nbdata.samples`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,17 +21,17 @@ __all__ = ["PackedSamples"]
 
 
 class PackedSamples(ShardSamples):
-    """The files of a packed folder, as samples: it is read as a shard is, of which an index says where each file lies.
+    """The files of packed folders, as samples: each is read as a shard is, of which an index says where each file lies.
 
     Parameters
     ----------
     operation : SampleSource
-    file : RecordFile
+    files : sequence of RecordFile
     index : SampleIndex
     """
 
-    def __init__(self, operation: SampleSource, file: RecordFile, index: SampleIndex) -> None:
-        super().__init__(operation, [Shard(*file)])
+    def __init__(self, operation: SampleSource, files: Sequence[RecordFile], index: SampleIndex) -> None:
+        super().__init__(operation, [Shard(*file) for file in files])
         self._index = index
 
     def __getstate__(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nbdata.errors import BadOption
 from nbdata.formats.block_order import BlockOrder
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content
-from nbdata.reading.records.files import RecordFile
+from nbdata.reading.records.files import RecordFile, key_of_record
 from nbdata.reading.records.local import LocalRecords
 from nbdata.reading.timeline import Timeline
 from nbdata.redaction import redacted
@@ -95,7 +95,7 @@ class RecordSamples(Samples):
 
     def key(self, number: int) -> str:
         file, own = self._heads.find(self._checked(number))
-        return f"{self._files[file].stem}/{own:08}"
+        return key_of_record(self._files[file], own)
 
     def size(self, number: int) -> int:
         """Bytes of a sample."""
@@ -134,7 +134,7 @@ class RecordSamples(Samples):
         for number, data in zip(numbers, contents, strict=True):
             file, own = find(number)
             one = files[file]
-            sample = {"__key__": f"{one.stem}/{own:08}", "__url__": one.url}
+            sample = {"__key__": key_of_record(one, own), "__url__": one.url}
             made = data if deserialize is None else deserialize(data)
             found.append({**sample, **made} if isinstance(made, dict) else {**sample, _FIELD: made})
         return found

@@ -1,0 +1,318 @@
+"""pack --format files: each field of shards, FFRecord files or loose objects as an object or file of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from array import array
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.pack.content import WINDOW, Outgoing, ShardContent, Windows
+from nbdata.engine.pack.source import Field, PackSource, open_source
+from nbdata.engine.pack.windows import TWICE, Fetching, read_window
+from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.planning.both_ends import both_ends
+from nbdata.engine.planning.decide import copied, decide_copy
+from nbdata.engine.planning.existing_objects import ExistingObjects
+from nbdata.errors import BadOption, NotFound
+from nbdata.formats.neighbours import Runs, key_of
+from nbdata.reading.fetcher import WIDTH
+from nbdata.report import Plan, Report, Row
+from nbdata.space.limits import disk_of, round_up
+from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.names import unrepresentable
+from nbdata.transfer.retry import listing
+from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.transfer.worker_pool import WorkerPool
+from nbdata.verbs.pack import Pack
+from nbdata.verification.sent_checker import MultipartChecker, SentHasher
+
+__all__ = ["perform", "plan"]
+
+_MOVES = ("pack", "overwrite")
+# Workers; each holds `WINDOW` bytes.
+_WORKERS = 16
+# Small fields that one worker fetches together.
+_TOGETHER = 64
+# No local folder belongs to the records of a pack.
+_NOWHERE = (0, 0)
+
+
+class _One(NamedTuple):
+    """A field, and the path that it gets."""
+
+    path: str
+    sample: int
+    place: int
+    field: Field
+
+
+def _fields(source: PackSource) -> Iterator[_One]:
+    """All fields of all samples, in order."""
+    runs = Runs()
+    for number in range(len(source)):
+        own = source.key(number)
+        key = key_of(own, runs.number(own))
+        for place, field in enumerate(source.fields(number)):
+            yield _One(field.path or f"{key}.{field.name}", number, place, field)
+
+
+def plan(run: Run) -> Plan:
+    """Decide for each field whether it is to be written; reads the source's index and the target's listing."""
+    op = run.operation
+    assert isinstance(op, Pack)
+    at_source, at_target = both_ends(run)
+    source = open_source(at_source)
+    if not len(source):
+        raise NotFound("there are no samples in this source", path=op.places()[0])
+    run.kept = source
+    folder = at_target.open(op.target)
+    if folder.store.read_only:
+        raise BadOption(
+            "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
+        )
+    there = ExistingObjects(run.folder, listing(run.control, folder.store, folder.key))
+    own = {key for store, key in source.shards if folder.store.same_objects(store)}
+    index = run.index(*op.places(), _NOWHERE)
+    out, rows = Plan("pack", *op.places()), run.row_file("plan")
+    block = disk_of(op.target)[2] if op.local_target() else 0
+    hashes = array("q")
+    for one in _fields(source):
+        run.control.checkpoint()
+        _refuse(one, folder, own)
+        hashes.append(hash(one.path))
+        size = one.field.piece.size
+        standing = there.get(folder.key + one.path)
+        action, reason = decide_copy(
+            _said(one), standing, index.get(one.path), overwrite=op.overwrite, size_only=False
+        )
+        action = "pack" if action == "copy" else action
+        if action in _MOVES:
+            out.files += 1
+            out.bytes += size
+            if block:
+                out.needed += round_up(size, block)
+                out.inodes += 1
+        out.count(action, size)
+        rows.add(Row(one.path, action, size, {"sample": one.sample, "place": one.place, "reason": reason}))
+    _refuse_twice(source, hashes)
+    rows.close()
+    out.rows = rows.rows()
+    out.details = {"samples": len(source)}
+    out.notes.append(f"{len(hashes):,} files of {len(source):,} samples")
+    count, first = source.left_out
+    if count:
+        out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
+    if source.not_selected:
+        out.notes.append(f"{source.not_selected:,} samples are not selected")
+    return out
+
+
+def _said(one: _One) -> ObjectInfo:
+    """A file as it is to be."""
+    digest = hashlib.blake2b(
+        one.field.version.encode("utf-8", "surrogatepass"), digest_size=16, person=b"field"
+    )
+    return ObjectInfo(one.path, one.field.piece.size, f'"field {digest.hexdigest()}"')
+
+
+def _refuse(one: _One, folder: Location, own: set[str]) -> None:
+    """BadOption if a field cannot become a file."""
+    if one.field.piece.size < 0:
+        raise BadOption(
+            "the store does not tell the size of this object", path=one.field.piece.info.key,
+            remedy="Pull the source, and pack it from the disk",
+        )  # fmt: skip
+    if (why := unrepresentable(one.path)) is not None:
+        raise BadOption(
+            f"the name {one.path!r} {why}", path=one.field.piece.info.key,
+            remedy="Leave its sample out with --select, or give the field another name with --rename",
+        )  # fmt: skip
+    if folder.key + one.path in own:
+        raise BadOption(
+            f"the file {one.path!r} would replace what it is read from", path=folder.place,
+            remedy="Write to another folder",
+        )  # fmt: skip
+
+
+def _refuse_twice(source: PackSource, hashes: array[int]) -> None:
+    """BadOption if two files would have one path."""
+    ordered = sorted(hashes)
+    twice = {one for one, other in itertools.pairwise(ordered) if one == other}
+    seen = set[str]()
+    for one in _fields(source) if twice else ():
+        if hash(one.path) in twice:
+            if one.path in seen:
+                raise BadOption(
+                    f"two files would be called {one.path!r}",
+                    remedy="Choose samples with --select, or write the shards to folders of their own",
+                )
+            seen.add(one.path)
+
+
+def perform(run: Run, planned: Plan) -> Report:
+    """Do what the plan says."""
+    return _Writing(run, planned).run_all()
+
+
+class _Single:
+    """One field as the content of a file; see `nbdata.engine.pack.layout.Layout`."""
+
+    def __init__(self, field: Field) -> None:
+        self._field, self.largest = field, field.piece.size
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
+        """What lies between two offsets: a part of the field."""
+        del start, end
+        yield 0, self._field
+
+
+class _Given:
+    """Bytes in memory as the content of a file."""
+
+    step = WINDOW
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def window(self, start: int, end: int) -> list[memoryview]:
+        """The bytes between two offsets."""
+        return [self._data[start:end]]
+
+
+class _Writing:
+    """The files of one run while they are written."""
+
+    def __init__(self, run: Run, planned: Plan) -> None:
+        assert isinstance(run.operation, Pack)
+        self._run, self._op, self._plan, self._control = run, run.operation, planned, run.control
+        self._source: PackSource = run.kept  # type: ignore[assignment]
+        self._results = Results(run)
+        self._results.notes.extend(planned.notes)
+        self._index = run.index(*self._op.places(), _NOWHERE)
+        _, at_target = both_ends(run)
+        self._target = at_target.open(self._op.target)
+        self._uploads = BegunUploads(at_target, self._op.target)
+        self._fetching = Fetching(
+            run.control, self._source.stores, verify=self._op.verify, width=self._op.concurrency or WIDTH
+        )
+
+    def run_all(self) -> Report:
+        self._index.open(_NOWHERE, needed=False)
+        try:
+            workers = min(self._op.concurrency or _WORKERS, _WORKERS)
+            WorkerPool(self._control, workers, sends=True).run(self._units())
+        finally:
+            self._fetching.close()
+            self._uploads.close()
+            self._index.close()
+        if self._fetching.unverified and self._op.verify != "none":
+            self._results.notes.append(
+                f"{self._fetching.unverified:,} objects had no checksum in the store to compare with"
+            )
+        self._results.notes += filter(None, [self._index.problem])
+        return self._results.report(samples=self._plan.details["samples"])
+
+    def _units(self) -> Iterator[Callable[[], None]]:
+        """Small fields many at a time, large ones each by itself."""
+        batch: list[_One] = []
+        for row in self._plan.rows:
+            if row.action not in _MOVES:
+                self._results.left(row)
+                continue
+            sample, place = row.detail["sample"], row.detail["place"]
+            one = _One(row.path, sample, place, self._source.fields(sample)[place])
+            if one.field.piece.size > TWICE:
+                yield from self._large(one)
+                continue
+            if batch and (
+                len(batch) == _TOGETHER or sum(small.field.piece.size for small in batch) + row.size > WINDOW
+            ):
+                yield partial(self._small, batch)
+                batch = []
+            batch.append(one)
+        if batch:
+            yield partial(self._small, batch)
+
+    def _small(self, batch: list[_One]) -> None:
+        """Fetch some fields together, and write each."""
+        pieces, at = list[tuple[int, bytes | Field]](), 0
+        for one in batch:
+            pieces.append((at, one.field))
+            at += one.field.piece.size
+        try:
+            data, _ = read_window(pieces, 0, at, self._fetching, self._op.verify)
+        except Exception:
+            # Which of them it is shows where each is fetched by itself.
+            for one in batch:
+                self._whole(
+                    one, ShardContent(_Single(one.field), self._fetching, self._control, self._op.verify)
+                )
+            return
+        coming = iter(data)
+        for one in batch:
+            self._whole(one, _Given(next(coming) if one.field.piece.size else memoryview(b"")))
+
+    def _hasher(self, key: str) -> SentHasher:
+        return SentHasher(key, self._op.verify if self._op.verify in ("none", "md5") else "auto")
+
+    def _whole(self, one: _One, content: Windows) -> None:
+        key = self._target.key + one.path
+        try:
+            info, verified = send_whole(
+                self._control, self._target.store, key,
+                partial(Outgoing, content, self._control), one.field.piece.size, partial(self._hasher, key),
+            )  # fmt: skip
+            self._done(one, info, verified)
+        except Exception as error:
+            self._results.fail(one.path, error)
+
+    def _large(self, one: _One) -> Iterator[Callable[[], None]]:
+        control, store, key = self._control, self._target.store, self._target.key + one.path
+        content = ShardContent(_Single(one.field), self._fetching, control, self._op.verify)
+        size = one.field.piece.size
+        if not store.multipart or size <= WINDOW:
+            yield partial(self._whole, one, content)
+            return
+
+        def done(info: ObjectInfo, verified: bool) -> None:
+            del self._uploads.unfinished[key]
+            self._uploads.finished(key)
+            self._done(one, info, verified)
+
+        def failed(error: Exception) -> None:
+            del self._uploads.unfinished[key]
+            self._results.fail(one.path, error)
+
+        part_size = content.step = upload_part_size(size, self._op.part_size or WINDOW, store)
+        sending = PartedSend(
+            control,
+            size,
+            part_size,
+            hashed_parts(control, content.outgoing, partial(self._hasher, key)),
+            begin=lambda: self._uploads.begin(store, key, size),
+            abandon=partial(self._uploads.abandon, key),
+            before=lambda _: None,
+            whole=MultipartChecker(key, self._op.verify),
+            done=done,
+            failed=failed,
+            in_order=True,
+            withdraw=partial(withdrawn, control, store, key),
+        )
+        self._uploads.unfinished[key] = sending.give_up
+        yield from sending.units()
+
+    def _done(self, one: _One, info: ObjectInfo, verified: bool) -> None:
+        self._index.put({one.path: copied(_said(one), info)})
+        size = one.field.piece.size
+        if self._run.reservation is not None:
+            self._run.reservation.landed(size, 1)
+        local = isinstance(self._target.store, LocalStore)
+        self._results.add(one.path, Outcome.PACKED, size, moved=True, verified=verified and not local)
+        self._control.advance(files=1)

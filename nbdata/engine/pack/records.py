@@ -1,0 +1,246 @@
+"""FFRecord files that do not exist yet: which samples each holds, and where each byte of it comes from.
+
+Each field is a record, the fields of a sample one behind the other. The last record has their names, so that a file is
+a packed folder; without names a sample is one record. Sizes are known beforehand, and with them all offsets; of the
+CRC-32s only those of fields that were read before. The header has them all, so it is made last.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import itertools
+from array import array
+from collections.abc import Iterator
+
+from isal.isal_zlib import crc32
+
+from nbdata.engine.pack.layout import Cut, Order
+from nbdata.engine.pack.source import Field, PackSource
+from nbdata.errors import BadOption, NbdataError
+from nbdata.formats.ffrecord import HeadWriter, head_size
+from nbdata.formats.neighbours import Runs, key_of
+from nbdata.formats.packed_folder import NamesSize, names_bytes
+from nbdata.transfer.names import unrepresentable
+from nbdata.verbs.pack import DEFAULT_SIZE, Pack
+
+__all__ = ["RecordLayout", "record_cuts"]
+
+#: Records of a file at most: its header has 12 MiB then, which are in memory, and its names about 100.
+MOST_RECORDS = 1 << 20
+# Files that there are at most by default, where that is possible: the format's own advice.
+_MOST_FILES = 200
+
+
+def record_cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
+    """The files, in order.
+
+    Raises
+    ------
+    BadOption
+        If a sample cannot be found again, or the store does not tell its size.
+    """
+    named, position, number, total = not op.no_names, 0, 0, len(source)
+    if not _is_loose(source):
+        _refuse_twice(source, order)
+    sizes = _Sizes(op, source)
+    while position < total:
+        end = total if op.shard_count is None else (number + 1) * total // op.shard_count
+        yield (found := _cut(source, order, position, end, sizes, named=named))
+        position += found.samples
+        number += 1
+
+
+class _Sizes:
+    """When a file is large enough.
+
+    Attributes
+    ----------
+    most : int or None
+        Bytes of a file; one that holds a single sample may have more.
+    enough : int or None
+        It ends with the sample that makes it so large.
+    refuse : bool
+        Whether more than `MOST_RECORDS` are an error, since how many files there are is said.
+    """
+
+    def __init__(self, op: Pack, source: PackSource) -> None:
+        self.most, self.enough = op.shard_size, None
+        self.refuse = op.shard_count is not None or not op.names.numbered
+        if self.most is None and not self.refuse:
+            total = sum(field.piece.size for number in range(len(source)) for field in source.fields(number))
+            self.enough = max(DEFAULT_SIZE, -(-total // _MOST_FILES))
+
+
+def _cut(source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, *, named: bool) -> Cut:
+    digest = hashlib.blake2b(b"ffrecord named" if named else b"ffrecord", digest_size=16)
+    names, payload, records, renamed = NamesSize(), 0, int(named), 0
+    position, runs = first, Runs()
+
+    def size() -> int:
+        return head_size(records) + payload + (names.bytes if named else 0)
+
+    while position < end:
+        number = order[position]
+        own = source.key(number)
+        key = key_of(own, runs.number(own))
+        said = _records(source, number, key, named=named)
+        more = sum(field.piece.size for _, field in said) + head_size(len(said)) - head_size(0)
+        more += names.more(path for path, _ in said) if named else 0
+        if position > first:
+            full = sizes.most is not None and size() + more > sizes.most
+            if (full or records + len(said) > MOST_RECORDS) and not sizes.refuse:
+                break
+        for path, field in said:
+            _refuse(path, field, named=named)
+            if named:
+                names.add(path)
+            digest.update(f"{path}\0{field.piece.size}\0{field.version}\0".encode("utf-8", "surrogatepass"))
+            payload += field.piece.size
+        records += len(said)
+        renamed += key != own and any(not field.path for _, field in said)
+        position += 1
+        if sizes.enough is not None and size() >= sizes.enough:
+            break
+    if records > MOST_RECORDS and position - first > 1:
+        raise BadOption(
+            f"an FFRecord file would have {records:,} records", expected=f"at most {MOST_RECORDS:,}",
+            remedy="Make more files: a larger --shard-count, or a TARGET with a place for a number",
+        )  # fmt: skip
+    return Cut(first, position - first, size(), digest.hexdigest(), renamed)
+
+
+def _records(source: PackSource, number: int, key: str, *, named: bool) -> list[tuple[str, Field]]:
+    """The records that a sample becomes, with their paths."""
+    fields = source.fields(number)
+    if not named and len(fields) != 1:
+        raise BadOption(
+            f"the sample {key!r} has {len(fields)} fields ({', '.join(field.name for field in fields[:5])}): without "
+            "names it could not be taken apart again",
+            remedy="Leave --no-names out, or take one field of each with --include",
+        )
+    return [(field.path or f"{key}.{field.name}", field) for field in fields]
+
+
+def _refuse(path: str, field: Field, *, named: bool) -> None:
+    """BadOption if nobody could read this record again."""
+    if field.piece.size < 0:
+        raise BadOption(
+            "the store does not tell the size of this object", path=field.piece.info.key,
+            remedy="Pull the source, and pack it from the disk",
+        )  # fmt: skip
+    why = unrepresentable(path) if named else None
+    if why is not None:
+        raise BadOption(
+            f"the name {path!r} {why}: no packed folder can have it", path=field.piece.info.key,
+            remedy="Leave it out with --exclude, give it another name, or say --no-names",
+        )  # fmt: skip
+
+
+def _is_loose(source: PackSource) -> bool:
+    return not source.shards
+
+
+def _refuse_twice(source: PackSource, order: Order) -> None:
+    """BadOption if a key comes again that is not that of the sample before: who reads the files could not tell them."""
+    hashes, before = array("q"), None
+    for position in range(len(order)):
+        key = source.key(order[position])
+        if key != before:
+            hashes.append(hash(key))
+        before = key
+    ordered = sorted(hashes)
+    twice = {one for one, other in itertools.pairwise(ordered) if one == other}
+    seen, before = set[str](), None
+    for position in range(len(order)) if twice else ():
+        key = source.key(order[position])
+        if hash(key) in twice and key != before:
+            if key in seen:
+                raise BadOption(
+                    f"two samples have the key {key!r}",
+                    remedy="Say --sort: then they are neighbours, and the second is called KEY~2; or --no-names",
+                )
+            seen.add(key)
+        before = key
+
+
+class RecordLayout:
+    """Where each byte of one file comes from; for many threads.
+
+    In memory are 21 bytes a record, 12 a sample, and the names.
+
+    Attributes
+    ----------
+    size, largest : int
+        Bytes of the file, and of its largest field.
+    begin : int
+        Bytes of the header.
+    known : bool
+        Whether the header is known before the records are read.
+    """
+
+    def __init__(self, source: PackSource, order: Order, cut: Cut, *, named: bool) -> None:
+        self._source, self._order, self._first, self._named = source, order, cut.first, named
+        self.size, self.largest, self.known = cut.size, 0, True
+        # Of each sample which one of its key it is, and its first record.
+        self._numbers, self._firsts = array("I"), array("Q")
+        sizes, crcs, names, runs = array("q"), list[tuple[int, int]](), list[tuple[str, int]](), Runs()
+        for number in range(cut.samples):
+            self._numbers.append(runs.number(source.key(order[cut.first + number])))
+            self._firsts.append(len(sizes))
+            for path, field in self._of(number):
+                if field.crc is not None:
+                    crcs.append((len(sizes), field.crc))
+                elif field.piece.size:
+                    self.known = False
+                names.append((path, len(sizes)))
+                sizes.append(field.piece.size)
+                self.largest = max(self.largest, field.piece.size)
+        self._table = names_bytes(names) if named else b""
+        if named:
+            crcs.append((len(sizes), crc32(self._table)))
+            sizes.append(len(self._table))
+        self._head, self._made = HeadWriter(sizes), b""
+        self._told = bytearray(size == 0 for size in sizes)  # the CRC-32 of nothing is 0
+        for record, crc in crcs:
+            self._head.found(record, crc)
+            self._told[record] = 1
+        self._starts = self._head.starts()
+        self.begin = self._starts[0]
+        assert self._starts[-1] == cut.size
+
+    def _of(self, number: int) -> list[tuple[str, Field]]:
+        """The records of a sample of this file."""
+        sample = self._order[self._first + number]
+        return _records(
+            self._source, sample, key_of(self._source.key(sample), self._numbers[number]), named=self._named
+        )
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes | Field]]:
+        """What lies between two offsets behind the header, in order, each with the offset where it begins."""
+        starts, firsts = self._starts, self._firsts
+        record = bisect.bisect_right(starts, start) - 1
+        number = bisect.bisect_right(firsts, record) - 1
+        while number < len(firsts) and starts[firsts[number]] < end:
+            for record, (_, field) in enumerate(self._of(number), firsts[number]):
+                if field.piece.size:
+                    yield starts[record], field
+            number += 1
+        if self._named:
+            yield starts[-2], self._table
+
+    def found(self, at: int, data: memoryview, low: int = 0) -> None:
+        """Bytes of a record that begins at an offset: all of it, or, in order, what follows `low`."""
+        record = bisect.bisect_right(self._starts, at) - 1
+        self._head.found(record, crc32(data, self._head.crc(record) if low else 0))
+        self._told[record] = 1
+
+    def header(self) -> bytes:
+        """The header; once all records were told with `found`, else it would have wrong CRC-32s: NbdataError."""
+        if not self._made:
+            if not all(self._told):
+                raise NbdataError(
+                    "the header of an FFRecord file was to be written before its records were read"
+                )
+            self._made = b"".join(self._head.pieces())
+        return self._made
