@@ -204,7 +204,7 @@ the end. Beside the shards an index of them is written, as by `pack`. Nothing is
 |---|---|
 | a file with a key and an extension | a field of its sample, under its name in the archive |
 | a hard link, a symbolic link | left out and named: readers of samples pass over links |
-| a name without key or extension, not in UTF-8, or that WebDataset keeps for itself (`__meta__/…`) | left out and named |
+| a name without key or extension, not in UTF-8, or kept by WebDataset for itself (`__meta__/…`) | left out and named |
 | a field that its sample has already (`a.JPG` and `a.jpg`) | left out and named |
 | a folder | nothing; empty ones are named |
 | a sample that comes again further on | one more sample; how many is told, as a `tar` of an unsorted folder has them |

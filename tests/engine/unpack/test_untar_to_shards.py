@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 import nbdata
@@ -402,3 +403,35 @@ def test_an_index_of_old_shards_goes_before_the_first_new_one(
     assert "x.json" not in found
     untar(f"{url}v/", target, shard_size=2 * SHARD)
     assert_index(stored(s3, bucket, "out/"))
+
+
+def test_a_store_without_parts_gets_whole_shards_that_fit_into_memory(tmp_path: Path) -> None:
+    files = samples()
+    (tmp_path / "a.tar").write_bytes(packed(as_entries(files))[0])
+    with pytest.raises(BadOption, match="takes whole objects only, so that a shard has to be in memory"):
+        untar(tmp_path / "a.tar", "memory://to-shards/out/x-%06d.tar")
+    assert untar(tmp_path / "a.tar", "memory://to-shards/out/x-%06d.tar", shard_size=SHARD).ok
+    memory = fsspec.filesystem("memory")
+    found = {path.rpartition("/")[2]: memory.cat(path) for path in memory.find("/to-shards/out")}
+    memory.rm("/to-shards", recursive=True)
+    assert members(found) == list(files.items())
+    assert_index(found)
+
+
+def test_of_a_zip_only_the_members_of_missing_shards_are_read(
+    put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
+    archive, source = io.BytesIO(), random.Random(2)
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for number in range(12):
+            zipped.writestr(f"{number:02}.bin", source.randbytes(MIB))
+    url = put({"v/a.zip": archive.getvalue()})
+    target = f"{url}out/x-%06d.tar"
+    untar(f"{url}v/", target, shard_size=3 * MIB)
+    before, client = stored(s3, bucket, "out/"), client_of(s3)
+    client.delete_object(Bucket=bucket, Key="out/x-000003.tar")
+    client.close()
+    report = untar(f"{url}v/", target, shard_size=3 * MIB)
+    assert report.counts == {"unchanged": 5, "packed": 1}
+    assert report.details["compressed"] < 8 * MIB  # what is read ahead counted
+    assert stored(s3, bucket, "out/") == before
