@@ -82,6 +82,8 @@ class Place:
         Patterns of members that matched nothing yet; None at the start: all.
     earlier : iterable of (path, kind, linkname)
         What the members before have put where, in their order; read once.
+    forgotten : bool
+        Whether `earlier` lacks files: then a hard link may lead to one that is not in it.
     """
 
     offset: int = 0
@@ -89,6 +91,7 @@ class Place:
     holes: int = 0
     unmatched: list[str] | None = None
     earlier: Iterable[tuple[str, str, str]] = ()
+    forgotten: bool = False
 
     def copy(self) -> Place:
         """As it is now, without `earlier`."""

@@ -51,10 +51,12 @@ class PathGuard:
     ----------
     strip_components : int
         Leading components that are taken off every member's name.
+    forgotten : bool
+        Whether files came before of which nothing is known: hard links may lead to these.
     """
 
-    def __init__(self, *, strip_components: int = 0) -> None:
-        self._strip = strip_components
+    def __init__(self, *, strip_components: int = 0, forgotten: bool = False) -> None:
+        self._strip, self._forgotten = strip_components, forgotten
         self._files: set[str] = set()
         self._folders: set[str] = set()  # folded, as the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
@@ -166,7 +168,7 @@ class PathGuard:
             raise _unsafe(path, f"is a hard link to an unsafe name, {shortened(linkname)}") from error
         if target is not None and _fold(target) in self._links:
             return "symlink", self._links[_fold(target)]
-        if target is None or target not in self._files:
+        if target is None or (target not in self._files and not self._forgotten):
             raise BadArchive(
                 f"member {shortened(path)} is a hard link to {shortened(linkname)}, which did not come before it, "
                 "or was left out",

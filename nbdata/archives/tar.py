@@ -154,7 +154,7 @@ def read_members(
         raise BadOption(f"strip_components: {strip_components} is negative", remedy="Give 0 or more")
     place = place or Place()
     selection = Selection(members, exclude=exclude, unmatched=place.unmatched)
-    guard = PathGuard(strip_components=strip_components)
+    guard = PathGuard(strip_components=strip_components, forgotten=place.forgotten)
     guard.restore(place.earlier)
     limit = None if max_expansion is None else ExpansionLimit(stream, max_expansion)
     if limit is not None:

@@ -19,7 +19,7 @@ from nbdata.verbs.archive_names import ARCHIVES, NUMBER, ArchiveNames, format_of
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["DEFAULT_SIZE", "LEAST_VOLUME", "Pack", "ShardNames", "pack"]
+__all__ = ["DEFAULT_SIZE", "LEAST_VOLUME", "Pack", "ShardNames", "check_shard_size", "pack"]
 
 # By what is made: the name of a file if TARGET is a folder, and how names end.
 _DEFAULT_NAMES = {"shards": "shard-%06d.tar", "ffrecord": "PART_%05d.ffr"}
@@ -43,6 +43,12 @@ _FOREIGN = {
     "files": (*_OF_ARCHIVES, *_OF_SHARDS, *_OF_RECORDS, *_OF_FILES, "sort"),
     "archive": (*_OF_FILES, *_OF_SAMPLES, *_OF_SHARDS, *_OF_RECORDS),
 }
+
+
+def check_shard_size(size: int | None) -> None:
+    """BadOption if a shard can be no smaller than that."""
+    if size is not None and size < 1 << 10:
+        raise BadOption(f"--shard-size: {size} bytes is too little", expected="at least 1 KiB")
 
 
 class ShardNames(NamedTuple):
@@ -320,8 +326,7 @@ class Pack(Verifying, Storing):
             raise BadOption(
                 "--shard-size and --shard-count exclude each other", remedy="Leave one of them out"
             )
-        if self.shard_size is not None and self.shard_size < 1 << 10:
-            raise BadOption(f"--shard-size: {self.shard_size} bytes is too little", expected="at least 1 KiB")
+        check_shard_size(self.shard_size)
         for pair in self.rename:
             old, _, new = pair.partition("=")
             if not old or not new or [one.partition("=")[0] for one in self.rename].count(old) > 1:

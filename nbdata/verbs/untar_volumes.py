@@ -9,7 +9,9 @@ from nbdata.errors import BadOption
 from nbdata.operation import function_of
 from nbdata.option import argument, option
 from nbdata.paths import is_url
+from nbdata.verbs.archive_names import NUMBER
 from nbdata.verbs.options import Writing, check_part_size, refuse_pairs
+from nbdata.verbs.pack import DEFAULT_SIZE, ShardNames, check_shard_size
 
 __all__ = ["UntarVolumes", "untar_volumes"]
 
@@ -23,6 +25,11 @@ class UntarVolumes(Writing):
 
     Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET, which is
     called as the archive is, without its suffix; ``--set`` picks some, and the only one goes into TARGET itself.
+
+    Where TARGET is a name such as ``train-%06d.tar``, members go straight into tar shards, as `pack` makes them:
+    neighbouring files with one name up to its first dot are a sample, as WebDataset has it. What can be in no sample
+    (links, files without an extension, empty folders) is left out and named. At the end an index of the shards is
+    written beside them. The archive's own order stays; how many shards it makes shows only at its end.
 
     A zip archive is read by its directory: ``--list`` and ``--members`` fetch no more than they need.
 
@@ -40,6 +47,7 @@ class UntarVolumes(Writing):
         "untar_volumes volumes/site-00 data",
         "untar_volumes s3://bucket/compressed/ data --members '**/*.json'",
         "untar_volumes s3://bucket/compressed/ s3://bucket/video/",
+        "untar_volumes s3://bucket/compressed/ s3://bucket/shards/train-%06d.tar",
         "untar_volumes s3://bucket/compressed/ data --set train",
         "untar_volumes volumes data --ignore-space --skip-written",
         "untar_volumes s3://bucket/big.zip data --members 'train/**'",
@@ -53,7 +61,10 @@ class UntarVolumes(Writing):
         metavar="SOURCE",
     )
     target: str | None = argument(
-        "Folder or URL to unpack into; not needed with --list.", default=None, metavar="TARGET"
+        "Folder or URL to unpack into; or tar shards, with %06d or {000000..000099} where their number stands. Not "
+        "needed with --list.",
+        default=None,
+        metavar="TARGET",
     )
     target_options: dict[str, Any] | None = option(
         None,
@@ -107,8 +118,17 @@ class UntarVolumes(Writing):
         identity=False,
     )
 
+    shard_size: int | None = option(
+        None,
+        "Of a TARGET that is shards: bytes of a shard at most (default: 256 MiB); one that holds a single larger "
+        "sample has more.",
+        kind="size",
+        metavar="SIZE",
+    )
+
     def check(self) -> None:
         super().check()
+        self._check_shards()
         refuse_pairs(self, "list", ("delete_volumes",))
         refuse_pairs(self, "members", ("delete_volumes",))
         refuse_pairs(self, "exclude", ("delete_volumes",))
@@ -128,6 +148,42 @@ class UntarVolumes(Writing):
                 remedy="Leave it out",
             )
 
+    def _check_shards(self) -> None:
+        """Refuse what makes no sense with shards, or without them."""
+        names = self.shards
+        if names is None:
+            if self.shard_size is not None:
+                raise BadOption(
+                    "--shard-size is for a TARGET that is shards", expected="a name such as train-%06d.tar",
+                    remedy="Leave it out, or name the shards",
+                )  # fmt: skip
+            return
+        check_shard_size(self.shard_size)
+        if isinstance(self.source, str) and self.source.rstrip("/") == names.folder.rstrip("/"):
+            raise BadOption(
+                "the shards would lie among the volumes that they are made of",
+                remedy=f"Give them a folder of their own, such as {names.folder}shards/",
+            )
+        if self.part_size is not None:
+            raise BadOption(
+                "--part-size makes no sense with shards, which are sent in parts of 8 MiB",
+                remedy="Leave it out",
+            )
+        if self.skip_written:
+            raise BadOption("--skip-written makes no sense with shards", remedy="Leave it out")
+
+    @property
+    def shards(self) -> ShardNames | None:
+        """How the shards are called that the target is; None if it is something else."""
+        if self.target is None or self.list or NUMBER.search(self.target.rpartition("/")[2]) is None:
+            return None
+        return ShardNames.of(self.target)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of a shard at most."""
+        return self.shard_size or DEFAULT_SIZE
+
     def all_sources(self) -> str:
         """SOURCE as one text, also of a list, and with what ``--set`` picks of it."""
         parts = [self.source] if isinstance(self.source, str) else [*self.source]
@@ -138,7 +194,9 @@ class UntarVolumes(Writing):
         return first, self.target or ""
 
     def local_target(self) -> str | None:
-        return None if self.list or (self.target is not None and is_url(self.target)) else self.target
+        if self.list or (self.target is not None and is_url(self.target)):
+            return None
+        return self.target if self.shards is None else self.shards.folder
 
 
 untar_volumes = function_of(UntarVolumes)

@@ -11,6 +11,7 @@ from nbdata.disk import PARTIAL, begin_writing, disk_error, sync_folder
 from nbdata.errors import BadOption
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
+from nbdata.writing.manifest import Digests
 
 __all__ = ["GrowingFile", "remove_left"]
 
@@ -106,8 +107,8 @@ class GrowingFile:
         except OSError as error:
             raise disk_error(error, self._path) from error
 
-    def finish(self) -> None:
-        """Give it its name."""
+    def finish(self) -> Digests:
+        """Give it its name; nothing is known of its bytes."""
         self.end()
         try:
             os.replace(self._partial, self._path)
@@ -115,6 +116,7 @@ class GrowingFile:
         except OSError as error:
             raise disk_error(error, self._path) from error
         self.made = LocalStore().head(self._path[1:])
+        return {}
 
     def give_up(self) -> None:
         """Remove it, unless it has its name."""

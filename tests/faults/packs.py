@@ -1,5 +1,6 @@
 """kill -9 of the agent at random moments of pack, into shards and into archives, and of archives that are unpacked into
-a store; then the same command again makes the shards, volumes or objects that no kill would make.
+a store, as objects and as shards; then the same line again makes the shards, volumes or objects that no kill would
+make.
 
 The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards
 that are sent. After the kill each object that has its name is whole. The same command, run again, makes the others; all
@@ -27,7 +28,7 @@ from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree
 from tests.waiting import wait_until
 
-__all__ = ["ARCHIVES", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
+__all__ = ["ARCHIVES", "INTO_SHARDS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
 #: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
@@ -35,6 +36,8 @@ SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
 ARCHIVES = tuple(f"files into {form}" for form in ("tar", "tar.gz", "tar.zst", "zip"))
 #: Volumes that are unpacked into the store, in turns, by their form.
 VOLUMES = tuple(f"volumes {form}" for form in FORMS)
+#: The same, unpacked into tar shards.
+INTO_SHARDS = tuple(f"{source} into shards" for source in VOLUMES)
 # Shards that are made, about; one of them holds a single large file, and goes in parts that are read in order.
 _SHARDS = 8
 # Seconds within which a line must end, and those for each byte.
@@ -48,7 +51,7 @@ class PackKilled:
     Attributes
     ----------
     source : str
-        Of `SOURCES`, `ARCHIVES` or `VOLUMES`.
+        Of `SOURCES`, `ARCHIVES`, `VOLUMES` or `INTO_SHARDS`.
     share : float
         The moment, as a share of the bytes that a pack moves.
     whole : int
@@ -74,7 +77,7 @@ class PackKilled:
     @property
     def line(self) -> str:
         """It in one line."""
-        what = "archive to a store" if self.source in VOLUMES else "pack"
+        what = "archive to a store" if self.source in (*VOLUMES, *INTO_SHARDS) else "pack"
         return (
             f"{self.number:4} {what} of {self.source}: agent killed at {self.share:4.0%}, "
             f"{self.connections} connections, {self.whole} whole objects, "
@@ -184,6 +187,12 @@ class _Packs:
             url, _ = self._tree.volumes(source.partition(" ")[2])
             place = f"s3://{self._bucket}/{prefix}"
             return nbdata.UntarVolumes(url, place, concurrency=connections, **options)
+        if source in INTO_SHARDS:
+            url, _ = self._tree.volumes(source.removesuffix(" into shards").partition(" ")[2])
+            return nbdata.UntarVolumes(
+                url, f"s3://{self._bucket}/{prefix}x-%03d.tar", shard_size=self._tree.size // _SHARDS,
+                concurrency=connections, **options,
+            )  # fmt: skip
         if source in ARCHIVES:
             form = source.rpartition(" ")[2]
             place = f"s3://{self._bucket}/{prefix}x.{form}"

@@ -14,9 +14,10 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.pack.frames import AHEAD
 from nbdata.engine.pack.known_volumes import KnownVolumes
-from nbdata.engine.pack.volumes import Kept, Volume, VolumeWriter, record_of
+from nbdata.engine.pack.volumes import Kept, VolumeWriter, record_of
 from nbdata.engine.pack.windows import Fetching, Proof
 from nbdata.engine.planning.both_ends import both_ends
+from nbdata.engine.planning.growing_outputs import GrowingOutput
 from nbdata.reading.fetcher import WIDTH
 from nbdata.report import Plan, Report
 from nbdata.stores.base import Store
@@ -44,7 +45,7 @@ class Growing:
         Where it begins.
     """
 
-    def __init__(self, volume: Volume, start: int, *, hash_it: bool) -> None:
+    def __init__(self, volume: GrowingOutput, start: int, *, hash_it: bool) -> None:
         self.volume, self.start = volume, start
         self._md5 = hashlib.md5(usedforsecurity=False) if hash_it else None
 
@@ -140,7 +141,7 @@ class Archiving(abc.ABC):
             self._control.advance(files=1, present=kept.end - kept.start)
         self._results.add(name, Outcome.UNCHANGED, self._there[name].size, **_told(kept.md5))
 
-    def _finish_aside(self, volume: Volume, kept: Kept) -> None:
+    def _finish_aside(self, volume: GrowingOutput, kept: Kept) -> None:
         """Have a volume finished beside the work on the next one."""
         self._settle(_FINISHING - 1)
         self._finishing.append(self._finisher.submit(self._finish, volume, kept))
@@ -150,11 +151,11 @@ class Archiving(abc.ABC):
         while len(self._finishing) > most or (self._finishing and self._finishing[0].done()):
             self._finishing.popleft().result()
 
-    def _finish(self, volume: Volume, kept: Kept) -> None:
+    def _finish(self, volume: GrowingOutput, kept: Kept) -> None:
         """Give a volume its name, and then say what it is: first in the records, then beside it."""
         if volume.name + SIDECAR in self._there:  # it is that of another volume
             self._writer.delete([volume.name + SIDECAR])
-        made = self._writer.finish(volume)
+        made, _ = self._writer.finish(volume)
         self._index.put({volume.name: record_of(kept, made, volume.size)})
         if kept.md5:
             self._writer.write_sidecar(volume.name, kept.md5, None)

@@ -12,7 +12,8 @@ from nbdata.engine.pack.archiving import Archiving, Growing
 from nbdata.engine.pack.frames import Frame, TarFrames, in_turn
 from nbdata.engine.pack.known_volumes import TarVolumes
 from nbdata.engine.pack.tar_stream import TarStream
-from nbdata.engine.pack.volumes import Kept, Volume
+from nbdata.engine.pack.volumes import Kept
+from nbdata.engine.planning.growing_outputs import GrowingOutput
 from nbdata.report import Plan
 
 __all__ = ["TarArchiving"]
@@ -27,7 +28,7 @@ class _Written(NamedTuple):
         The offset of the stream behind which all is proven that is in it.
     """
 
-    volume: Volume
+    volume: GrowingOutput
     kept: Kept
     proven: int
 

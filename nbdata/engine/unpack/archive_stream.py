@@ -134,6 +134,11 @@ class ArchiveStream:
         single = single_name(title) if self.format != "tar" and not self.place.offset else None
         if single is not None:
             top = begun = Begun(top)
+            if not begun.is_tar and op.shards is not None:
+                raise BadArchive(
+                    "it is one compressed file and no archive, and makes no shards", path=title,
+                    expected="a tar or zip archive", remedy="Unpack it to a folder, or as an object",
+                )  # fmt: skip
             if not begun.is_tar:
                 members = read_file(
                     top, single, self._made_ns(), members=op.members, exclude=op.exclude,

@@ -35,8 +35,10 @@ from nbdata.engine.unpack.volume_deletion import Deletion
 from nbdata.engine.unpack.written import Written, crc32_of, is_gone, offset_of, own_data, own_record, sum_of
 from nbdata.transfer.index import Record
 
-__all__ = ["Checkpoint", "Checkpoints", "Earlier", "Taking"]
+__all__ = ["SHARD", "Checkpoint", "Checkpoints", "Earlier", "Taking"]
 
+#: The kind in `Earlier` of a shard, which holds members and has the name of none.
+SHARD = "shard"
 # Bytes of the volumes between two checkpoints.
 EVERY = 64 << 20
 # A checkpoint waits for the disk: at most one second in so many goes into them.
@@ -129,18 +131,20 @@ class Earlier:
     def entries(self) -> Iterator[tuple[str, str, str]]:
         """Path, kind and linkname of each, in the archive's order, as `Place.earlier` wants them."""
         for _, path, kind, linkname, _ in self.members:
-            yield path, kind, linkname
+            if kind != SHARD:
+                yield path, kind, linkname
 
     @classmethod
     def in_store(
-        cls, written: Written, checkpoint: Checkpoint, is_there: Callable[[str, Record], bool]
-    ) -> Earlier:
+        cls, written: Written, checkpoint: Checkpoint, is_there: Callable[[str, Record], bool],
+        kind: str = "file",
+    ) -> Earlier:  # fmt: skip
         """Look at each object; `is_there` says of a path and its record whether the object is the one recorded."""
         found, tags = cls(), []
         for path, record, replaced in _before(written, checkpoint.place.offset):
             tags.append((path, record.tag))
             if replaced or is_there(path, record):
-                found.members.append((offset_of(record), path, "file", "", -1 if replaced else record.size))
+                found.members.append((offset_of(record), path, kind, "", -1 if replaced else record.size))
             else:
                 found.lost.append(path)
         for link in SymbolicLinks(written).all():
@@ -317,11 +321,14 @@ class Checkpoints:
         self._next = self._behind
         self._due = self._behind, self._last
 
-    def is_due(self) -> bool:
-        """Whether it is time for one, and behind the member that was taken last is a place for it: then `make` it."""
-        place, stream = self._stream.place, self._stream
-        if self._deletion is not None:
-            place = self._proven(place)
+    def is_due(self, place: Place | None = None) -> bool:
+        """Whether it is time for one, and there is a place for it: then `make` it.
+
+        That is this `place`, if one is given, else the one behind the member that was taken last.
+        """
+        stream = self._stream
+        if place is None:
+            place = stream.place if self._deletion is None else self._proven(stream.place)
         if place.offset - self._at < EVERY or place.offset > stream.verified:
             return False
         restart = stream.restart(place.offset)

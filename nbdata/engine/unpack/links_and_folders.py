@@ -100,10 +100,10 @@ class Folders:
         return [name for name, filled in self._filled.items() if not filled]
 
 
-def left_out(one: str, many: str, names: list[str]) -> list[str]:
+def left_out(one: str, many: str, names: list[str], *, where: str = "stores") -> list[str]:
     """A note about what was left out; none if that is nothing."""
     if not names:
         return []
     shown = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
     said = f"1 {one} was" if len(names) == 1 else f"{len(names):,} {many} were"
-    return [f"{said} left out, since stores have none: {shown}"]
+    return [f"{said} left out, since {where} have none: {shown}"]

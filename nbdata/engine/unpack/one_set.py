@@ -15,6 +15,7 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.archive_stream import ArchiveStream
 from nbdata.engine.unpack.checkpoints import Checkpoints, Taking
 from nbdata.engine.unpack.member_stream import MemberStream
+from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.space import plan_deletion
 from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, Target, source_run, target_of
 from nbdata.engine.unpack.volume_deletion import Deletion
@@ -73,6 +74,7 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
+        target.refuse(found.written)
         again = op.overwrite == "always" and checkpoint is None
         sound = Sound({}, {}, whole=False) if again else target.look(found.written)
         done = [record.size for record in (*sound.there.values(), *sound.gone.values())]
@@ -100,7 +102,7 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     """
     op, target = run.operation, run.kept
     assert isinstance(op, UntarVolumes)
-    assert isinstance(target, (FolderTarget, StoreTarget))
+    assert isinstance(target, (FolderTarget, StoreTarget, ShardsTarget))
     recorded = recorded_set(op, target) if planned.details["recorded"] else None
     fingerprints = recorded.fingerprints if recorded is not None else []
     volumes = volumes_of(source_run(run, op), op.source, planned.rows, planned.details["title"], fingerprints)
@@ -222,7 +224,7 @@ def _stream(run: Run, op: UntarVolumes, found: ArchiveSet, format: str) -> Membe
     if found.checkpoint is None or found.earlier is None:
         return ArchiveStream(run, op, found.volumes)
     place = found.checkpoint.place.copy()
-    place.earlier = found.earlier.entries()
+    place.earlier, place.forgotten = found.earlier.entries(), op.shards is not None
     stream = ArchiveStream(
         run, op, found.volumes, place=place, restart=found.checkpoint.restart, format=found.checkpoint.format
     )

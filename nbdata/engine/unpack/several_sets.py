@@ -19,7 +19,7 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
-from nbdata.engine.unpack.targets import FolderTarget, StoreTarget, source_run
+from nbdata.engine.unpack.targets import source_run, target_of
 from nbdata.engine.unpack.volumes import Candidates, look_around
 from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
@@ -221,7 +221,7 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
     """The names are the source's: none leads through a symbolic link that is in the target."""
     if op.target is None or is_url(op.target) or op.list:
         return
-    path = op.target.rstrip("/")
+    path = (op.target if op.shards is None else op.shards.folder).rstrip("/")
     for name in folder.split("/"):
         path = f"{path}/{name}"
         if os.path.islink(path):
@@ -233,7 +233,11 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
 
 def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
     """The line for one archive."""
-    target = None if op.target is None else folder_below(op.target, folder)
+    target = op.target
+    if op.shards is not None and target is not None:
+        target = folder_below(op.shards.folder, folder) + target.rpartition("/")[2]
+    elif target is not None:
+        target = folder_below(target, folder)
     return replace(op, set=(title,), target=target)
 
 
@@ -264,13 +268,12 @@ def _add(results: Results, report: Report, title: str, folder: str) -> None:
 def _index(run: Run, op: UntarVolumes) -> Index:
     """The records of the line itself, beside those of its archives."""
     op = replace(op, set=(*op.set, "*"))  # so that they are not those of an archive that was the only one
-    target = StoreTarget(run, op) if is_url(op.target or "") else FolderTarget(run, op)
-    return target.index()
+    return target_of(run, op).index()
 
 
 def _remember(run: Run, op: UntarVolumes, titles: list[str]) -> None:
     """Record durably which archives this line means, before anything of them may be deleted."""
-    target = StoreTarget(run, op) if is_url(op.target or "") else FolderTarget(run, op)
+    target = target_of(run, op)
     target.prepare()
     index = _index(run, op)
     target.open_index(index)

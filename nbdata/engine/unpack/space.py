@@ -36,9 +36,15 @@ def plan_deletion(run: Run, volumes: VolumeList, out: Plan) -> None:
     piece = _PIECES.get(out.details["format"])
     op = run.operation
     assert isinstance(op, UntarVolumes)
-    # A store needs no room of theirs, and only at the end it is known which links lead to a file.
+    # A store needs no room of theirs, and only at the end it is known which links lead to a file; into shards not
+    # everything may go.
     to_store = op.local_target() is None
-    if to_store or out.details["format"] == "zip" or not may_delete_amid(run, volumes):
+    if (
+        to_store
+        or op.shards is not None
+        or out.details["format"] == "zip"
+        or not may_delete_amid(run, volumes)
+    ):
         out.details["deletion"] = "at the end"
         out.notes.append("the volumes are deleted at the end, when everything is unpacked")
     elif piece is None:

@@ -1,4 +1,4 @@
-"""Where an archive is unpacked to: a folder of the disk, or a place in a store."""
+"""Where an archive is unpacked to: a folder of the disk, a place in a store, or tar shards."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from nbdata.engine.planning.remote_target import existing_objects, key_at
 from nbdata.engine.unpack.checkpoints import Checkpoint, Earlier, Taking
 from nbdata.engine.unpack.extract import Extraction
 from nbdata.engine.unpack.send_members import MemberSender
+from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.space import plan_space
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.engine.unpack.written import Sound, Written, is_version
@@ -47,6 +48,9 @@ class Target(Protocol):
 
     def earlier(self, written: Written, checkpoint: Checkpoint, *, thorough: bool) -> Earlier:
         """What has become of the members before a checkpoint; with `thorough` content is read where that must be."""
+
+    def refuse(self, written: Written) -> None:
+        """BadOption if something stands there that would be lost."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         """Say in the plan how much room is needed, of which `there` are the sizes of what is there."""
@@ -95,6 +99,9 @@ class FolderTarget:
 
     def earlier(self, written: Written, checkpoint: Checkpoint, *, thorough: bool) -> Earlier:
         return Earlier.look(written, checkpoint, self._root, thorough=thorough)
+
+    def refuse(self, written: Written) -> None:
+        """Each file is looked at when its member comes."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         plan_space(self._run, volumes, out, self._root, there)
@@ -157,6 +164,9 @@ class StoreTarget:
     def _is_there(self, path: str, record: Record) -> bool:
         return is_version(record, self._objects.get(key_at(self._place, path)))
 
+    def refuse(self, written: Written) -> None:
+        """Each object is looked at when its member comes."""
+
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         """Nothing stands on the disk."""
 
@@ -180,6 +190,8 @@ class StoreTarget:
 
 def target_of(run: Run, op: UntarVolumes) -> Target:
     """The target of a line; also that of one that has none, as it only lists."""
+    if op.shards is not None:
+        return ShardsTarget(run, op, op.shards)
     to_store = op.target is not None and is_url(op.target) and not op.list
     return StoreTarget(run, op) if to_store else FolderTarget(run, op)
 

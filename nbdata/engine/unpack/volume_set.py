@@ -85,6 +85,7 @@ def _written(op: UntarVolumes, target: Target, fingerprints: list[str]) -> Writt
         sorted(op.members),
         op.strip_components,
         *([sorted(op.exclude)] if op.exclude else []),
+        *([{"shard_size": op.most_bytes}] if op.shards is not None else []),
     ]
     return Written(target.index(), fingerprints, options, skip_written=op.skip_written)
 

@@ -18,7 +18,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -28,6 +28,7 @@ from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import validator
 
 __all__ = [
+    "ShardNote",
     "Sound",
     "Tag",
     "Written",
@@ -42,6 +43,8 @@ __all__ = [
 
 # No member can have such a name.
 _OWN = ".nbdata/"
+# Before the name of a shard.
+_SHARDS = f"{_OWN}shard/"
 # In place of a CRC.
 _DOUBTFUL = "?"
 
@@ -56,7 +59,7 @@ class Tag(NamedTuple):
     offset : int
         Of its header in the archive.
     crc : str
-        CRC-32 of its content in hex; ``?`` if that may be wrong.
+        CRC-32 of its content in hex, of a shard a digest of what it holds; ``?`` if that may be wrong.
     line : str
         Stands for the options that decided where it went.
     version : str
@@ -78,6 +81,23 @@ class Tag(NamedTuple):
     def __str__(self) -> str:
         text = f"{self.fingerprint}:{self.offset}:{self.crc}:{self.line}"
         return f"{text}:{self.version}" if self.version else text
+
+
+class ShardNote(NamedTuple):
+    """What is remembered of a shard beside its record.
+
+    Attributes
+    ----------
+    end : int
+        Offset in the archive up to which it holds the members; 0 if it is not whole yet.
+    samples : int
+    said : dict
+        What the index beside the shards says of its bytes.
+    """
+
+    end: int
+    samples: int
+    said: dict[str, str | int]
 
 
 class Written:
@@ -140,9 +160,14 @@ class Written:
         doubtful: dict[str, Record | None] = {}
         for path, record in self.records():
             tag = Tag.of(record)
-            if tag.crc != _DOUBTFUL and tag.offset + record.size >= offset and not path.endswith("/"):
+            if tag.crc != _DOUBTFUL and self._end_of(path, record) >= offset and not path.endswith("/"):
                 doubtful[path] = record._replace(tag=str(tag._replace(crc=_DOUBTFUL)))
         self.index.put(doubtful)
+
+    def _end_of(self, path: str, record: Record) -> int:
+        """Where in the archive ends what a record is of."""
+        shard = self.shard(path)
+        return offset_of(record) + record.size if shard is None else shard.end
 
     def is_doubtful(self, record: Record) -> bool:
         """Whether `doubt` was said of it."""
@@ -204,8 +229,37 @@ class Written:
 
     def _left_of_a_line(self) -> dict[str, Record | None]:
         """What is recorded only for a line that is interrupted, to be forgotten."""
-        needless = (self.own("checkpoint"), self.own("replaced"), self.own("links"))
+        needless = tuple(map(self.own, ("checkpoint", "replaced", "links", "left")))
         return {name: None for name, _ in self.index.records() if name.startswith(needless)}
+
+    # -- shards -------------------------------------------------------------------------------
+
+    def shard(self, name: str) -> ShardNote | None:
+        """What is recorded of a shard beside its record; None if there is no such."""
+        found: Any = own_data(self.index.get(_SHARDS + name))
+        return None if found is None else ShardNote(*found)
+
+    def shards(self) -> list[str]:
+        """The names of all shards that lines of this source and target have made, or begun to make."""
+        names = [path for path, _ in self.index.records() if path.startswith(_SHARDS)]
+        return [name.removeprefix(_SHARDS) for name in names]
+
+    def shard_tag(self, fingerprint: str, offset: int, digest: str, version: str) -> str:
+        """What the record of a shard remembers, which begins with the member at an offset."""
+        return str(Tag(fingerprint, offset, digest, self._line, version))
+
+    def begin_shard(self, name: str) -> None:
+        """Say on the disk that what stands under a name from now on may be a shard of this line."""
+        self.index.put({name: None, _SHARDS + name: own_record(ShardNote(0, 0, {}))})
+        self.index.sync()
+
+    def put_shard(self, name: str, record: Record, note: ShardNote) -> None:
+        """Record a shard that is whole."""
+        self.index.put({_SHARDS + name: own_record(note), name: record})
+
+    def forget_shard(self, name: str) -> None:
+        """It is there no longer."""
+        self.index.put({_SHARDS + name: None, name: None})
 
     # -- the whole ----------------------------------------------------------------------------
 

@@ -192,6 +192,31 @@ sent again. The volumes are read again from the last place that their compressio
 object that somebody has replaced since is put right if this archive had made it, and is a conflict if another one
 had. `--delete-volumes` deletes them at the end, unless something was left out or failed.
 
+## Into tar shards
+
+TARGET may be shards: `untar_volumes s3://bucket/volumes/ 's3://bucket/shards/train-%06d.tar'`, in a store or on the
+disk. Neighbouring files with one name up to its first dot become a sample, as WebDataset has it, and samples become
+shards in the archive's order, of `--shard-size` bytes at most (256 MiB). Files that stand in the order in which `pack`
+takes them make the same shards, byte for byte. There is no `--shard-count`: how many samples there are shows only at
+the end. Beside the shards an index of them is written, as by `pack`. Nothing is unpacked in between.
+
+| in the archive | in the shards |
+|---|---|
+| a file with a key and an extension | a field of its sample, under its name in the archive |
+| a hard link, a symbolic link | left out and named: readers of samples pass over links |
+| a name without key or extension, not in UTF-8, or kept by WebDataset for itself (`__meta__/…`) | left out and named |
+| a field that its sample has already (`a.JPG` and `a.jpg`) | left out and named |
+| a folder | nothing; empty ones are named |
+| a sample that comes again further on | one more sample; how many is told, as a `tar` of an unsorted folder has them |
+| a sample of more than 32 MiB | begins a shard, since it is held until it is known to fit |
+| a single compressed file | `BadArchive` |
+
+A shard has its name when it is whole, and an index of shards that are being replaced is removed before. The same line
+goes on between two shards: those that are there as they were recorded are not written again; where the volumes have to
+be read past them, their content is compared with a digest. Shards under these names that the line has not made are
+refused, unless `--overwrite always` says to replace them. Of several archives each gets shards in a folder of its own.
+A store that takes whole objects only (no multipart uploads) takes shards of 64 MiB at most.
+
 ## What pack makes
 
 `pack SOURCE TARGET --format tar|tar.gz|tar.zst|zip` is the way back: a folder, or what is below a prefix of a store,

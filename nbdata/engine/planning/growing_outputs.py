@@ -1,0 +1,159 @@
+"""Writes shards or volumes that grow to one folder, on the disk or in a store: each has its name when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol
+
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.begun_uploads import BegunUploads
+from nbdata.engine.planning.growing_space import GrowingSpace
+from nbdata.errors import NbdataError, NotFound
+from nbdata.space.limits import disk_of
+from nbdata.stores.base import Location, ObjectInfo, Upload
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.retry import retrying
+from nbdata.transfer.uploads import forget, remembered
+from nbdata.writing.growing_file import GrowingFile, remove_left
+from nbdata.writing.growing_shard import SENT_AT_A_TIME, GrowingShard, Target
+from nbdata.writing.manifest import Digests
+
+__all__ = ["GrowingOutput", "GrowingOutputs"]
+
+
+class GrowingOutput(Protocol):
+    """One shard or volume on its way; for one thread."""
+
+    name: str
+    size: int
+    made: ObjectInfo | None
+    verified: bool
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """Append some bytes."""
+
+    def end(self) -> None:
+        """All bytes are written."""
+
+    def finish(self) -> Digests:
+        """Give it its name; what is known of its bytes."""
+
+
+class GrowingOutputs:
+    """Writes to one folder.
+
+    Parameters
+    ----------
+    run : Run
+        As the target's end sees it.
+    folder : Location
+    place : str
+        The folder, as the user calls it.
+    verify : str
+        See `nbdata.verbs.options.Verifying`.
+    most : int
+        Bytes of a shard or volume, about.
+    needed : int
+        Bytes of the disk that are reserved.
+    """
+
+    def __init__(
+        self, run: Run, folder: Location, place: str, *, verify: str, most: int, needed: int
+    ) -> None:
+        self._run, self._folder, self._verify = run, folder, verify
+        self._target = Target(
+            run.control, folder, run.context.state_dir, run.context.env, verify, min(most, 5 << 40)
+        )
+        self._uploads = BegunUploads(run, place)
+        # One for all: several may wait, as for the proof of an object that reaches over them.
+        self._room = self._target.room()
+        self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-growing")
+        self._open: set[GrowingOutput] = set()
+        self._lock = threading.Lock()
+        self._space: GrowingSpace | None = None
+        if isinstance(folder.store, LocalStore):
+            self._space = GrowingSpace(run, disk_of(folder.place)[2], needed)
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Make the folder, and remove what killed processes left there of these files."""
+        if self._space is not None:
+            LocalStore(umask=self._run.context.umask).make_parents(self._folder.key + "any")
+            remove_left("/" + self._folder.key, names.__getitem__, len(names))
+
+    def give_up_left(self, prefix: str, is_ours: Callable[[str], bool]) -> None:
+        """Give up the uploads that a killed run has left, also those that it could not note any more.
+
+        `prefix` is how their names begin; `is_ours` says of a name whether it is to be one of this folder's.
+        """
+        folder, state = self._folder, self._run.context.state_dir
+        known = remembered(state)
+        left = retrying(self._run.control, lambda: list(folder.store.pending(folder.key + prefix)))
+        for key, upload_id in left:
+            begun = known.get(upload_id)
+            if not is_ours(key[len(folder.key) :]) or (begun is not None and begun.in_use()):
+                continue
+            with contextlib.suppress(NotFound):
+                retrying(self._run.control, partial(folder.store.abort, key, upload_id))
+            if begun is not None:
+                forget(state, upload_id)
+
+    def begin(self, name: str) -> GrowingOutput:
+        """Begin one."""
+        output: GrowingOutput
+        if self._space is not None:
+            output = GrowingFile("/" + self._folder.key, name, self._space.claim, self._run.context.umask)
+        else:
+            uploads = _Uploads(self._uploads, self._folder)
+            output = GrowingShard(self._target, name, self._pool, uploads, self._room)
+        with self._lock:
+            self._open.add(output)
+        return output
+
+    def finish(self, output: GrowingOutput) -> tuple[ObjectInfo, Digests]:
+        """Give one its name; what the store says of it, and what is known of its bytes."""
+        said = output.finish()
+        assert output.made is not None
+        with self._lock:
+            self._open.discard(output)
+        if self._space is not None:
+            self._space.landed([output.size], 1)
+        return output.made, said
+
+    def delete(self, names: list[str]) -> None:
+        """Delete what has these names."""
+        keys = [self._folder.key + name for name in names]
+        if keys:
+            retrying(self._run.control, lambda: self._folder.store.delete(keys))
+
+    def close(self) -> None:
+        """Give up what is not whole, and wait for that, but not for long."""
+        with self._lock:
+            left = list(self._open)
+        for output in left:
+            if isinstance(output, GrowingFile):
+                output.give_up()
+            elif isinstance(output, GrowingShard):
+                output.give_up(self._folder.store)
+        self._pool.shutdown(wait=not self._run.control.is_set())
+        self._uploads.close()
+
+
+class _Uploads:
+    """Uploads as a growing shard begins and ends them."""
+
+    def __init__(self, uploads: BegunUploads, folder: Location) -> None:
+        self._uploads, self._store = uploads, folder.store
+
+    def begin(self, key: str) -> Upload:
+        return self._uploads.begin(self._store, key, -1)
+
+    def finished(self, key: str) -> None:
+        self._uploads.finished(key)
+
+    def abandon(self, key: str, upload: Upload) -> None:
+        with contextlib.suppress(NbdataError):
+            self._uploads.abandon(key, upload, None)

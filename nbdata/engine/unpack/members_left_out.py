@@ -1,0 +1,93 @@
+"""Members of an archive that cannot be in a sample of a shard: which they are, why, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from nbdata.archives.member import Member
+from nbdata.engine.job.outcomes import Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.unpack.written import Written, own_data, own_record
+from nbdata.formats.shards import is_meta, split_member
+
+__all__ = ["MemberLeftOut", "MembersLeftOut", "why_in_no_sample"]
+
+# Fields that readers of samples have for themselves.
+_RESERVED = ("__key__", "__url__")
+# Names in a note.
+_NAMED = 3
+
+
+def why_in_no_sample(member: Member) -> str:
+    """Why a member that is no folder can be in no sample; empty if it can.
+
+    The rule is that of WebDataset (see `nbdata.formats.shards`), which reads regular files alone.
+    """
+    if member.kind == "hardlink":
+        return "a hard link"
+    if member.kind == "symlink":
+        return "a symbolic link"
+    try:
+        member.name.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8"
+    found = split_member(member.name)
+    if is_meta(member.name) or (found is not None and found[1] in _RESERVED):
+        return "a name that WebDataset keeps for itself"
+    return "" if found is not None else "no key or no extension in its name"
+
+
+class MemberLeftOut(NamedTuple):
+    """One of them.
+
+    Attributes
+    ----------
+    name : str
+    offset : int
+        Of its header in the archive.
+    why : str
+    linkname : str
+        Of a symbolic link, where it leads.
+    """
+
+    name: str
+    offset: int
+    why: str
+    linkname: str
+
+
+class MembersLeftOut:
+    """Remembers them in the index, so that a line that goes on tells those of the runs before it."""
+
+    def __init__(self, written: Written) -> None:
+        self._written = written
+        self._prefix = f"{written.own('left')}/"
+
+    def remember(self, member: Member, why: str) -> None:
+        """Note one."""
+        linkname = member.linkname if member.kind == "symlink" else ""
+        told = [member.offset, why, linkname]
+        self._written.index.put({f"{self._prefix}{member.name}\0{member.offset}": own_record(told)})
+
+    def all(self) -> Iterator[MemberLeftOut]:
+        """Those that are remembered, in no order."""
+        for path, record in self._written.index.records():
+            if path.startswith(self._prefix):
+                told: Any = own_data(record)
+                name = path.removeprefix(self._prefix).rpartition("\0")[0]
+                yield MemberLeftOut(name, *told)
+
+    def tell(self, results: Results) -> None:
+        """Say in the report which they are; in its notes how many of each kind."""
+        counts, names = dict[str, int](), dict[str, list[str]]()
+        for left in self.all():
+            results.add(left.name, Outcome.LEFT_OUT, reason=left.why)
+            counts[left.why] = counts.get(left.why, 0) + 1
+            shown = names.setdefault(left.why, [])
+            if len(shown) < _NAMED:
+                shown.append(left.name)
+        for why, count in sorted(counts.items()):
+            said = "1 member is" if count == 1 else f"{count:,} members are"
+            more = " …" if count > _NAMED else ""
+            results.notes.append(f"{said} in no sample ({why}): {', '.join(names[why])}{more}")

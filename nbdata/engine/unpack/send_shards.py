@@ -1,0 +1,472 @@
+"""Members of an archive on their way into tar shards: nothing is unpacked in between.
+
+Neighbouring members with one key make a sample, as WebDataset has it. A sample is in one shard; a shard ends before the
+sample with which it would be larger than `--shard-size`, as those that `pack` makes. So the same archive and options
+make the same shards, and a line that was interrupted knows by its records which of them it has to write.
+
+* A shard that is there is only compared: with the digest of the names, sizes and contents that it was made of.
+* Any other is written while the archive is read (`nbdata.engine.planning.growing_outputs`), and has its name when it
+  is whole. That it may be there is recorded before, and what it holds behind.
+* Checkpoints lie between shards, at the first member of a sample.
+
+In memory are the parts of shards that are being sent, and a sample of which it does not show yet whether it fits into
+the shard: `HELD` bytes of it, and a larger one begins a shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from isal.isal_zlib import crc32
+
+from nbdata.archives.member import Member
+from nbdata.archives.place import EVERYTHING, Place
+from nbdata.engine.job.outcomes import BAD, Outcome
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.growing_outputs import GrowingOutput, GrowingOutputs
+from nbdata.engine.unpack.checkpoints import Checkpoints
+from nbdata.engine.unpack.links_and_folders import Folders, left_out
+from nbdata.engine.unpack.member_stream import MemberStream
+from nbdata.engine.unpack.members_left_out import MembersLeftOut, why_in_no_sample
+from nbdata.engine.unpack.written import ShardNote, Tag, Written, is_version, offset_of
+from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
+from nbdata.formats.shard_writing import END, member_header, padding
+from nbdata.formats.shards import split_member
+from nbdata.stores.base import Location, ObjectInfo
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.index import Index, Record
+from nbdata.transfer.part_records import validator
+from nbdata.verbs.pack import ShardNames
+from nbdata.verbs.untar_volumes import UntarVolumes
+from nbdata.writing.manifest import Manifest, ShardRow, digests
+
+__all__ = ["HELD", "ShardSender"]
+
+#: Bytes of a sample that are held until it shows whether it fits into the shard.
+HELD = 32 << 20
+# Bytes that are read at a time.
+_BLOCK = 1 << 20
+# Shards that are being finished at a time, while the next one grows.
+_FINISHING = 2
+# Places between shards that wait until what lies before them is known to be right.
+_PLACES = 64
+# Keys that are remembered, to find samples that do not stand together: 8 bytes and more of each.
+_KEYS = 1 << 20
+
+
+@dataclass
+class _Sample:
+    """A sample whose members come in.
+
+    Attributes
+    ----------
+    place : Place
+        Before its first member, whose offset is `offset`.
+    size : int
+        Bytes in the shard of what has come.
+    pieces, said : list
+        What has come and is in no shard yet; and what the digest is told of it.
+    placed : bool
+        Whether it is known in which shard it is.
+    """
+
+    key: str
+    offset: int
+    place: Place
+    fields: set[str] = field(default_factory=set)
+    size: int = 0
+    pieces: list[bytes | memoryview] = field(default_factory=list)
+    said: list[bytes] = field(default_factory=list)
+    placed: bool = False
+
+
+@dataclass
+class _Shard:
+    """A shard whose samples come in.
+
+    Attributes
+    ----------
+    offset : int
+        Of its first member in the archive.
+    end : int
+        Of one that is there already, that of the first member behind it; else 0.
+    size : int
+        Bytes of the samples in it.
+    growing : GrowingOutput or None
+        None if it is there already, or has failed.
+    md5 : hash or None
+        Of its bytes, where no store tells it.
+    """
+
+    name: str
+    offset: int
+    end: int = 0
+    size: int = 0
+    samples: int = 0
+    growing: GrowingOutput | None = None
+    md5: Any = None
+    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+
+
+class ShardSender:
+    """Puts members into shards of one folder; see `nbdata.engine.unpack.checkpoints.Taking`.
+
+    Parameters
+    ----------
+    run : Run
+    at_target : Run
+        The same, as the target's end sees it.
+    folder : Location
+    names : ShardNames
+    there : dict
+        What was there of shards and their index when the run began, by name.
+    written : Written
+        What this archive has written there before.
+    volume : callable
+        The number of the volume up to which the archive was read.
+    reserved : int
+        Bytes of the disk that are reserved.
+    open_index : callable
+        Begins to write records.
+    """
+
+    def __init__(
+        self, run: Run, at_target: Run, folder: Location, names: ShardNames, there: dict[str, ObjectInfo],
+        written: Written, results: Results, volume: Callable[[], int], *, reserved: int,
+        open_index: Callable[[Index], None],
+    ) -> None:  # fmt: skip
+        op = run.operation
+        assert isinstance(op, UntarVolumes)
+        self._op, self._control, self._folder, self._names = op, run.control, folder, names
+        self._there, self._written, self._results = there, written, results
+        self._volume, self._open_index = volume, open_index
+        self.behind, self.careful = 0, False
+        self._local = isinstance(folder.store, LocalStore)
+        self._outputs = GrowingOutputs(
+            at_target, folder, names.folder, verify="auto", most=op.most_bytes, needed=reserved
+        )
+        self._manifest = Manifest(run.control, folder.store, folder.key + names.manifest)
+        self._finisher = ThreadPoolExecutor(1, "nbdata-shard")
+        self._finishing: deque[Future[None]] = deque()
+        self._sample: _Sample | None = None
+        self._shard: _Shard | None = None
+        self._count = 0  # of shards that have begun
+        self._places: deque[Place] = deque()
+        self._scratch = memoryview(bytearray(_BLOCK))
+        self._left_out, self._folders = MembersLeftOut(written), Folders()
+        self._keys, self._again, self._unverified = set[int](), 0, 0
+        self._again_to = 0
+
+    def __enter__(self) -> ShardSender:
+        self._open_index(self._written.index)
+        begun = [
+            name
+            for name in self._written.shards()
+            if (note := self._written.shard(name)) is not None and not note.end
+        ]
+        self._outputs.prepare(begun)
+        if begun and not self._local:
+            self._outputs.give_up_left(self._names.before, self._names.is_one)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._finisher.shutdown(wait=not self._control.is_set(), cancel_futures=True)
+        self._outputs.close()
+
+    def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
+        del names
+        self.behind = behind
+        self._count = sum(
+            self._written.is_of_line(record) and offset_of(record) < behind
+            for _, record in self._written.records()
+        )
+
+    def room_from(self, make_room: Callable[[], bool]) -> None:
+        """No volume is deleted before the end."""
+
+    def take_all(self, stream: MemberStream, checkpoints: Checkpoints) -> int:
+        before = stream.place.copy()
+        for member in stream.members:
+            self._control.checkpoint()
+            self._take(member, before)
+            before = stream.place.copy()
+            if self._is_due(stream, checkpoints):
+                checkpoints.make()
+        self._control.checkpoint()  # a cancel may look like the end
+        self._end_sample()
+        self._end_shard(EVERYTHING)
+        self.settle()
+        return self._again_to
+
+    def settle(self) -> None:
+        """Have all shards named that have ended; raises what went wrong."""
+        self._settle()
+
+    def _settle(self, most: int = 0) -> None:
+        while len(self._finishing) > most or (self._finishing and self._finishing[0].done()):
+            self._finishing.popleft().result()
+
+    def _is_due(self, stream: MemberStream, checkpoints: Checkpoints) -> bool:
+        """Whether it is time for a checkpoint between two shards."""
+        while len(self._places) > 1 and self._places[1].offset <= stream.verified:
+            self._places.popleft()
+        return bool(self._places) and checkpoints.is_due(self._places[0])
+
+    # -- members ------------------------------------------------------------------------------
+
+    def _take(self, member: Member, before: Place) -> None:
+        self._folders.saw(member)
+        if member.kind == "folder":
+            return
+        if why := why_in_no_sample(member):
+            self._left_out.remember(member, why)
+            return
+        if self._shard is not None and 0 < self._shard.end <= member.offset:
+            self._end_sample()
+            self._end_shard(member.offset)
+        found = split_member(member.name)
+        assert found is not None
+        key, name = found
+        sample = self._sample
+        if sample is None or sample.key != key:
+            self._end_sample()
+            sample = self._sample = _Sample(key, member.offset, before)
+        if name in sample.fields:
+            self._left_out.remember(member, "its sample has a field of this name already")
+            return
+        sample.fields.add(name)
+        self._add(sample, member)
+
+    def _add(self, sample: _Sample, member: Member) -> None:
+        """Put a member into the shard of its sample, or hold it until that is known."""
+        header, after = member_header(member.name, member.size), bytes(padding(member.size))
+        sample.size += len(header) + member.size + len(after)
+        shard = self._place(sample)
+        if shard is None:
+            data = member.reader.content()
+            sample.pieces += [header, bytes(data), after]
+            sample.said.append(_said(member, crc32(data)))
+            return
+        if shard.growing is None and member.crc is not None:  # known without reading it
+            shard.digest.update(_said(member, member.crc))
+            return
+        self._write(shard, header)
+        crc = 0
+        while count := self._read(member):
+            crc = crc32(self._scratch[:count], crc)
+            self._write(shard, self._scratch[:count])
+        self._write(shard, after)
+        shard.digest.update(_said(member, crc))
+
+    def _read(self, member: Member) -> int:
+        self._control.checkpoint()
+        return member.reader.readinto(self._scratch)
+
+    # -- samples ------------------------------------------------------------------------------
+
+    def _place(self, sample: _Sample) -> _Shard | None:
+        """The shard of a sample that still grows; None if that is not known yet."""
+        shard = self._shard
+        if sample.placed:
+            assert shard is not None
+            return shard
+        if shard is not None and not shard.end:
+            most = self._op.most_bytes
+            if shard.size + sample.size + len(END) <= most and sample.size <= HELD:
+                return None
+            self._end_shard(sample.offset)
+            self._note_place(sample.place)
+            shard = None
+        if shard is None:
+            shard = self._shard = self._begin_shard(sample.offset)
+        self._put(sample, shard)
+        return shard
+
+    def _put(self, sample: _Sample, shard: _Shard) -> None:
+        """Put what is held of a sample into a shard."""
+        for piece in sample.pieces:
+            self._write(shard, piece)
+        for said in sample.said:
+            shard.digest.update(said)
+        sample.pieces, sample.said, sample.placed = [], [], True
+
+    def _end_sample(self) -> None:
+        """All members of the sample have come."""
+        sample, self._sample = self._sample, None
+        if sample is None:
+            return
+        shard = self._shard
+        assert shard is not None
+        if not sample.placed:
+            self._put(sample, shard)
+        shard.size += sample.size
+        shard.samples += 1
+        known = hash(sample.key)
+        self._again += known in self._keys
+        if len(self._keys) < _KEYS:
+            self._keys.add(known)
+
+    # -- shards -------------------------------------------------------------------------------
+
+    def _note_place(self, place: Place) -> None:
+        """Remember where a shard has ended, for a checkpoint."""
+        if len(self._places) == _PLACES:
+            self._places.pop()
+        self._places.append(place)
+
+    def _begin_shard(self, offset: int) -> _Shard:
+        number, most = self._count, self._names.most
+        if most is not None and number >= most:
+            raise BadOption(
+                f"{self._op.target} has numbers for {most:,} shards, and more are needed",
+                remedy="Give it more, or larger shards",
+            )
+        self._count += 1
+        shard = _Shard(self._names.name(number), offset)
+        if end := self._kept_until(shard):
+            shard.end = end
+            return shard
+        if self._names.manifest in self._there:  # from now on it would say what is not so
+            self._outputs.delete([self._names.manifest])
+            del self._there[self._names.manifest]
+        if not self._folder.store.multipart and not self._local:
+            self._settle()  # each is in memory until it is sent
+        self._written.begin_shard(shard.name)
+        shard.md5 = hashlib.md5(usedforsecurity=False) if self._local else None
+        shard.growing = self._outputs.begin(shard.name)
+        return shard
+
+    def _kept_until(self, shard: _Shard) -> int:
+        """Where the members end of a shard that is there and right, as far as is recorded; 0 if it is to be written."""
+        record, note = self._written.index.get(shard.name), self._written.shard(shard.name)
+        if record is None or note is None or self._op.overwrite == "always":
+            return 0
+        same = self._written.is_of_line(record) and offset_of(record) == shard.offset
+        right = same and not self._written.is_doubtful(record)
+        return note.end if right and is_version(record, self._there.get(shard.name)) else 0
+
+    def _write(self, shard: _Shard, data: bytes | memoryview) -> None:
+        if shard.growing is None:
+            return
+        try:
+            shard.growing.write(data)
+        except NbdataError as error:
+            shard.growing = None  # the others are made
+            self._results.fail(shard.name, error)
+            return
+        if shard.md5 is not None:
+            shard.md5.update(data)
+
+    def _end_shard(self, end: int) -> None:
+        """All samples of a shard have come; `end` is the offset of what comes behind it."""
+        shard, self._shard = self._shard, None
+        if shard is None:
+            return
+        if shard.end:
+            self._compare(shard)
+            self._again_to = end if end < EVERYTHING else self._again_to
+            return
+        self._write(shard, END)
+        if shard.growing is None:
+            return
+        self._settle(_FINISHING - 1)
+        fingerprint = self._written.fingerprints[self._volume()]
+        self._finishing.append(self._finisher.submit(self._finish, shard, shard.growing, end, fingerprint))
+
+    def _compare(self, shard: _Shard) -> None:
+        """See whether a shard that is there holds what has come."""
+        record = self._written.index.get(shard.name)
+        assert record is not None
+        if Tag.of(record).crc == shard.digest.hexdigest():
+            self._results.add(shard.name, Outcome.UNCHANGED, record.size, samples=shard.samples)
+            self._control.advance(files=1)
+            return
+        self._written.begin_shard(shard.name)
+        raise BadArchive(
+            "an earlier run wrote another shard than the archive makes", path=shard.name,
+            remedy="Run the same line again: it writes this shard anew",
+        )  # fmt: skip
+
+    def _finish(self, shard: _Shard, growing: GrowingOutput, end: int, fingerprint: str) -> None:
+        """Give a shard its name, and record what it is."""
+        try:
+            made, said = self._outputs.finish(growing)
+        except NbdataError as error:
+            self._results.fail(shard.name, error)
+            return
+        if shard.md5 is not None:
+            said = digests("", shard.md5.hexdigest())
+        digest = shard.digest.hexdigest()
+        tag = self._written.shard_tag(fingerprint, shard.offset, digest, validator(made))
+        self._written.put_shard(
+            shard.name, Record(tag, growing.size, 0, 0, 0), ShardNote(end, shard.samples, said)
+        )
+        self._unverified += not growing.verified
+        self._results.add(
+            shard.name, Outcome.PACKED, growing.size, moved=True, verified=growing.verified, samples=shard.samples
+        )  # fmt: skip
+        self._control.advance(files=1)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Write the index beside the shards, remove those that are too many, and say what was left out."""
+        notes = self._results.notes
+        if not self._count:
+            raise NotFound(
+                "no member of the archive can be in a sample", path=self._op.places()[0],
+                expected="files with a key and an extension, such as n01/12.jpg",
+                remedy="Unpack it to a folder or a store; --list names the members",
+            )  # fmt: skip
+        if self._has_all():
+            self._remove_others()
+        if self._has_all():
+            rows = [self._row(self._names.name(number)) for number in range(self._count)]
+            self._manifest.write(self._names.before.rstrip("-_."), rows, "auto")
+            notes.append(f"{sum(row.samples for row in rows):,} samples in {len(rows):,} shards")
+        self._left_out.tell(self._results)
+        notes += left_out("empty folder", "empty folders", self._folders.empty, where="shards")
+        if self._again:
+            notes.append(
+                f"{self._again:,} samples have a key that came before, and others since: files of one sample do not "
+                "stand together in this archive. Unpack it, and pack the files"
+            )
+        if self._unverified and not self._local:
+            notes.append(f"{self._unverified:,} shards could not be verified: the store answered no checksum")
+        notes += filter(None, [self._written.index.problem])
+
+    def _has_all(self) -> bool:
+        """Whether nothing has failed."""
+        return not any(self._results.counts.get(name) for name in BAD)
+
+    def _row(self, name: str) -> ShardRow:
+        record, note = self._written.index.get(name), self._written.shard(name)
+        assert record is not None
+        assert note is not None
+        return ShardRow(name, record.size, note.samples, note.said)
+
+    def _remove_others(self) -> None:
+        """Remove the shards of an earlier run of this line with numbers that are not reached; others are told."""
+        mine = {self._names.name(number) for number in range(self._count)}
+        for name in sorted(self._there.keys() - mine - {self._names.manifest}):
+            record = self._written.index.get(name)
+            if record is not None and is_version(record, self._there[name]):
+                self._outputs.delete([name])
+                self._results.add(name, Outcome.REMOVED, self._there[name].size)
+            else:
+                reason = "a shard behind the last one, which this line has not made: delete it"
+                self._results.add(name, Outcome.CONFLICT, self._there[name].size, reason=reason)
+                self._control.advance(failures=1)
+        for name in set(self._written.shards()) - mine:
+            self._written.forget_shard(name)
+
+
+def _said(member: Member, crc: int) -> bytes:
+    """What the digest of a shard is told of a member."""
+    return f"{member.name}\0{member.size}\0{crc:08x}\0".encode()

@@ -1,0 +1,148 @@
+"""Tar shards as what an archive is unpacked into: which are there, whose they are, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from nbdata.engine.job.results import Results
+from nbdata.engine.job.run import Run
+from nbdata.engine.planning.both_ends import both_ends
+from nbdata.engine.unpack.checkpoints import SHARD, Checkpoint, Earlier, Taking
+from nbdata.engine.unpack.members_left_out import MembersLeftOut
+from nbdata.engine.unpack.send_shards import ShardSender
+from nbdata.engine.unpack.space import plan_space
+from nbdata.engine.unpack.volumes import VolumeList
+from nbdata.engine.unpack.written import Sound, Written, is_version
+from nbdata.errors import BadOption
+from nbdata.report import Plan
+from nbdata.sizes import format_size
+from nbdata.stores.base import ObjectInfo
+from nbdata.stores.local import LocalStore
+from nbdata.transfer.index import Index, Record
+from nbdata.transfer.retry import listing
+from nbdata.verbs.pack import ShardNames
+from nbdata.verbs.untar_volumes import UntarVolumes
+from nbdata.writing.manifest import Manifest
+
+__all__ = ["ShardsTarget"]
+
+# No local folder belongs to the records of shards.
+_NOWHERE = (0, 0)
+# Bytes of a shard that a store without multipart uploads takes, since it is in memory until it is sent.
+_IN_MEMORY = 64 << 20
+
+
+class ShardsTarget:
+    """Shards in one folder, on the disk or in a store, whose listing is read once.
+
+    See `nbdata.engine.unpack.targets.Target`.
+    """
+
+    def __init__(self, run: Run, op: UntarVolumes, names: ShardNames) -> None:
+        self._run, self._op, self._names = run, op, names
+        self._at_target = both_ends(run)[1]
+        self._folder = self._at_target.open(names.folder)
+
+    @cached_property
+    def _there(self) -> dict[str, ObjectInfo]:
+        """The shards that are there, and their index, by name."""
+        prefix, found = self._folder.key, dict[str, ObjectInfo]()
+        for info in listing(self._run.control, self._folder.store, prefix):
+            name = info.key[len(prefix) :]
+            if self._names.is_one(name) or name == self._names.manifest:
+                found[name] = info
+        return found
+
+    def index(self) -> Index:
+        return Index(self._run.context.state_dir, self._op.all_sources(), self._op.target or "", _NOWHERE)
+
+    def prepare(self) -> None:
+        """The folder is made with the first shard."""
+
+    def open_index(self, index: Index) -> None:
+        index.open(_NOWHERE)
+
+    def look(self, written: Written) -> Sound:
+        sound = Sound({}, {}, whole=self._names.manifest in self._there)
+        for name, record in written.records():
+            if self._is_there(name, record):
+                sound.there[name] = record
+            else:
+                sound.whole = False
+        return sound
+
+    def _is_there(self, name: str, record: Record) -> bool:
+        return is_version(record, self._there.get(name))
+
+    def earlier(self, written: Written, checkpoint: Checkpoint, *, thorough: bool) -> Earlier:
+        del thorough
+        found = Earlier.in_store(written, checkpoint, self._is_there, SHARD)
+        for left in MembersLeftOut(written).all():
+            if left.linkname and left.offset < checkpoint.place.offset:
+                found.members.append((left.offset, left.name, "symlink", left.linkname, -1))
+        found.members.sort()
+        return found
+
+    def refuse(self, written: Written) -> None:
+        store, op = self._folder.store, self._op
+        if store.read_only:
+            raise BadOption(
+                "the target can only be read", path=self._folder.place,
+                remedy="Write to a store, or to the disk",
+            )  # fmt: skip
+        if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > _IN_MEMORY:
+            raise BadOption(
+                f"{self._folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
+                "memory",
+                expected=f"--shard-size {format_size(_IN_MEMORY)} at most",
+                remedy="Say --shard-size 64MiB",
+            )
+        Manifest(self._run.control, store, self._folder.key + self._names.manifest).refuse_others(
+            self._names.is_one
+        )
+        shards = [name for name in self._there if name != self._names.manifest]
+        others = [name for name in shards if not self._is_ours(written, name)]
+        if others and op.overwrite != "always":
+            raise BadOption(
+                f"{len(others):,} shards are there that this line has not made, such as {min(others)}",
+                path=op.target,
+                remedy="Give the new ones another name, or say --overwrite always to replace these",
+            )
+        right = {name for name, record in written.records() if written.is_of_line(record)}
+        stale = [name for name in shards if name not in right]
+        if stale and op.overwrite == "never":
+            raise BadOption(
+                f"{min(stale)} is there, and --overwrite never", path=op.target, remedy="Choose another name"
+            )
+
+    def _is_ours(self, written: Written, name: str) -> bool:
+        """Whether a shard is one that a line of this source and target has made, or was making when it was killed."""
+        note, record = written.shard(name), written.index.get(name)
+        if note is None:
+            return False
+        return record is None or self._is_there(name, record)
+
+    def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
+        size = format_size(self._op.most_bytes)
+        out.notes.append(f"samples go into shards of at most {size}: {self._names.name(0)} and so on")
+        if isinstance(self._folder.store, LocalStore):
+            plan_space(self._run, volumes, out, self._names.folder, there)
+            out.details.pop("instead", None)
+
+    def taking(
+        self,
+        written: Written,
+        results: Results,
+        volumes: VolumeList,
+        volume: Callable[[], int],
+        reserved: int,
+    ) -> Taking:
+        del volumes
+        return ShardSender(
+            self._run, self._at_target, self._folder, self._names, self._there, written, results, volume,
+            reserved=reserved, open_index=self.open_index,
+        )  # fmt: skip
+
+    def tidy(self) -> None:
+        """What is unfinished is remembered, and given up by the next run or by cleanup."""
