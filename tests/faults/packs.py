@@ -1,5 +1,5 @@
 """kill -9 of the agent at random moments of pack, into shards and into archives, and of archives that are unpacked into
-a store, as objects and as shards; then the same line again makes the shards, volumes or objects that no kill would
+a store, as objects and as shards; then the same command again makes the shards, volumes or objects that no kill would
 make.
 
 The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards

@@ -390,7 +390,7 @@ class ShardSender:
         self._written.begin_shard(shard.name)
         raise BadArchive(
             "an earlier run wrote another shard than the archive makes", path=shard.name,
-            remedy="Run the same line again: it writes this shard anew",
+            remedy="Run the command again: it writes this shard anew",
         )  # fmt: skip
 
     def _finish(self, shard: _Shard, growing: GrowingOutput, end: int, fingerprint: str) -> None:

@@ -211,8 +211,8 @@ the end. Beside the shards an index of them is written, as by `pack`. Nothing is
 | a sample of more than 32 MiB | begins a shard, since it is held until it is known to fit |
 | a single compressed file | `BadArchive` |
 
-A shard has its name when it is whole, and an index of shards that are being replaced is removed before. The same line
-goes on between two shards: those that are there as they were recorded are not written again; where the volumes have to
+A shard has its name when it is whole, and an index of shards that are being replaced is removed before. The command
+resumes between two shards: those that are there as they were recorded are not written again; where the volumes have to
 be read past them, their content is compared with a digest. Shards under these names that the line has not made are
 refused, unless `--overwrite always` says to replace them. Of several archives each gets shards in a folder of its own.
 A store that takes whole objects only (no multipart uploads) takes shards of 64 MiB at most.
