@@ -28,6 +28,8 @@ PLACES = {
     "samples": ("s3://bucket/d/",),
     "shards": ("ls", "s3://bucket/x-*.tar"),
     "pack": ("s3://bucket/d/", "s3://bucket/x-%06d.tar"),
+    "ls": ("s3://bucket/d/",),
+    "du": ("s3://bucket/d/",),
     "convert": ("/w/d.py", "/w/in", "/w/out"),
     "cleanup": ("/w/d",),
 }
