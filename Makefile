@@ -98,8 +98,8 @@ $(VENV)/.chromium: | $(VENV)/.test
 $(VENV)/.archivers: tests/archives/corpus/install-archivers | $(BIN)/python
 	tests/archives/corpus/install-archivers && touch $@ || true
 
-# What check and test need beside nbdata and its dependencies; it can be had side by side.
-prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium $(VENV)/.archivers
+# What check, test and docs need beside nbdata and its dependencies; it can be had side by side.
+prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium $(VENV)/.archivers $(VENV)/.docs
 
 check: check-python check-lab
 
@@ -132,7 +132,7 @@ failing-jobs: $(VENV)/.nbdata
 machine-loss: $(VENV)/.nbdata
 	$(BIN)/python tests/faults/machine_loss.py $(ARGS)
 
-$(VENV)/.docs: pyproject.toml | $(VENV)/.test
+$(VENV)/.docs: pyproject.toml | $(VENV)/.test $(VENV)/.node
 	$(INSTALL) '.[docs]'
 	touch $@
 
