@@ -137,6 +137,8 @@ def test_what_is_fetched_ahead_stays_within_its_bytes(proxy: FaultProxy, images:
     batches = [[n, n + 1] for n in range(2, 60, 2)]
     samples.fetch([0, 1], ahead=batches)
     assert wait_until(lambda: sum(tally.down.values()) >= 12_000)
+    fetcher = samples._fetcher  # type: ignore[attr-defined]
+    assert wait_until(lambda: fetcher._session_wake is None), "it has nothing more to fetch"
     # What is begun while there is room may exceed it by one sample.
     assert sum(tally.down.values()) <= 2 * 2100 + 10_000 + 2100
     samples.fetch([30], ahead=[[31]])  # what was fetched for nothing gives its room back
