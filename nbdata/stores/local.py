@@ -48,9 +48,7 @@ def _make_parents(path: str, umask: int | None) -> None:
         missing.append(above)
         above = os.path.dirname(above)
     for folder in reversed(missing):
-        with contextlib.suppress(
-            FileExistsError
-        ):  # if a file is in the way, the caller's next step reports it
+        with contextlib.suppress(FileExistsError):  # the caller's next step reports a file in the way
             os.mkdir(folder)
             if umask is not None:
                 os.chmod(folder, 0o777 & ~umask)

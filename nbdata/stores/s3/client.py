@@ -248,10 +248,7 @@ class S3Client:
         if b"xmlns" in data:
             for element in root.iter():
                 element.tag = element.tag.rpartition("}")[2]
-        if root.tag in (
-            "Error",
-            "Unreadable",
-        ):  # S3 may send status 200 with an error (CompleteMultipartUpload)
+        if root.tag in ("Error", "Unreadable"):  # S3 may send errors with 200 (CompleteMultipartUpload)
             response.status = 500
             raise error_of(response, data, path=f"{self.name}/{key}", identity="")
         return response, root
