@@ -32,7 +32,7 @@ _PAUSED_KEEPS = 24 * 3600.0
 _TOUCH_EVERY = 3600.0
 # Seconds between two checks for ended jobs, which may leave memory to free.
 _LOOK_EVERY = 0.5
-# An idle agent with more bytes of memory ends at once.
+# An idle agent that uses more bytes of memory than this ends within seconds.
 _IDLE_MEMORY = 300 << 20
 
 

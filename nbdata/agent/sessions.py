@@ -247,7 +247,7 @@ class Session:
         else:
             self._send({"ok": True, "unfinished": unfinished})
             self._agent.stop_now()
-            return None  # already answered
+            return None  # type: ignore[return-value]  # already answered
         return {"unfinished": unfinished}
 
     # -- work ---------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class _Object:
 
     @property
     def idle(self) -> bool:
-        """Whether it may go."""
+        """Whether it may be deleted to make room."""
         return self.state is _State.WHOLE and not self.leases
 
     @property
@@ -286,7 +286,7 @@ class CacheContents:
         """The error that ended the cache; None while it works."""
         return self._error
 
-    # -- for who fetches --------------------------------------------------------------------------
+    # -- for the fetcher --------------------------------------------------------------------------
 
     def next(self, timeout: float) -> Wanted | None:
         """Reserve room for the next object and return it. None without work, or room, for `timeout` seconds."""

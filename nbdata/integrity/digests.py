@@ -155,7 +155,7 @@ class OrderedDigest:
     (`catch_up`). Both methods hash under one lock and read the frontier only while they hold it. So each byte is hashed
     once and in order, under any interleaving.
 
-    **Offer bytes after they were written, not before.** If the write failed and other bytes were fetched instead, the
+    **Offer bytes after they were written, not before.** If the write failed, and other bytes were fetched instead, the
     digest would cover bytes that are not in the file.
 
     Parameters

@@ -248,7 +248,7 @@ class Store(abc.ABC):
     def part_size(self, info: ObjectInfo) -> int | None:
         """The size in bytes of the parts that an object was uploaded in, except the last part.
 
-        None if the store does not report it, or if the sizes differ. Raises an error that is worth another try.
+        None if the store does not report it, or if the sizes differ. Raises an error only if it is worth another try.
         """
         return None
 

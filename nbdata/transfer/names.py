@@ -180,7 +180,7 @@ class LocalNames:
         return name, reason
 
     def _files_above(self, key: str) -> list[str]:
-        """The objects whose keys are folders of this key.
+        """The keys of folders above this key that are objects themselves.
 
         Listings come in key order, so only keys that are prefixes of the current one are kept.
         """

@@ -31,7 +31,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 class Opener(Protocol):
-    """An owner of a search for objects: a run of the engine, or a process that reads samples itself."""
+    """The caller of a search for objects: a run of the engine, or a process that reads samples itself."""
 
     @property
     def operation(self) -> Operation:

@@ -36,8 +36,8 @@ _MULTIPART_NAMES = {"etag": "multipart ETag"}
 def plain_md5(info: ObjectInfo) -> str | None:
     """The MD5 of an object, if its ETag is one; otherwise None.
 
-    On AWS, the ETag is the MD5 of the bytes if the object was uploaded in one piece and not encrypted with KMS or a
-    customer's key ("Common Response Headers", Amazon S3 API reference).
+    On AWS, the ETag is the MD5 of the bytes if two conditions hold: the object was uploaded in one piece, and it is not
+    encrypted with KMS or a customer's key ("Common Response Headers", Amazon S3 API reference).
     """
     if info.encrypted:
         return None

@@ -109,7 +109,7 @@ def _times(env: Mapping[str, str]) -> list[int]:
 
 
 def _concerns(module: str, variable: str) -> bool:
-    """Whether a module's package needs a variable. It does not get the secrets of others."""
+    """Whether a module's package needs a variable. It must not get the secrets of other packages."""
     return variable.startswith((*_PREFIXES[module], "SSL_CERT_", "LD_LIBRARY_")) or (
         variable in ("HOME", "PATH", "REQUESTS_CA_BUNDLE") or variable.lower().endswith("_proxy")
     )

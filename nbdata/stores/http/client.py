@@ -368,7 +368,7 @@ class Response:
         if method == "HEAD" or self.status in (204, 304):
             self._left, self._chunked = 0, False
         elif self._chunked:
-            self._left = 0  # of the current chunk
+            self._left = 0  # bytes left of the current chunk
         else:
             self._left = length_of(self.headers)
             self._keep &= self._left >= 0

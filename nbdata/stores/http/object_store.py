@@ -109,7 +109,7 @@ class ObjectStore(Store):
             raise
         return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
 
-    # -- many small ones ------------------------------------------------------------------------
+    # -- many small objects ---------------------------------------------------------------------
 
     @abc.abstractmethod
     def small_requests(self) -> SmallRequests:
@@ -130,7 +130,10 @@ class ObjectStore(Store):
         return _WriteSession(self, width, max_bytes)
 
     def note_unusual(self) -> None:
-        """Count a response that the multiplexer cannot handle, such as a chunked one."""
+        """Count a response that the multiplexer cannot handle, such as a chunked one.
+
+        After several, it is not used any more: two requests per object are slower than one thread per object.
+        """
         self._unusual += 1
         if self._unusual >= _UNUSUAL:
             self.reads_together = self.writes_together = -1

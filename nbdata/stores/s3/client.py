@@ -82,7 +82,7 @@ class S3Client:
         identity = self._config.identity
         return (identity.key, identity.secret, identity.token) if identity else ()
 
-    # -- where to, and by whom ----------------------------------------------------------------
+    # -- endpoint and identity ----------------------------------------------------------------
 
     def _aim_at(self, region: str) -> Endpoint:
         """Set address and signer for a region. A single assignment, so that other threads see all of it or nothing."""
