@@ -1,1 +1,1 @@
-"""The engine's process: launch, socket, table of jobs, clients and what they hold, idle end."""
+"""The agent: the engine's own process, with its launch, its socket, its jobs and its clients."""

@@ -1,8 +1,8 @@
-"""The first code of an agent's process; run by path, with the endpoint's name and the import path as arguments.
+"""The first code of an agent's process. It runs by path; the arguments are the endpoint's name and the import path.
 
-It forks once before anything is imported and its first process ends, so that who launched it has nothing to wait
-for. The import path is the client's: ``python -m`` would begin with the working directory, where any ``queue.py`` would
-be taken for Python's own. The package is the one that this file is of, whatever else the path has of that name.
+It forks once before it imports anything, and its first process ends, so the launching process need not wait. The import
+path is the client's. ``python -m`` would begin with the working directory, where a file ``queue.py`` would replace
+Python's own. The package is the one that contains this file, even if the path has another.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The agent's log: bounded, and nothing that is written to it can fail, whatever became of its disk."""
+"""The agent's log. It is bounded, and writing to it never fails, even if the disk does."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Log", "say"]
 
 
 class Log(io.TextIOBase):
-    """A text stream into an open file, which is begun anew when it is too long.
+    """A text stream to an open file. A file that gets too long is emptied.
 
     Parameters
     ----------
     fd : int
-        Of a file that was opened for appending.
+        The descriptor of a file opened for appending.
     """
 
     def __init__(self, fd: int) -> None:
@@ -30,11 +30,11 @@ class Log(io.TextIOBase):
         return self._fd
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Append the text; on a full disk it is lost, and the agent goes on."""
+        """Append the text. On a full disk the text is lost, and the agent continues."""
         with contextlib.suppress(OSError):
             if os.fstat(self._fd).st_size > LOG_BYTES:
                 os.ftruncate(self._fd, 0)
@@ -43,8 +43,8 @@ class Log(io.TextIOBase):
 
 
 def say(text: str) -> None:
-    """A line in the log."""
+    """Write a line to the log."""
     sys.stderr.write(
         f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n"
-    )  # in one piece: several threads say something
+    )  # in one call, because several threads write
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""An agent's life: prove to be the only one, serve, end when there is nothing left to do."""
+"""The agent's main function: become the only agent, serve, and end when idle."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from nbdata.runtime import Endpoint, build_id, file_lock, runtime_folder
 
 __all__ = ["main"]
 
-# Of <malloc.h>.
+# Constants of <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# Bytes from which memory is the kernel's own again, and how many are kept at the end of each place.
+# Blocks of at least this many bytes return to the kernel when freed. Free bytes kept at the end of each arena.
 _LARGE, _KEPT = 4 << 20, 32 << 20
 
 
 def main(name: str) -> None:
-    """Serve on the endpoint of that name until idle or told to stop."""
-    # Whatever is written to the log, also by libraries: it lies on the disk.
+    """Serve on the endpoint of that name until idle or stopped."""
+    # The log is on disk, so secrets are removed from all output, also that of libraries.
     sys.stderr = sys.stdout = ScrubbedStream(Log(2))
     endpoint = Endpoint(runtime_folder(), name)
     alive = file_lock(endpoint.alive)
     if not alive.acquire(wait=False):
-        return  # another one was faster
+        return  # another agent was faster
     if not name.endswith(build_id()):
-        # The files were replaced between the client's import and now: two builds must not be mixed.
+        # The files were replaced after the client's import: two builds must not be mixed.
         say("this is not the build that was asked for; the client has to be restarted")
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("500")  # the user's model is worth more than a transfer that can go on
+        file.write("500")  # the user's model matters more than a transfer that can resume
     _share_memory()
     load_all()
     server = Server(endpoint)
@@ -51,19 +51,19 @@ def main(name: str) -> None:
         server.jobs.close()
         say(f"agent {os.getpid()} ends")
         alive.release()
-        # Threads that block in a store must not keep the process.
+        # Threads that block in a store must not keep the process alive.
         os._exit(0)
 
 
 def _share_memory() -> None:
-    """Have all threads take their memory from the same two places.
+    """Make all threads allocate from the same two arenas.
 
-    They come and go with each job, and where each kept one of its own (mallopt(3)) an agent grew by a megabyte a job.
-    Blocks of a decompressor are made anew again and again; what they leave is kept up to a bound, or the kernel would
-    have to zero each of their pages each time: half a second for 400 MB.
+    Threads come and go with each job. With an arena of its own for each (mallopt(3)), an agent grew by a megabyte per
+    job. A decompressor allocates its blocks again and again. Freed memory is therefore kept, up to a limit. Otherwise
+    the kernel would have to zero each page each time: half a second for 400 MB.
     """
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         libc = ctypes.CDLL(None)
         libc.mallopt(_ARENA_MAX, 2)
-        if libc.mallopt(_MMAP_THRESHOLD, _LARGE):  # else it would adapt no more, and be as it was
+        if libc.mallopt(_MMAP_THRESHOLD, _LARGE):  # otherwise keep malloc's own adaptation
             libc.mallopt(_TRIM_THRESHOLD, _KEPT)

@@ -1,4 +1,4 @@
-"""What a client's message says, read with care: a shape that it must not have is a BadOption, no fault of the agent."""
+"""Parse client messages. An invalid message is a BadOption of the client, no fault of the agent."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def _read(name: str, read: Callable[[], _T]) -> _T:
 
 
 def operation_of(message: dict[str, Any]) -> Operation:
-    """The operation that it brings."""
+    """Return the message's operation."""
     return _read("operation", lambda: operation_from_dict(message["operation"]))
 
 
 def number_of(message: dict[str, Any], name: str, default: int) -> int:
-    """A whole number, 0 or more."""
+    """Return a whole number of the message, 0 or more."""
     return _read(name, lambda: max(0, int(message.get(name, default))))
 
 
 def context_of(message: dict[str, Any]) -> Context:
-    """The client's context.
+    """Return the client's context.
 
     Raises
     ------
     AgentUnavailable
-        If the agent sees another disk at the target than the client.
+        If the agent sees another disk at the target than the client does.
     """
     context = _read("context", lambda: Context.from_dict(message["context"]))
     if context.target_id is not None and not _read("target", lambda: _is_there(context.target_id)):

@@ -1,4 +1,4 @@
-"""The agent's socket: accepts clients, ends when idle, gives way to another build."""
+"""The agent's server: accepts clients, ends when idle, and makes way for another build."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from nbdata.threads import begin
 
 __all__ = ["Server"]
 
-# Clients at a time; more are told so.
+# The most clients at the same time; further ones get an error.
 _CLIENTS = 256
-# Seconds for which a client that has said nothing yet keeps an idle agent.
+# Seconds for which a silent new client keeps an idle agent alive.
 _SILENT_KEEPS = 30.0
-# Seconds after which a paused job no longer keeps the agent.
+# Seconds after which a paused job no longer keeps the agent alive.
 _PAUSED_KEEPS = 24 * 3600.0
 _TOUCH_EVERY = 3600.0
-# Seconds between two looks at whether jobs have ended that may have left memory behind.
+# Seconds between two checks for ended jobs, which may leave memory to free.
 _LOOK_EVERY = 0.5
-# Bytes of memory beyond which an idle agent ends at once.
+# An idle agent that uses more bytes of memory than this ends within seconds.
 _IDLE_MEMORY = 300 << 20
 
 
 class Server:
-    """Accepts connections and owns the table of jobs.
+    """Accepts connections and owns the jobs.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Server:
         self._looked_at = 0.0
 
     def serve(self, listener: socket.socket) -> None:
-        """Serve until idle, drained or stopped; the socket's file is gone when it returns."""
+        """Serve until idle, drained or stopped. The socket's file is gone on return."""
         threading.Thread(target=self._retire_others, name="retire", daemon=True).start()
         listener.settimeout(0.5)
         touched = time.monotonic()
@@ -65,13 +65,13 @@ class Server:
             self._free_memory()
             try:
                 sock, _ = listener.accept()
-            except TimeoutError:  # nobody came in this half second
+            except TimeoutError:  # no client came in this half second
                 if self._may_end() and self._close(listener):
                     return
                 if time.monotonic() - touched > _TOUCH_EVERY:
                     touched = time.monotonic()
                     self._touch()
-            except OSError as error:  # no descriptor is free: some client will go
+            except OSError as error:  # no descriptor is free until some client leaves
                 print(f"a client could not be accepted: {error}", file=sys.stderr)  # noqa: T201
                 self._stop.wait(0.5)
             else:
@@ -80,10 +80,10 @@ class Server:
             os.unlink(self.endpoint.socket)
         for job in self.jobs.unfinished():
             job.task.interrupt()
-        time.sleep(0.3)  # watchers are told
+        time.sleep(0.3)  # so that watchers get the news
 
     def _begin(self, sock: socket.socket) -> None:
-        """Serve a client in a thread of its own, or say why not; one too many keeps nobody else waiting."""
+        """Serve a client in its own thread, or refuse it with the reason. A surplus client delays no other."""
         sock.settimeout(None)
         session = Session(self, sock)
         with self._lock:
@@ -108,10 +108,10 @@ class Server:
                 self._sessions.pop(id(session), None)
 
     def _free_memory(self) -> None:
-        """Look for cycles once a job has ended: what failed attempts raised holds buffers of megabytes in few objects.
+        """Collect cycles after a job has ended: errors of failed attempts hold megabytes of buffers in few objects.
 
-        Python looks by itself when objects are many, and so an agent grew to 250 MB by a dozen of extractions. In a
-        thread of its own: what is found may close connections to stores, and wait for them.
+        Python collects only when there are many objects, so an agent grew to 250 MB after a dozen extractions. Runs in
+        its own thread, because collected objects may close connections to stores, and wait for them.
         """
         if (now := time.monotonic()) - self._looked_at < _LOOK_EVERY:
             return
@@ -122,7 +122,7 @@ class Server:
         self._freed_after = ended
 
     def _touch(self) -> None:
-        """Cleaners of temporary folders look at the age of files."""
+        """Touch the agent's files, because cleaners of temporary folders delete old ones."""
         where = self.endpoint
         for path in (where.socket, where.alive, where.start, where.log):
             with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ class Server:
         touch_books()
 
     def wanted(self) -> None:
-        """Somebody has a use for this agent, so it is not idle; to look at its jobs is none."""
+        """Note that a client has work for this agent, so it is not idle. Looking at its jobs is no work."""
         self._busy_at = time.monotonic()
 
     def _may_end(self) -> bool:
@@ -153,14 +153,14 @@ class Server:
         return idle > self._idle_after or (idle > 5 and _memory() > _IDLE_MEMORY)
 
     def _close(self, listener: socket.socket) -> bool:
-        """Stop accepting; False if a client is just about to come."""
+        """Stop accepting. Returns False if a client is just connecting."""
         lock = file_lock(self.endpoint.start)
         if not lock.acquire(wait=False):
             return False
         try:
             listener.settimeout(0)
             with contextlib.suppress(OSError):
-                sock, _ = listener.accept()  # came between the last look and the lock
+                sock, _ = listener.accept()  # came between the last check and the lock
                 self._busy_at = time.monotonic()
                 self._begin(sock)
                 listener.settimeout(0.5)
@@ -172,12 +172,13 @@ class Server:
             lock.release()
 
     def stop_now(self) -> None:
-        """End; jobs that run become INTERRUPTED, and the same command resumes them."""
+        """End now. Running jobs become INTERRUPTED, and the same commands resume them."""
         self._stop.set()
 
     def _retire_others(self) -> None:
-        """Ask agents of other builds of this environment to take no new jobs and end after their last, if they were
-        upgraded; and clear up after those that were killed.
+        """Ask agents of other, upgraded builds of this environment to end after their last job.
+
+        They take no new jobs. Also cleans up after killed agents.
         """
         forget_the_dead()
         dead_holders()

@@ -1,9 +1,9 @@
-"""One client's connection: its messages, the jobs it waits for in the foreground, the items it holds.
+"""One client's connection: its messages, its foreground jobs, and its leased items.
 
-A message is ``{"do": NAME, …}``; its answer is ``{"ok": true, …}`` or ``{"error": …}``. After ``watch`` snapshots are
-pushed as ``{"snapshot": …}``, after ``items`` the connection carries only items and their acknowledgement. The messages
-*hello list watch pause resume cancel stop* never change their meaning (`wire.PROTOCOL`): attach, lists and the
-panel ask agents of every build.
+A message is ``{"do": NAME, …}``, and its answer is ``{"ok": true, …}`` or ``{"error": …}``. After ``watch``, snapshots
+are pushed as ``{"snapshot": …}``. After ``items``, the connection carries only items and their acknowledgements. The
+messages *hello list watch pause resume cancel stop* never change their meaning (`wire.PROTOCOL`), because attach, lists
+and the panel send them to agents of every build.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from nbdata.version import __version__
 
 __all__ = ["Session"]
 
-# Jupyter interrupts a kernel before it restarts it, and the process is gone 0.14 s later (measured; on a busy machine
-# after more than a second). So an interrupt only holds the bytes, and becomes a cancel unless the connection is gone
-# by then.
+# Jupyter interrupts a kernel before it restarts it. The process ends 0.14 s later (measured; on a busy machine after
+# more than a second). So an interrupt only pauses the transfer. It becomes a cancel unless the connection is gone by
+# then.
 _RESTART_WINDOW = 2.0
 _SNAPSHOT_EVERY = 0.25
-# Bytes of a list of jobs beside the jobs.
+# Bytes of a job list beside the jobs.
 _REST = 1 << 10
-# Seconds in which a message must be whole once it has begun.
+# Seconds in which a message must arrive completely once it has begun.
 _MESSAGE = 30.0
-# Threads that the messages of one client may have at work at a time, beside the one that hears them.
+# The most threads that work on one client's messages, beside the one that reads them.
 _HELPERS = 16
 
 _sessions: dict[str, Session] = {}
 
 
 class Agent(Protocol):
-    """What a connection needs of the agent that has accepted it."""
+    """The interface of the agent that a session uses."""
 
     jobs: Jobs
     draining: bool
 
     def wanted(self) -> None:
-        """Somebody has work for it."""
+        """Note that a client has work for the agent."""
 
     def stop_now(self) -> None:
         """End soon."""
 
 
 class Session:
-    """A connection; `run` serves it until the client closes."""
+    """A client's connection. `run` serves it until the client closes it."""
 
     def __init__(self, agent: Agent, sock: socket.socket) -> None:
         self._agent, self._sock = agent, sock
@@ -72,18 +72,18 @@ class Session:
         self._helpers = threading.BoundedSemaphore(_HELPERS)
         self.id = secrets.token_hex(8)
         self.open = True
-        self.silent = True  # until its first message: nobody knows yet whether it brings work
+        self.silent = True  # until its first message: it may not bring any work
         self.began = time.monotonic()
         self._foreground: set[EngineJob] = set()
 
     def run(self) -> None:
-        """Answer messages until the end of the connection; whatever it held is released then."""
+        """Answer messages until the connection ends, and then release everything it held."""
         _sessions[self.id] = self
         try:
             while (message := wire.receive(self._sock, within=_MESSAGE)) is not None:
                 self._answer(message)
         except OSError:
-            pass  # the client is gone, or sent what is no message
+            pass  # the client is gone, or sent an invalid message
         finally:
             self.open = False
             _sessions.pop(self.id, None)
@@ -93,12 +93,12 @@ class Session:
                     job.task.cancel("its process ended")
             with contextlib.suppress(
                 OSError
-            ):  # who still sends must not wait for ever, nor into another's socket
+            ):  # a thread that still sends must not wait for ever, nor send to another client's socket
                 self._sock.shutdown(socket.SHUT_RDWR)
             self._sock.close()
 
     def refuse(self, error: NbdataError) -> None:
-        """Say why this client is not served, in place of `run`; never waits for it."""
+        """Refuse this client with the reason, in place of `run`. Never waits for it."""
         self.open = False
         with contextlib.suppress(OSError):
             self._sock.settimeout(0)
@@ -106,7 +106,7 @@ class Session:
         self._sock.close()
 
     def _meanwhile(self, name: str, work: Callable[[], None]) -> None:
-        """Do something in a thread of its own, so that this one hears what the client says meanwhile."""
+        """Run work in its own thread, so that this one keeps reading the client's messages."""
         if not self._helpers.acquire(blocking=False):
             raise BadOption(f"this connection waits for {_HELPERS} things already")
 
@@ -121,8 +121,8 @@ class Session:
             raise AgentUnavailable("the agent can do no more at a time: the system gives no more threads")
 
     def leave(self, job: EngineJob) -> None:
-        """No longer wait for a job in the foreground; the job goes on."""
-        with job.joining:  # its end, and an interrupt by another connection, may come at once
+        """Stop waiting for a job in the foreground. The job continues."""
+        with job.joining:  # its end, and an interrupt by another connection, may come at the same time
             if job in self._foreground:
                 self._foreground.discard(job)
                 job.foreground -= 1
@@ -131,13 +131,13 @@ class Session:
         with self._sending:
             try:
                 wire.send(self._sock, message)
-            except wire.FrameError:  # it would wait for ever for what is too long to be sent
+            except wire.FrameError:  # an unsendable answer would leave the client waiting for ever
                 self._sock.shutdown(socket.SHUT_RDWR)
                 raise
 
     def _answer(self, message: dict[str, Any]) -> None:
         handler = _HANDLERS.get(str(message.get("do")))
-        if message.get("do") not in ("list", "hello"):  # who only looks must not keep the agent alive
+        if message.get("do") not in ("list", "hello"):  # merely looking must not keep the agent alive
             self._agent.wanted()
         self.silent = False
         try:
@@ -146,7 +146,7 @@ class Session:
             answer = handler(self, message)
         except NbdataError as error:
             self._send({"error": error.to_dict()})
-        except (ConnectionError, TimeoutError):  # of this socket; stores say theirs in their own words
+        except (ConnectionError, TimeoutError):  # of this socket; stores raise errors of their own
             raise
         except Exception as error:
             if isinstance(error, OSError) and is_full(error):
@@ -186,7 +186,7 @@ class Session:
         return {"jobs": [snapshot.to_dict() for snapshot in sorted(found, key=lambda s: s.created)]}
 
     def watch(self, message: dict[str, Any]) -> None:
-        """Push snapshots from a thread of its own, so that this one hears what the client says meanwhile."""
+        """Push snapshots from their own thread, so that this one keeps reading the client's messages."""
         job = self._job(message)
 
         def push() -> None:
@@ -206,13 +206,13 @@ class Session:
             while self.open:
                 began = time.monotonic()
                 snapshot = job.task.wait_change(version, _SNAPSHOT_EVERY)
-                # While nothing comes, that it becomes slower is told too.
+                # While no bytes come, report the falling rate, too.
                 if (snapshot.version, snapshot.rate) != (version, rate) or snapshot.finished:
                     version, rate = snapshot.version, snapshot.rate
                     self._send({"snapshot": snapshot.to_dict()})
                 if snapshot.finished:
                     return
-                # Not before the next snapshot is due; but the end is told at once.
+                # Wait until the next snapshot is due, but report the end at once.
                 job.task.wait_end(max(0.0, began + _SNAPSHOT_EVERY - time.monotonic()))
         except OSError:
             return
@@ -227,10 +227,11 @@ class Session:
         return {"done": self._job(message).task.cancel("its loop was left" if message.get("left") else "")}
 
     def stop(self, message: dict[str, Any]) -> dict[str, Any]:
-        """``how``: *idle* (refuse while jobs run), *now*, or *drain*: after the last job, if nbdata was upgraded.
+        """Stop the agent. ``how``: *idle* (refuse while jobs run), *now*, or *drain* (after the last job).
 
-        Another build asks for that. If that lies elsewhere, as a checkout beside an installed package does, this one
-        is as good as it was, and who works with both is served by both.
+        *drain* has an effect only if nbdata was upgraded.
+        An agent of another build sends *drain*. If that build is elsewhere, as a checkout beside an installed package,
+        this agent is still current and stays. A user of both then has both agents.
         """
         how = message.get("how", "idle")
         if how not in ("idle", "drain", "now"):
@@ -246,7 +247,7 @@ class Session:
         else:
             self._send({"ok": True, "unfinished": unfinished})
             self._agent.stop_now()
-            return None  # type: ignore[return-value]  # answered already
+            return None  # type: ignore[return-value]  # already answered
         return {"unfinished": unfinished}
 
     # -- work ---------------------------------------------------------------------------------
@@ -272,13 +273,13 @@ class Session:
         return {"job": job.id, "attached": attached, "session": self.id}
 
     def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Ctrl-C of the client whose connection is ``session``."""
+        """Handle Ctrl-C of the client whose connection is ``session``."""
         job, session, at_once = self._job(message), str(message.get("session", "")), message.get("at_once")
         waiting = _sessions.get(session)
         if session and waiting is None and not at_once:
-            return {"alone": False}  # restarted at once: its end was seen before its interrupt was read
+            return {"alone": False}  # restarted at once: the agent saw its end before its interrupt
         mine = waiting is not None and job in waiting._foreground
-        # Who only looks, and who joined what was begun in the background, ends nothing by ceasing to wait.
+        # A watching client, or one that joined a background job, only detaches and ends nothing.
         if not session or job.task.snapshot().background or job.foreground > (1 if mine else 0):
             if waiting is not None:
                 waiting.leave(job)
@@ -313,7 +314,7 @@ class Session:
         return {"rows": rows, "next": after}
 
     def items(self, message: dict[str, Any]) -> None:
-        """Lease items to this connection until the job hands out no more; the end of it gives them back."""
+        """Lease items to this connection until the job has no more. The connection's end gives them back."""
         job = self._job(message)
         credit = max(1, min(number_of(message, "credit", 2), 1024))
         self._send({"ok": True})
@@ -330,7 +331,7 @@ class Session:
             job.leases.give_back(self.id)
 
     def stage(self, message: dict[str, Any]) -> None:
-        """Use the cache of a job, until this connection ends; what is said then is `nbdata.agent.staging`'s."""
+        """Use a job's cache until this connection ends. `nbdata.agent.staging` handles its messages."""
         job = self._job(message)
         consumer = job.staged.join(self.id)
         try:
@@ -356,7 +357,7 @@ class Session:
 
 
 def _importance(snapshot: Snapshot) -> tuple[int, float]:
-    """What comes first in a list that has not room for all: what runs, then what runs next, then what ended last."""
+    """The sort key of a list with too little room: running jobs first, then the next queued, then the last ended."""
     if snapshot.finished:
         return 2, -snapshot.created
     return int(snapshot.state == "QUEUED"), snapshot.created
@@ -369,10 +370,10 @@ def _cancel_unless_restarted(job: EngineJob, session: Session) -> None:
         time.sleep(0.02)
     snapshot = job.task.snapshot()
     if (snapshot.state, snapshot.reason) != ("PAUSED", reason):
-        return  # somebody said the line again, or decided otherwise
+        return  # the user repeated the command, or decided otherwise
     if session.open:
         job.task.cancel()
-    elif reason == "interrupt":  # else somebody had paused it before, and it stays so
+    elif reason == "interrupt":  # otherwise the job was already paused, and stays so
         job.task.resume()
 
 

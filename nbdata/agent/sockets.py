@@ -1,4 +1,4 @@
-"""Unix sockets in the runtime folder, also where its path is longer than a socket's may be (107 bytes)."""
+"""Listen on Unix sockets in the runtime folder, even if its path exceeds the limit of a socket's path (107 bytes)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["listen"]
 
 
 def listen(endpoint: Endpoint) -> socket.socket:
-    """A listening socket on the endpoint's path; one that a dead agent left is replaced."""
+    """Return a listening socket on the endpoint's path. Replaces one that a dead agent left."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(endpoint.socket)
     folder = os.open(endpoint.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # Through the folder's descriptor the path is short whatever the folder is called.
+        # Through the folder's descriptor, the path is short whatever the folder's name is.
         path = f"/proc/self/fd/{folder}/{os.path.basename(endpoint.socket)}"
         sock.bind(path if os.path.isdir("/proc/self/fd") else endpoint.socket)
     finally:

@@ -1,12 +1,12 @@
-"""What a process says on a connection by which it uses a cache, and what it is told.
+"""Messages of a process that uses a cache over a connection, and their answers.
 
-Each message is one of these; only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}, "fetched": BYTES}`` once all
-objects are there, with a few of those that could not be had, and the bytes of those that had to come:
+Each message is one of these. Only ``acquire`` is answered, by ``{"failed": {NAME: ERROR}, "fetched": BYTES}``, once all
+objects are there. The answer has some of the failed objects, and the bytes fetched for the request:
 
-- ``{"announce": [[NAME, KEY, SIZE, ETAG, MODIFIED, VERSION], …]}``: what will be acquired next;
-- ``{"forget": true}``: something else will;
-- ``{"acquire": [NAME, …]}``: hold these, which were announced;
-- ``{"release": true, "read": BYTES}``: hold them no more; so much of them was read.
+- ``{"announce": [[NAME, KEY, SIZE, ETAG, MODIFIED, VERSION], …]}``: the next objects to be acquired;
+- ``{"forget": true}``: withdraw the announcements;
+- ``{"acquire": [NAME, …]}``: hold these announced objects;
+- ``{"release": true, "read": BYTES}``: release them; so many bytes of them were read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nbdata.errors import NbdataError
 
 __all__ = ["serve"]
 
-# Seconds in which a message must be whole once it has begun.
+# Seconds in which a message must arrive completely once it has begun.
 _MESSAGE = 30.0
-# Objects of which it is told why they could not be had: thousands would be too long for a message.
+# The most failed objects in an answer: thousands would be too long for a message.
 _TOLD = 20
 
 
 def serve(sock: socket.socket, consumer: Consumer, send: Callable[[dict[str, Any]], None]) -> None:
-    """Do what a process says, until its connection ends."""
+    """Serve a process's messages until its connection ends."""
     while (said := wire.receive(sock, within=_MESSAGE)) is not None:
         try:
             if "announce" in said:
@@ -56,7 +56,7 @@ def _bytes(said: object) -> int:
 
 
 def _lives(sock: socket.socket) -> bool:
-    """Whether the other end of a connection is there; it says nothing while it waits."""
+    """Whether the other end of a connection is alive. It sends nothing while it waits."""
     if not select.select([sock], [], [], 0)[0]:
         return True
     try:

@@ -1,1 +1,1 @@
-"""The bounded cache on disk: its room, its folder, and the order in which items pass through it."""
+"""The bounded cache on disk: its capacity, its folder, its contents, and the order of its items."""

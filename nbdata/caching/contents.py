@@ -1,23 +1,23 @@
-"""What a cache that many consumers share has on the disk: who waits for what, who holds what, and what has to go.
+"""The contents of a cache that many consumers share: which objects are waited for, held, or must go.
 
-A consumer *announces* the objects that it will need, in its order; it *acquires* those that it needs now, all of them
-by one lease, and *releases* the lease when it has read them. An object is in one of these states:
+A consumer *announces* the objects that it will need, in its order. It *acquires* those that it needs now, all by one
+lease, and *releases* the lease when it has read them. An object is in one of these states:
 
 =======  =========================================================================  =============================
 state    meaning                                                                    next
 =======  =========================================================================  =============================
-absent   not on the disk; nothing is known of it                                    coming, when its turn comes
-coming   its room is taken, and it is being fetched                                 whole, or absent if that fails
-whole    on the disk under its name                                                 going, if room is needed
+absent   not on disk, and not being fetched                                         coming, when its turn comes
+coming   its room is reserved, and it is being fetched                              whole, or absent if that fails
+whole    on disk under its name                                                     going, if room is needed
 going    being deleted; its room is free when that is done                          absent
 =======  =========================================================================  =============================
 
-Room is taken before an object comes and is free after it is gone, so the capacity is never exceeded. What a lease
-holds stays. Of the rest goes first what nobody has announced, the least recently used of it first, and then what was
-announced last; but what was announced makes room for nothing that is only announced, too.
+Room is reserved before an object comes and is free after it is gone, so the capacity is never exceeded. Objects in a
+lease stay. Of the others, unannounced ones go first, the least recently used first; then those announced last. An
+announced object never goes for one that is only announced, too.
 
-Leases get their room in the order in which they were asked for, each for all its objects at once, and nobody who holds
-one waits for another: so each of them is filled at some time, however small the cache is.
+Leases get their room in the order of the requests, each for all its objects at once. No holder of a lease waits for
+another lease. So each lease is filled at some time, however small the cache is.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from nbdata.sizes import format_size
 
 __all__ = ["MOST_ANNOUNCED", "CacheContents", "Wanted"]
 
-#: Objects that a consumer may have announced and not acquired; what it announces beyond them is not fetched ahead.
+#: The most objects that a consumer may have announced but not acquired. Further ones are not fetched ahead.
 MOST_ANNOUNCED = 100_000
-# Entries of the heap that say what is not so any more, beside as many as there are objects twice.
+# The heap may have this many outdated entries more than twice the number of objects.
 _STALE = 1024
 
 
 class Wanted(NamedTuple):
-    """An object that is wanted.
+    """A requested object.
 
     Attributes
     ----------
     name : str
-        The same for the same version of the same object.
+        The same for each request of this version of the object.
     room : int
-        Bytes of disk that it takes at most.
+        The most bytes of disk.
     of : object
-        What is needed to fetch it.
+        The data needed to fetch it.
     """
 
     name: str
@@ -69,30 +69,30 @@ class _State(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Object:
-    """An object that is there, or that somebody wants."""
+    """An object that is on disk, or that a consumer wants."""
 
     wanted: Wanted
     state: _State = _State.ABSENT
-    leases: list[_Lease] = field(default_factory=list)  # that have room for it
+    leases: list[_Lease] = field(default_factory=list)  # leases that have room for it
     announced: dict[Hashable, int] = field(
         default_factory=dict
-    )  # by consumer: its place in all announcements
-    fresh: bool = False  # whether no lease has got it since it came
+    )  # for each consumer, its place in all announcements
+    fresh: bool = False  # True until a lease gets it for the first time after it came
 
     @property
     def idle(self) -> bool:
-        """Whether it may go."""
+        """Whether it may be deleted to make room."""
         return self.state is _State.WHOLE and not self.leases
 
     @property
     def forgotten(self) -> bool:
-        """Whether nothing need be known of it."""
+        """Whether its entry can be dropped."""
         return self.state is _State.ABSENT and not self.leases and not self.announced
 
 
 @dataclass(slots=True, eq=False)
 class _Lease:
-    """What one call acquires."""
+    """The objects of one `acquire` call."""
 
     consumer: Hashable
     wanted: list[Wanted]
@@ -102,16 +102,16 @@ class _Lease:
     fetched: list[str] = field(default_factory=list)
 
 
-# Stands for a lease that another thread has released already.
+# Stands for a lease that another thread has already released.
 _RELEASED = _Lease(None, [])
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """What one consumer has announced and not acquired."""
+    """The objects that one consumer has announced but not acquired."""
 
     objects: dict[str, _Object] = field(default_factory=dict)
-    unfetched: deque[_Object] = field(default_factory=deque)  # in its order; some came otherwise
+    unfetched: deque[_Object] = field(default_factory=deque)  # in its order; some may have come otherwise
 
 
 class CacheContents:
@@ -122,15 +122,15 @@ class CacheContents:
     capacity : int
         Bytes of disk.
     remove : callable
-        Deletes the file of a name. What it raises reaches everybody who waits: room that is not free must not be given
+        Deletes the file of a name. All waiting consumers get its error, because room that is not free must not be given
         away.
 
     Attributes
     ----------
     used : int
-        Bytes of room that are taken.
+        Bytes of room that are reserved.
     fetched : int
-        Objects that came, because a lease needed them or because they were announced.
+        The number of objects fetched, for leases or announcements.
     """
 
     def __init__(self, capacity: int, remove: Callable[[str], None]) -> None:
@@ -139,21 +139,21 @@ class CacheContents:
         self._remove = remove
         self._changed = threading.Condition()
         self._objects: dict[str, _Object] = {}
-        self._pinned = 0  # room of all that leases hold
-        self._queue: deque[_Lease] = deque()  # that have no room yet
+        self._pinned = 0  # room of all objects in leases
+        self._queue: deque[_Lease] = deque()  # leases without room yet
         self._leases: dict[Hashable, _Lease] = {}
-        self._demanded: deque[_Object] = deque()  # absent, and held by a lease
+        self._demanded: deque[_Object] = deque()  # absent objects of leases
         self._announced: dict[Hashable, _Ahead] = {}
-        self._turns = deque[Hashable]()  # consumers that have announced something
+        self._turns = deque[Hashable]()  # consumers with announcements
         self._numbers = itertools.count()
-        self._unwanted: OrderedDict[str, _Object] = OrderedDict()  # idle, and not announced; the oldest first
+        self._unwanted: OrderedDict[str, _Object] = OrderedDict()  # idle and unannounced, the oldest first
         self._latest: list[
             tuple[int, int, _Object]
-        ] = []  # a heap of idle ones that are announced; some are neither
+        ] = []  # a heap of idle, announced objects, with outdated entries
         self._error: NbdataError | None = None
 
     def there(self, wanted: Wanted) -> None:
-        """Take in an object that was found on the disk."""
+        """Add an object that was found on disk."""
         with self._changed:
             found = self._objects[wanted.name] = _Object(wanted, _State.WHOLE)
             self.used += wanted.room
@@ -162,7 +162,7 @@ class CacheContents:
     # -- for consumers ----------------------------------------------------------------------------
 
     def announce(self, consumer: Hashable, wanted: Iterable[Wanted]) -> None:
-        """Say what the consumer will acquire next, after what it has announced before."""
+        """Announce the consumer's next objects, after those announced before."""
         with self._changed:
             ahead = self._announced.get(consumer)
             if ahead is None:
@@ -180,7 +180,7 @@ class CacheContents:
             self._changed.notify_all()
 
     def unannounce(self, consumer: Hashable) -> None:
-        """The consumer will acquire something else."""
+        """Withdraw all announcements of a consumer."""
         with self._changed:
             ahead = self._announced.get(consumer)
             if ahead is None:
@@ -192,12 +192,12 @@ class CacheContents:
             self._changed.notify_all()
 
     def acquire(self, lease: Hashable, consumer: Hashable, wanted: Iterable[Wanted]) -> None:
-        """Ask for objects, all by one lease; `wait` for them.
+        """Request objects, all by one lease. Use `wait` to wait for them.
 
         Raises
         ------
         BadOption
-            If all of them together are larger than the cache.
+            If they are together larger than the cache.
         """
         asked = _Lease(consumer, list({one.name: one for one in wanted}.values()))
         room = sum(one.room for one in asked.wanted)
@@ -220,12 +220,12 @@ class CacheContents:
             self._changed.notify_all()
 
     def wait(self, lease: Hashable, timeout: float | None = None) -> dict[str, NbdataError] | None:
-        """Wait until all objects of a lease are there; by name why one could not be had. None after `timeout` seconds.
+        """Wait until all objects of a lease are there. Returns the errors of failed ones by name; None after `timeout`.
 
         Raises
         ------
         NbdataError
-            If the cache has come to its end; Cancelled if the lease was released meanwhile.
+            If the cache has ended; Cancelled if the lease was released meanwhile.
         """
         with self._changed:
             asked = self._leases.get(lease, _RELEASED)
@@ -244,12 +244,12 @@ class CacheContents:
             return asked.errors if done else None
 
     def fetched_for(self, lease: Hashable) -> list[str]:
-        """The objects of a lease that had to come; the others were there, or had come for another lease."""
+        """The objects that were fetched for this lease. The others were there, or had come for another lease."""
         with self._changed:
             return self._leases.get(lease, _RELEASED).fetched
 
     def release(self, lease: Hashable) -> None:
-        """The objects of a lease were read, or are not needed any more."""
+        """End a lease: its objects were read, or are not needed any more."""
         with self._changed:
             asked = self._leases.pop(lease, None)
             if asked is None:
@@ -269,27 +269,27 @@ class CacheContents:
             self._changed.notify_all()
 
     def end(self, consumer: Hashable) -> None:
-        """The consumer is gone: so are its leases and what it has announced."""
+        """Release all leases and announcements of a consumer that is gone."""
         with self._changed:
             for lease in [name for name, asked in self._leases.items() if asked.consumer == consumer]:
                 self.release(lease)
             self.unannounce(consumer)
 
     def close(self, error: NbdataError) -> None:
-        """No object will come any more; who waits is told why. Only the first error counts."""
+        """End the cache: no more objects come, and waiting consumers get the error. Only the first error counts."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
     @property
     def ended(self) -> NbdataError | None:
-        """Why no object will come any more; None while they do."""
+        """The error that ended the cache; None while it works."""
         return self._error
 
-    # -- for who fetches --------------------------------------------------------------------------
+    # -- for the fetcher --------------------------------------------------------------------------
 
     def next(self, timeout: float) -> Wanted | None:
-        """What to fetch next; its room is taken. None if there is nothing to do, or no room, for `timeout` seconds."""
+        """Reserve room for the next object and return it. None without work, or room, for `timeout` seconds."""
         while True:
             victim: _Object | None = None
             with self._changed:
@@ -304,7 +304,7 @@ class CacheContents:
                 self._delete(victim)
 
     def landed(self, name: str) -> None:
-        """An object stands on the disk under its name."""
+        """Mark an object as complete on disk."""
         with self._changed:
             found = self._objects[name]
             found.state = _State.WHOLE
@@ -317,7 +317,7 @@ class CacheContents:
             self._changed.notify_all()
 
     def failed(self, name: str, error: NbdataError) -> None:
-        """An object could not be had; nothing of it is on the disk."""
+        """Mark an object as failed. Nothing of it is on disk."""
         with self._changed:
             found = self._objects[name]
             found.state = _State.ABSENT
@@ -328,7 +328,7 @@ class CacheContents:
                 asked.missing.discard(name)
                 asked.errors[name] = error
             found.leases.clear()
-            for consumer in list(found.announced):  # else it would be fetched in vain again and again
+            for consumer in list(found.announced):  # otherwise it would be fetched in vain again and again
                 self._unannounced(found, consumer)
             self._forget(found)
             self._admit()
@@ -340,7 +340,7 @@ class CacheContents:
         found = self._objects.get(wanted.name)
         if found is None:
             found = self._objects[wanted.name] = _Object(wanted)
-        elif found.wanted.of is None:  # of one that was found nobody could say where it came from
+        elif found.wanted.of is None:  # the origin of an object found on disk was unknown
             found.wanted = found.wanted._replace(of=wanted.of)
         return found
 
@@ -351,12 +351,12 @@ class CacheContents:
     def _unannounced(self, found: _Object, consumer: Hashable) -> None:
         if found.announced.pop(consumer, None) is not None:
             if not found.announced:
-                found.announced = {}  # else it would keep room for what was in it
+                found.announced = {}  # a new dict, since the old one would keep its memory
             del self._announced[consumer].objects[found.wanted.name]
             self._keep(found)
 
     def _keep(self, found: _Object) -> None:
-        """Put it among those that may go, or take it out; or forget it."""
+        """Update whether an object is among those that may go, or drop its entry."""
         name = found.wanted.name
         self._unwanted.pop(name, None)
         if found.idle and found.announced:
@@ -366,13 +366,13 @@ class CacheContents:
                 self._latest = [one for one in self._latest if self._may_go_late(one)]
                 heapq.heapify(self._latest)
         elif found.idle:
-            found.wanted = found.wanted._replace(of=None)  # who wants it again says it again
+            found.wanted = found.wanted._replace(of=None)  # the next request has it again
             self._unwanted[name] = found
         else:
             self._forget(found)
 
     def _admit(self) -> None:
-        """Give room to the leases that come first."""
+        """Admit the first leases in the queue, while there is room."""
         while self._queue:
             asked = self._queue[0]
             objects = [self._object(one) for one in asked.wanted]
@@ -390,11 +390,11 @@ class CacheContents:
                     self._got(asked, found)
                 else:
                     asked.missing.add(found.wanted.name)
-                if found.state is _State.ABSENT:  # one that goes is demanded when it is gone
+                if found.state is _State.ABSENT:  # one being deleted is demanded once it is gone
                     self._demanded.append(found)
 
     def _got(self, asked: _Lease, found: _Object) -> None:
-        """A lease has an object now: it came for the first one that gets it."""
+        """Count an object as fetched for the first lease that gets it."""
         if found.fresh:
             found.fresh = False
             asked.fetched.append(found.wanted.name)
@@ -413,7 +413,7 @@ class CacheContents:
         return self._fits(announced) or self._victim(take=False, announced=False) is not None
 
     def _choose(self) -> tuple[_Object | None, _Object | None]:
-        """What comes next, or else what has to go for it."""
+        """Return the next object to fetch, or otherwise the object that must go for it."""
         chosen = self._first_demanded()
         demanded = chosen is not None
         if chosen is None:
@@ -442,7 +442,7 @@ class CacheContents:
         return None
 
     def _first_announced(self) -> _Object | None:
-        """What the consumer whose turn it is will need first."""
+        """The first unfetched announced object of the consumer whose turn it is."""
         for _ in range(len(self._turns)):
             consumer = self._turns[0]
             coming = self._announced[consumer].unfetched
@@ -454,12 +454,12 @@ class CacheContents:
         return None
 
     def _to_come(self, found: _Object, consumer: Hashable) -> bool:
-        """Whether what a consumer has announced is still to be fetched; for what never fits nothing need go."""
+        """Whether an announced object must still be fetched. One that can never fit is skipped."""
         absent = found.state is _State.ABSENT and consumer in found.announced
         return absent and found.wanted.room <= self.capacity
 
     def _victim(self, *, take: bool, announced: bool) -> _Object | None:
-        """An idle object that may go."""
+        """Return an idle object that may go."""
         found: _Object | None = next(iter(self._unwanted.values()), None)
         if found is None and announced:
             while self._latest:
@@ -473,7 +473,7 @@ class CacheContents:
         return found
 
     def _may_go_late(self, one: tuple[int, int, _Object]) -> bool:
-        """Whether this entry of the heap still says what is so."""
+        """Whether an entry of the heap is still current."""
         number, _, found = one
         return found.idle and bool(found.announced) and min(found.announced.values()) == -number
 

@@ -1,10 +1,10 @@
-"""The folder of a cache that is kept: its objects are found again by the next process that needs them.
+"""The folder of a kept cache, whose objects a later process can use again.
 
-``DIR/.nbdata/kept-XXXX/`` holds a file for each object, whose name says which version of which object it is
-(`name_of`); ``DIR/.nbdata/kept-XXXX.lock`` is the flock of the process that fills it. A file gets its name when it is
-whole and verified, so each one may be trusted as long as the machine runs. After the machine was lost only what had
-reached the disk may: the file ``durable`` in the folder names that, with the time of each file, since a name may have
-been deleted and made again. What it does not name is deleted. The file ``about`` is for people: see
+``DIR/.nbdata/kept-XXXX/`` holds one file per object. The file's name identifies the object and its version (`name_of`).
+``DIR/.nbdata/kept-XXXX.lock`` is the flock of the process that fills the cache. A file gets its name once it is
+complete and verified, so each file is valid until the machine stops. After a crash, only files that had reached the
+disk are valid. The file ``durable`` in the folder lists those, with the time of each, since a name may be deleted and
+created again. Files not in the list are deleted. The file ``about`` describes the cache for users: see
 `nbdata.caching.known`.
 """
 
@@ -27,80 +27,80 @@ from nbdata.stores.base import ObjectInfo
 
 __all__ = ["KEPT", "KeptFolder", "is_name", "kept_in", "lock_of", "name_of", "room_of_object"]
 
-#: How the names of such folders begin.
+#: The prefix of these folders' names.
 KEPT = "kept-"
 _NAME = re.compile(r"[0-9a-f]{32}")
 _PART, _BOOT, _DURABLE, _ABOUT = ".part", "boot", "durable", "about"
-# Bytes that ``about`` may have.
+# The most bytes of ``about``.
 _LONGEST_ABOUT = 4096
-# Bytes that a folder's entry for one file takes, with its name: more than any common file system needs.
+# Bytes of a folder's entry for one file, with its name: more than any common file system needs.
 _ENTRY = 128
-# Lines that ``durable`` may hold beside as many as there are files twice; then it is written anew. Bytes of a line at
-# least and at most.
+# ``durable`` may have this many lines more than twice the number of files; then it is rewritten. The least and the
+# most bytes of a line.
 _STALE = 100
 _LINE, _LONGEST = 56, 80
-# Bytes of ``durable`` for each file: two lines, and one in its new form.
+# Bytes of ``durable`` for each file: two lines, and one more while it is rewritten.
 _LINES = 3 * _LONGEST
 
 
 def name_of(info: ObjectInfo) -> str:
-    """The name of the file of one version of an object."""
-    # The time tells a version only where nothing better does.
+    """The file name for one version of an object."""
+    # The time identifies a version only if there is no ETag and no version id.
     version = (info.etag, info.version) if info.etag or info.version else (info.modified,)
     said = "\0".join(map(str, (info.key, info.size, *version)))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def kept_in(path: str) -> str | None:
-    """The folder of such a cache that a path lies in, or is; None if it does not."""
+    """The kept-cache folder that a path is or lies in; None if there is none."""
     found = re.match(rf"(.*/)?{re.escape(OWN_FOLDER)}/{KEPT}[0-9a-f]+", path)
     return found[0] if found is not None else None
 
 
 def is_name(text: object) -> bool:
-    """Whether this is such a name."""
+    """Whether a text is the name of an object's file."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def room_of_object(size: int, block: int) -> int:
-    """Bytes of disk that the file of an object takes at most, with its entry in the folder and in its record."""
+    """The most bytes of disk for an object's file, its folder entry and its lines in the record."""
     return round_up(max(size, 1), block) + _ENTRY + _LINES
 
 
 def lock_of(folder: str) -> file_lock | None:
-    """The lock of such a folder, held; None if somebody else holds it. Who removes the folder removes it, too."""
+    """Take a kept folder's lock; None if another process holds it. Removing the folder removes the lock file, too."""
     while True:
         lock = file_lock(folder + LOCK)
         if not lock.acquire(wait=False):
             return None
         if lock.stands():
             return lock
-        lock.release()  # it was removed between opening and locking
+        lock.release()  # the file was removed between opening and locking it
 
 
 class KeptFolder:
-    """One such folder, for the process that fills it; a context manager.
+    """One kept folder, for the process that fills it. A context manager.
 
     Parameters
     ----------
     parent : str
-        Made if it is not there.
+        Created if missing.
     of : str
-        What the objects come from: each has a folder of its own.
+        The origin of the objects. Each origin has its own folder.
     block : int
-        Bytes of a block of the disk.
+        Block size of the disk, in bytes.
     boot : str
-        What tells this run of the machine from the one before; empty: nobody knows, and nothing may be trusted that had
-        not reached the disk.
+        The id of the machine's current boot. If empty, it is unknown, and only files that had reached the disk are
+        valid.
 
     Raises
     ------
     BadOption
-        When entered, if another process fills it.
+        On entering, if another process fills the cache.
     """
 
-    #: Files and folders of its own beside ``about``, in blocks: the folder, the lock, its two records, and their new
-    #: forms.
+    #: Blocks of files and folders beside the objects and ``about``: the folder, the lock, two records, and their new
+    #: versions.
     OVERHEAD_BLOCKS = 8
 
     def __init__(self, parent: str, of: str, block: int, boot: str) -> None:
@@ -109,16 +109,16 @@ class KeptFolder:
             self._own, KEPT + hashlib.blake2b(of.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         )
         self.overhead = self.overhead_of(block)
-        self._unsynced: list[str] = []  # as many as landed since the last `sync`
+        self._unsynced: list[str] = []  # files committed since the last `sync`
         self._counting = threading.Lock()
         self._files = 0
         self._noted = 0  # lines of `durable`
-        self._whole = False  # whether its last line is known to be whole
+        self._whole = False  # True once the last line is known to be complete
         self._lock: file_lock | None = None
 
     @property
     def files(self) -> int:
-        """Objects that are in it."""
+        """The number of objects in the folder."""
         return self._files
 
     @classmethod
@@ -128,17 +128,17 @@ class KeptFolder:
 
     @staticmethod
     def about_of(path: str) -> str:
-        """The file in the folder of a cache that says what it is."""
+        """The path of the file that describes a cache."""
         return f"{path}/{_ABOUT}"
 
     @staticmethod
     def is_in_use(path: str) -> bool:
-        """Whether somebody fills the cache of such a folder, or removes it."""
+        """Whether a process fills the cache in a folder, or removes it."""
         return held(path + LOCK)
 
     @property
     def in_use(self) -> bool:
-        """Whether somebody fills it, or removes it."""
+        """Whether a process fills this cache, or removes it."""
         return self.is_in_use(self.path)
 
     def __enter__(self) -> KeptFolder:
@@ -167,7 +167,7 @@ class KeptFolder:
             self._lock.release()
 
     def found(self) -> Iterator[tuple[str, int]]:
-        """The objects that are there and may be trusted, and their sizes; all else is deleted."""
+        """Yield the name and size of each valid object, and delete everything else."""
         trusted = self._trusted()
         try:
             with os.scandir(self.path) as entries:
@@ -187,21 +187,21 @@ class KeptFolder:
             raise disk_error(error, self.path) from error
 
     def _trusted(self) -> set[str] | None:
-        """Lines of what had reached the disk before the machine was lost; None if it was not: all may be trusted."""
+        """The lines of files on disk before the machine stopped; None if it did not stop, so all files are valid."""
         if self._boot and self._read(_BOOT) == [self._boot]:
             return None
         return set(self._read(_DURABLE))
 
     def file_of(self, name: str) -> str:
-        """Where an object is, once it is whole."""
+        """The path of a complete object."""
         return f"{self.path}/{name}"
 
     def part_of(self, name: str) -> str:
-        """Where it is written until then."""
+        """The path of an object while it is written."""
         return self.file_of(name) + _PART
 
     def land(self, name: str) -> None:
-        """Give an object its name."""
+        """Commit an object: give its file the final name."""
         try:
             os.rename(self.part_of(name), self.file_of(name))
         except OSError as error:
@@ -211,7 +211,7 @@ class KeptFolder:
             self._unsynced.append(name)
 
     def drop(self, name: str) -> None:
-        """Delete what there is of an object that did not come."""
+        """Delete the part file of an object that could not be fetched."""
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.part_of(name))
@@ -219,10 +219,10 @@ class KeptFolder:
             raise disk_error(error, self.part_of(name)) from error
 
     def remove(self, name: str) -> int:
-        """Delete an object, and tell its size; AccessDenied and the like if that cannot be. From one thread."""
+        """Delete an object, and return its size. Raises AccessDenied or a similar error. Call it from one thread."""
         size = 0
         try:
-            with contextlib.suppress(FileNotFoundError):  # somebody else deleted it
+            with contextlib.suppress(FileNotFoundError):  # another program deleted it
                 size = os.stat(self.file_of(name)).st_size
                 os.unlink(self.file_of(name))
             with self._counting:
@@ -233,7 +233,7 @@ class KeptFolder:
             raise disk_error(error, self.file_of(name)) from error
 
     def write_about(self, text: str, *, durable: bool) -> None:
-        """Say in words of ASCII what the cache is."""
+        """Write the description of the cache, in ASCII."""
         if len(text) >= _LONGEST_ABOUT:
             raise ValueError(f"{len(text)} characters are more than there is room for")
         try:
@@ -242,7 +242,7 @@ class KeptFolder:
             raise disk_error(error, self.path) from error
 
     def sync(self) -> None:
-        """Have all that has landed reach the disk, and note that; from one thread."""
+        """Sync all committed objects to disk, and record them. Call it from one thread."""
         with self._counting:
             landed, self._unsynced = self._unsynced, []
         if not landed or syncfs is None:
@@ -263,22 +263,22 @@ class KeptFolder:
         return lines > 2 * self._files + _STALE
 
     def _shorten(self) -> None:
-        """Have no more lines of files that are gone than there is room for."""
+        """Rewrite ``durable`` if too many of its lines are of deleted files."""
         if self._too_long(self._noted):
             self._write_anew([])
 
     def _write_anew(self, more: list[str]) -> None:
-        """Write ``durable`` with some lines more, and without those that say nothing of what is there."""
+        """Rewrite ``durable`` with additional lines, and without those that match no file."""
         there = set(self._lines(filter(is_name, os.listdir(self.path))))
         lines = sorted({*self._read(_DURABLE), *more} & there)
         self._write(_DURABLE, lines)
         self._noted, self._whole = len(lines), True
 
     def _lines(self, names: Iterable[str]) -> list[str]:
-        """What ``durable`` says of objects, as they are now."""
+        """The lines of ``durable`` for objects, as their files are now."""
         lines = []
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # it had to go
+            with contextlib.suppress(FileNotFoundError):  # it was evicted
                 lines.append(_line(name, os.stat(self.file_of(name))))
         return lines
 

@@ -1,8 +1,8 @@
-"""Which kept caches there are, and what is in each of them, for people who look.
+"""The known kept caches and their contents, for users.
 
-``STATE/caches/XXXX`` holds the path of the folder of a cache; its job notes it when it begins. A cache whose folder is
-gone is forgotten. The file ``about`` in that folder says where the objects come from, the limit, and, while a job keeps
-the cache, how much was read and how much of that had to be fetched; a job writes it anew every few seconds.
+``STATE/caches/XXXX`` holds the path of a cache's folder; its job writes it at the start. A cache whose folder is gone
+is forgotten. The file ``about`` in that folder has the origin of the objects and the limit. While a job keeps the
+cache, it also has the bytes read and the bytes fetched for them. The job rewrites it every few seconds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from nbdata.space.limits import disk_of
 __all__ = ["KnownCache", "known_caches", "note_cache", "note_in"]
 
 _FOLDER = "caches"
-# Characters of a source that are noted: `about` stays within the room that `KeptFolder` has for it.
+# Noted characters of a source, so that `about` stays within its room in `KeptFolder`.
 _LONGEST = 300
-# Caches that are listed at most, and bytes that are read of each file.
+# The most caches listed, and the most bytes read of each file.
 _MOST, _READ = 1000, 8192
 
 
@@ -37,19 +37,19 @@ class KnownCache:
     path : str
         Its folder.
     source : str
-        Where its objects come from; empty if that is not known any more.
+        The origin of its objects; empty if unknown.
     verify : str
-        What they are compared with: see `nbdata.verbs.options.Verifying`.
+        The checksum that objects are compared with: see `nbdata.verbs.options.Verifying`.
     limit, used : int
-        Bytes that it may take and takes.
+        The most bytes it may take, and the bytes it takes.
     objects : int
-        How many are in it.
+        The number of objects in it.
     read, fetched : int
-        Bytes that were read since its job began, and bytes that had to be fetched for that.
+        Bytes read since its job began, and bytes fetched for that.
     consumers : int
-        Processes that use it.
+        The number of processes that use it.
     in_use : bool
-        Whether a job keeps it; if not, `read`, `fetched` and `consumers` are 0.
+        Whether a job keeps it. If not, `read`, `fetched` and `consumers` are 0.
     """
 
     path: str
@@ -65,7 +65,7 @@ class KnownCache:
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of what was read that need not be fetched; None if nothing was read."""
+        """The share of the read bytes that were not fetched; None if nothing was read."""
         return max(0.0, 1 - self.fetched / self.read) if self.read else None
 
 
@@ -73,13 +73,13 @@ _KINDS = {field.name: (str if field.type == "str" else int) for field in fields(
 
 
 def note_in(folder: KeptFolder, about: KnownCache, *, durable: bool) -> None:
-    """Have a cache say what it is and what is in it."""
+    """Write a cache's description to its folder."""
     said = {name: value for name, value in asdict(about).items() if name not in ("path", "in_use")}
     folder.write_about(json.dumps({**said, "source": about.source[:_LONGEST]}), durable=durable)
 
 
 def note_cache(state_dir: str, path: str) -> None:
-    """Have `known_caches` find a cache; where the state folder cannot be written it does not."""
+    """Note a cache for `known_caches`. Does nothing if the state folder is not writable."""
     folder = os.path.join(state_dir, _FOLDER)
     name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
     with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ def note_cache(state_dir: str, path: str) -> None:
 
 
 def known_caches(state_dir: str) -> list[KnownCache]:
-    """All caches of this user that still are where they were, by their paths."""
+    """All existing caches of this user, sorted by path."""
     folder = os.path.join(state_dir, _FOLDER)
     found = []
     try:
@@ -120,7 +120,7 @@ def _known(path: str) -> KnownCache:
 
 
 def _about(path: str) -> dict[str, Any]:
-    """What a cache says of itself, as far as it can be read: the machine may have been lost."""
+    """Read a cache's description, as far as possible: a crash may have damaged it."""
     try:
         with open(KeptFolder.about_of(path), encoding="ascii") as file:
             said = json.loads(file.read(_READ))
@@ -133,8 +133,8 @@ def _about(path: str) -> dict[str, Any]:
 
 @functools.lru_cache(64)
 def _counted(path: str, changed: int) -> tuple[int, int]:
-    """Objects of a cache that nobody fills, and the bytes that it takes; `changed` is the time of its folder."""
-    del changed  # it is there for the cache of this function
+    """Count the objects and bytes of an unused cache. `changed` is the modification time of its folder."""
+    del changed  # only a key for lru_cache
     block = disk_of(path)[2]
     objects, used = 0, KeptFolder.overhead_of(block)
     with os.scandir(path) as entries:

@@ -1,6 +1,6 @@
-"""The order in which items are handed out, epoch by epoch, and when each is needed again.
+"""The order of items, epoch by epoch, and the next use of each item.
 
-A pure function of the number of items, the seed and the part, so that every worker and every run computes the same.
+It depends only on the number of items, the seed and the part, so every worker and every run computes the same order.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 
 __all__ = ["NEVER", "Turn", "turns"]
 
-#: When an item is needed that no later epoch takes.
+#: The next use of an item that no later epoch needs.
 NEVER = 1 << 62
 
 
 class Turn:
-    """One item's turn.
+    """One use of an item.
 
     Attributes
     ----------
     position : int
-        Counted over all epochs of the stream, from 0.
+        Its place in all epochs of the stream, from 0.
     epoch, item : int
-        Both from 0; `item` counts in key order.
+        Both from 0. `item` is the index in key order.
     """
 
     __slots__ = ("epoch", "item", "next_use", "position")
@@ -41,28 +41,28 @@ def turns(
     seed: int = 0,
     part: tuple[int, int] = (0, 1),
 ) -> Iterator[Turn]:
-    """The turns of one consumer.
+    """Yield the turns of one consumer.
 
     Parameters
     ----------
     count : int
         Number of items.
     epochs : int
-        How often each is handed out.
+        How many times each item is used.
     first : int
-        Number of the first epoch.
+        The number of the first epoch.
     shuffle : bool
-        Draw a new order for each epoch; else key order.
+        True draws a new order for each epoch. False keeps key order.
     seed : int
-        Of the shuffle.
+        The seed of the shuffle.
     part : tuple of (number, of)
-        Only the turns whose place in the epoch's order is `number` modulo `of`: the parts are disjoint, and together
-        they are all. With a shuffle each epoch deals the items out anew.
+        Takes only the turns whose place in the epoch's order is `number` modulo `of`. The parts are disjoint and
+        complete. With a shuffle, each epoch assigns the items to the parts anew.
 
     Notes
     -----
-    `Turn.next_use` is the position of the same item in the next epoch of this part, or `NEVER`. It holds 16 bytes
-    an item.
+    `Turn.next_use` is the position of the same item in the next epoch of this part, or `NEVER`. Takes 16 bytes of
+    memory per item.
     """
     position = 0
     order = _order(count, first, shuffle, seed, part)

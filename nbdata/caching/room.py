@@ -1,9 +1,9 @@
-"""The room of a bounded cache: who may be on the disk, who waits, and who has to go.
+"""The room of a bounded cache: which items are on disk, which wait, and which must go.
 
-Room is taken before the first byte is fetched and given back after the last byte is deleted, so what is on the disk
-never exceeds the capacity, at no moment. Which idle item has to go is decided by what is known and caches
-usually have to guess: when it is needed again (L. Belady, "A study of replacement algorithms for a virtual-storage
-computer", IBM Systems Journal 5(2), 1966).
+Room is reserved before the first byte is fetched and released after the last byte is deleted. So the bytes on disk
+never exceed the capacity. The idle item that must go is the one whose next use is farthest away. Here the next use is
+known; most caches must guess it (L. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM
+Systems Journal 5(2), 1966).
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from nbdata.errors import NbdataError
 
 __all__ = ["CacheRoom", "Slot"]
 
-# Seconds after which who waits for room looks whether it is still wanted.
+# Seconds between two checks whether a waiting item is still wanted.
 _POLL = 0.1
 
 
 class Slot:
-    """One item on the disk, or on its way there.
+    """One item that is on disk or being fetched.
 
     Attributes
     ----------
     number : int
-        Never used twice; its folder is named after it.
+        Its number, never used twice; it names the slot's folder.
     item : int
-        Which item.
+        The index of the item.
     room : int
-        Bytes of disk, at most.
+        The most bytes of disk.
     pins : int
-        How many turns want it or have it; it stays while there is one.
+        How many turns want it or use it. The item stays while there are any.
     next_use : int
-        The position at which it is needed again.
+        The position of its next use.
     """
 
     __slots__ = ("item", "next_use", "number", "pins", "room")
@@ -46,18 +46,18 @@ class Slot:
 
 
 class CacheRoom:
-    """The slots of one cache; `take` is called by one thread at a time, all else by any.
+    """The slots of one cache. One thread at a time calls `take`; any thread may call the rest.
 
     Parameters
     ----------
     capacity : int
         Bytes.
     ahead : int, optional
-        Bytes that items on their way and in use may take before what is kept for later has to go for them (None: all).
-        An item that is needed at once has its room in any case.
+        Bytes that items being fetched or used may take before items kept for later must go (None: all). An item that is
+        needed at once gets its room in any case.
     remove : callable
-        Deletes what a slot has on the disk. What it raises reaches who takes next: room that is not free must not
-        be given away.
+        Deletes a slot's files. Its error is raised by the next `take`, because room that is not free must not be given
+        away.
     """
 
     def __init__(self, capacity: int, remove: Callable[[Slot], None], *, ahead: int | None = None) -> None:
@@ -78,17 +78,17 @@ class CacheRoom:
     def take(
         self, item: int, room: int, position: int, pause: Callable[[], None] | None = None
     ) -> tuple[Slot, bool] | None:
-        """A pinned slot for an item, and whether it is new, so that its bytes have to be fetched.
+        """Return a pinned slot for an item, and whether it is new, so that its bytes must be fetched.
 
-        Waits until there is room; `pause` is called meanwhile, again and again, and may raise. Without it the answer is
-        None where there is none now.
+        Waits until there is room. Meanwhile it calls `pause` repeatedly, which may raise. Without `pause` it does not
+        wait: the result is None if there is no room now.
 
         Parameters
         ----------
         room : int
-            Bytes of disk that the item takes at most; not more than the capacity.
+            The most bytes of disk for the item, at most the capacity.
         position : int
-            Where in the order it is needed: idle items that are needed before it stay while waiting can make room.
+            The position at which it is needed. Idle items that are needed earlier stay while waiting can make room.
         """
         if room > self.capacity:
             raise ValueError(f"{room} bytes are more than the capacity of {self.capacity}")
@@ -119,7 +119,7 @@ class CacheRoom:
                 pause()
 
     def _victim(self, position: int) -> Slot | None:
-        """The idle slot that is needed last, unless waiting is better: it is needed first, and others will go."""
+        """The idle slot with the farthest next use. None if it is needed before the new item, and waiting helps."""
         while self._farthest:
             _, _, next_use, slot = self._farthest[0]
             if slot not in self._idle or slot.next_use != next_use:
@@ -134,7 +134,7 @@ class CacheRoom:
         return None
 
     def release(self, slot: Slot, next_use: int = NEVER) -> None:
-        """One turn is over; an item that is not needed again is deleted now."""
+        """End one turn. An item that is not needed again is deleted now."""
         with self._changed:
             slot.pins -= 1
             slot.next_use = next_use

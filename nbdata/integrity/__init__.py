@@ -1,13 +1,13 @@
-"""Digests while streaming, checksum files, the ETags of stores, and what a check finds.
+"""Compute digests, read and write checksum files, interpret ETags, and define the verdicts of a check.
 
-This room knows no store and no task: it is handed names, a ``read(name) -> bytes`` and the bytes themselves.
+This package knows no store and no job. It gets names, a ``read(name) -> bytes`` function and the bytes themselves.
 
 ==================  ================================================================
-`digests`           hash bytes in order, or parts of a file in whatever order they land
-`etags`             what an S3 ETag says about the content, and making one
+`digests`           hash bytes in order, or parts of a file in any order
+`etags`             read and compute S3 ETags
 `checksum_files`    read and write sidecars and manifests, line by line
-`checksum_names`    which files hold checksums, told by their names
-`expectations`      which digest each file of a data set should have, and who says so
+`checksum_names`    recognise checksum files by their names
+`expectations`      find each file's expected digest, and its source
 `verdicts`          ok, mismatch, missing, extra, unverifiable: the rules
 ==================  ================================================================
 """

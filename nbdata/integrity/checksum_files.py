@@ -12,14 +12,13 @@ base64      any of them, ``BASE64`` for     ``cksum --base64``, ``rclone hashsum
             ``HEX``
 ==========  ==============================  ==========================================================
 
-GNU's tools put a backslash before a line whose name holds a backslash, newline or carriage return, and write
-these as ``\\``, ``\n`` and ``\r``
-(https://www.gnu.org/software/coreutils/manual/html_node/cksum-output-modes.html); with ``--zero`` lines end
-in NUL and nothing is escaped. Windows adds a byte order mark, CRLF or UTF-16. All of that is read. Blank
-lines and those that begin with ``#`` or ``;`` are comments; every other line is an entry or a problem, never
-skipped.
+GNU's tools put a backslash before a line whose name has a backslash, newline or carriage return, and write these as
+``\\``, ``\n`` and ``\r`` (https://www.gnu.org/software/coreutils/manual/html_node/cksum-output-modes.html). With
+``--zero``, lines end in NUL and nothing is escaped. Windows adds a byte order mark, CRLF or UTF-16. All of these are
+read. Blank lines and lines that begin with ``#`` or ``;`` are comments. Every other line is an entry or a problem; none
+is skipped.
 
-Names are decoded as file names are (UTF-8 with surrogateescape); encode what `format_checksums` gives so too.
+Names are decoded as file names are (UTF-8 with surrogateescape). Encode the result of `format_checksums` the same way.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ MAX_SIZE = 64 << 20
 
 _MAX_PROBLEMS = 1000  # listed one by one; a wrong file of millions of lines must not fill the memory
 
-# Every digest in base64 ends in "=", as its bytes are no multiple of three; so it is never taken for hexadecimal.
+# A digest in base64 always ends in "=", as its length is no multiple of three bytes. So it never looks like hex.
 _DIGEST = r"(?P<digest>[0-9a-fA-F]+|[A-Za-z0-9+/_-]+={1,2})"
 _UNTAGGED = re.compile(_DIGEST + r"(?:(?: [ *]|[ \t])(?P<name>.+))?", re.DOTALL)
-# The name is greedy: nothing in it is escaped by BSD's tools, so the last parenthesis ends it.
+# The name is greedy: BSD's tools escape nothing in it, so the last parenthesis ends it.
 _TAGGED = re.compile(r"(?P<tag>[A-Za-z0-9/-]+) ?\((?P<name>.+)\) ?= ?" + _DIGEST + r"\s*", re.DOTALL)
 _TAGS = {
     "MD5": "md5",
@@ -61,7 +60,7 @@ _TAGS = {
     "CRC32C": "crc32c",
     "CRC64NVME": "crc64nvme",
 }
-# "-" is the standard input, of which nobody knows the name; a file called so is written "./-".
+# "-" is the standard input, whose name is unknown. A file with that name is written "./-".
 _NAMELESS = ("", "-")
 _ESCAPED_NAME = re.compile(r"(?:[^\\]|\\[\\nr])*")
 _ESCAPE = re.compile(r"\\(.)")
@@ -77,11 +76,11 @@ class Entry:
     Attributes
     ----------
     name : str or None
-        The file it is for, as written there; None if the line holds the digest alone.
+        The file's name, as written in the line; None if the line holds only the digest.
     algorithm : str
         One of ``digests.ALGORITHMS``.
     digest : str
-        Lower-case hexadecimal digits, of the algorithm's length.
+        The digest in lower-case hex, of the algorithm's length.
     """
 
     name: str | None
@@ -91,7 +90,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class ChecksumFormat:
-    """What is wrong with one line; line 0 is the file as a whole."""
+    """A problem in one line. Line 0 means the whole file."""
 
     line: int
     message: str
@@ -99,22 +98,22 @@ class ChecksumFormat:
 
 @dataclass(frozen=True)
 class ChecksumFile:
-    """What a checksum file holds: each of its lines is in one of the two, but for comments."""
+    """The content of a checksum file. Each line except comments is an entry or a problem."""
 
     entries: list[Entry]
     problems: list[ChecksumFormat]
 
 
 def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFile:
-    """Read a checksum file of any style; nothing in it raises.
+    """Parse a checksum file of any style. Raises no error for any content.
 
     Parameters
     ----------
     data : bytes
-        The file. More than `MAX_SIZE` is not read, and is a problem.
+        The file. More than `MAX_SIZE` bytes are not read, and are a problem.
     algorithm : str or None
-        What digests without a tag are, for example from the file's name: others are then problems. None:
-        told by their length, which leaves CRC-32C out (`digests.algorithm_of`).
+        The algorithm of digests without a tag, for example from the file's name. Digests of other algorithms are then
+        problems. None derives it from the digest's length, except for CRC-32C (`digests.algorithm_of`).
     """
     if len(data) > MAX_SIZE:
         return ChecksumFile(
@@ -136,25 +135,25 @@ def parse_checksums(data: bytes, *, algorithm: str | None = None) -> ChecksumFil
 
 
 def format_checksums(entries: Iterable[Entry]) -> str:
-    """The entries in GNU style, as md5sum and its sisters write and check them; one without a name is bare.
+    """Write entries in GNU style, as md5sum and similar tools do. An entry without a name is bare.
 
     Encode it with ``errors="surrogateescape"``.
 
     Raises
     ------
     ValueError
-        If a name is empty or holds a NUL: no file has such a name, and no line could say it.
+        If a name is empty or has a NUL: no file has such a name, and no line could hold it.
     """
     return "".join(map(_format_entry, entries))
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """The lines that are no comments, with their numbers from 1."""
+    """Yield the lines that are no comments, with their numbers from 1."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", "replace")
     else:
         text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
-    zero = "\0" in text  # in no name, so only --zero writes it
+    zero = "\0" in text  # no name has a NUL, so only --zero writes it
     for number, line in enumerate(text.split("\0" if zero else "\n"), start=1):
         line = line if zero else line.removesuffix("\r")
         if line.strip() and not line.lstrip().startswith(("#", ";")):
@@ -162,7 +161,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _parse_line(line: str, algorithm: str | None) -> Entry | str:
-    """The entry in a line, or what is wrong with it."""
+    """Parse a line. Returns its entry, or a description of the problem."""
     line = line.lstrip(" \t")
     escaped = line.startswith("\\")
     line = line[1:] if escaped else line
@@ -190,11 +189,11 @@ def _parse_line(line: str, algorithm: str | None) -> Entry | str:
 
 
 def _hex(digest: str) -> str:
-    """A digest in lower-case hexadecimal digits; empty if it is no base64 either."""
+    """A digest in lower-case hex; empty if it is no valid base64."""
     if not digest.endswith("="):
         return digest.lower()
     try:
-        # Both alphabets: rclone writes the one for URLs.
+        # Accept both alphabets: rclone writes the one for URLs.
         return base64.b64decode(digest.translate(_STANDARD), validate=True).hex()
     except ValueError:
         return ""

@@ -1,4 +1,4 @@
-"""Tell from a file's name whether it holds checksums, of what, and by which algorithm."""
+"""Recognise checksum files by their names, and find the file and the algorithm that they are for."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ _MANIFEST = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
-# What each of these names has in it; most names have nothing of it.
+# A quick test: each of these names contains one of these words, and most other names contain none.
 _HINT = re.compile("md5|sha|crc|checksum|manifest", re.IGNORECASE)
 _ALGORITHM = re.compile("|".join(ALGORITHMS), re.IGNORECASE)
 
 
 def is_checksum_file(name: str) -> bool:
-    """Whether a file of this name holds checksums of others: a sidecar or a manifest."""
+    """Whether a file of this name holds checksums of other files: a sidecar or a manifest."""
     return _HINT.search(name) is not None and (owner_of(name) is not None or is_manifest(name))
 
 
 def is_manifest(name: str) -> bool:
-    """Whether the name is one that is given to the checksums of a whole folder, such as ``MD5SUMS``."""
+    """Whether the name is a usual one for the checksums of a whole folder, such as ``MD5SUMS``."""
     return _MANIFEST.fullmatch(posixpath.basename(name)) is not None
 
 
 def owner_of(name: str) -> str | None:
-    """The path of the file that a sidecar of this name is for: ``d/a`` for ``d/a.md5``, else None."""
+    """The path of the file that a sidecar is for (``d/a`` for ``d/a.md5``), or None."""
     folder, base = posixpath.split(name)
     match = _SIDECAR.fullmatch(base)
     return posixpath.join(folder, match[1]) if match else None
 
 
 def algorithm_in(name: str) -> str | None:
-    """The algorithm that a checksum file's name speaks of, or None."""
+    """The algorithm in a checksum file's name, or None."""
     base = posixpath.basename(name)
     if sidecar := _SIDECAR.fullmatch(base):
         return SIDECAR_SUFFIXES[sidecar[2].lower()]

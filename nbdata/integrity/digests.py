@@ -1,7 +1,7 @@
-"""Hash bytes: in order (`new_digest`), or while the parts of a file land out of order (`OrderedDigest`).
+"""Hash bytes in order (`new_digest`), or while the parts of a file arrive out of order (`OrderedDigest`).
 
-MD5 and SHA-1 serve as checksums here, against accidents and not against attackers, hence
-``usedforsecurity=False``: it keeps them available on hosts in FIPS mode.
+MD5 and SHA-1 are used as checksums here, against accidents and not against attackers. ``usedforsecurity=False`` keeps
+them available on hosts in FIPS mode.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ ALGORITHMS = tuple(DIGEST_LENGTHS)
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if not name.startswith("crc")}
 _PIECE = 256 << 10
-_READ = 1 << 20  # bytes per pread: large enough for the disk, small enough to let others at the lock
+_READ = 1 << 20  # large enough for the disk, small enough to let other threads take the lock
 
 
 class Digest(Protocol):
-    """What hashlib's objects have, and `new_digest` gives for every algorithm."""
+    """The interface of hashlib's objects, which `new_digest` returns for every algorithm."""
 
     def update(self, data: ReadableBuffer, /) -> None:
         """Hash more bytes."""
 
     def hexdigest(self) -> str:
-        """The digest of all bytes so far, in lower-case hexadecimal digits."""
+        """The digest of all bytes so far, in lower-case hex."""
 
 
 class CopyableDigest(Digest, Protocol):
-    """A digest that can be kept as it is while its copy goes on."""
+    """A digest that can be copied at any point."""
 
     def copy(self) -> CopyableDigest:
-        """Another one that has hashed the same bytes."""
+        """Return a copy, which has hashed the same bytes."""
 
 
 class _Crc:
-    """A CRC, big-endian as stores write it.
+    """A CRC, written in big-endian order as stores do.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class _Crc:
         ``crc32c`` (Castagnoli, RFC 3720 appendix B.4), ``crc32`` (of zip and gzip), or ``crc64nvme`` (NVM Express,
         "NVM Command Set Specification", 5.2.1.3.4), which S3 gives an object that came without a checksum.
     crc : int
-        Of the bytes before.
+        The CRC of the preceding bytes.
     """
 
     def __init__(self, algorithm: str, crc: int = 0) -> None:
@@ -87,7 +87,7 @@ class _Crc:
         self._extend = _extend(algorithm)
 
     def update(self, data: ReadableBuffer, /) -> None:
-        # One of the C extensions takes read-only bytes alone; copying in pieces keeps the copy in the CPU's cache.
+        # One of the C extensions accepts only read-only bytes. Copying in pieces keeps the copy in the CPU's cache.
         view = memoryview(data).cast("B")
         for start in range(0, len(view), _PIECE):
             self._crc = self._extend(bytes(view[start : start + _PIECE]), self._crc)
@@ -100,7 +100,7 @@ class _Crc:
 
 
 def _extend(algorithm: str) -> Callable[[bytes, int], int]:
-    """What makes of more bytes, and the CRC of those before, the CRC of both."""
+    """Return a function that extends a CRC: it takes more bytes and the CRC of the preceding ones."""
     if algorithm == "crc32":
         return zlib.crc32
     if algorithm == "crc64nvme":
@@ -114,17 +114,17 @@ def _extend(algorithm: str) -> Callable[[bytes, int], int]:
 
 @functools.cache
 def is_available(algorithm: str) -> bool:
-    """Whether digests of one of `ALGORITHMS` can be made here: awscrt has no wheel for every machine."""
+    """Whether an algorithm is available here: awscrt has no wheel for some machines."""
     return algorithm != "crc64nvme" or importlib.util.find_spec("awscrt") is not None
 
 
 def new_digest(algorithm: str) -> CopyableDigest:
-    """An empty digest of one of `ALGORITHMS`.
+    """Return an empty digest of one of `ALGORITHMS`.
 
     Raises
     ------
     BadOption
-        If there is no such algorithm, or not here.
+        If the algorithm is unknown, or not available here.
     """
     if algorithm not in DIGEST_LENGTHS:
         raise BadOption(
@@ -138,10 +138,10 @@ def new_digest(algorithm: str) -> CopyableDigest:
 
 
 def algorithm_of(hexdigest: str) -> str | None:
-    """The algorithm that a hexadecimal digest of this length comes from, or None.
+    """The algorithm whose hex digests have this length, or None.
 
-    Eight and sixteen digits give None: they may be CRC-32C, but as well CRC-32 (``.sfv``) or Adler-32, or one of
-    many CRCs of 64 bits, and a wrong guess would call good data damaged.
+    Eight and sixteen digits give None. They may be CRC-32C, but also CRC-32 (``.sfv``), Adler-32 or one of many 64-bit
+    CRCs, and a wrong guess would report good data as damaged.
     """
     return _BY_LENGTH.get(len(hexdigest)) if _HEX.fullmatch(hexdigest) else None
 
@@ -149,20 +149,19 @@ def algorithm_of(hexdigest: str) -> str | None:
 class OrderedDigest:
     """The digest of a file whose parts arrive out of order, from several threads.
 
-    A digest eats bytes in order only. The *frontier* is the offset up to which all is hashed. Whoever has
-    just written the part at the frontier hands it over while it is still in memory (`offer`, which never
-    waits); parts beyond it are read back from the file, mostly from the page cache, when the gap before
-    them has closed (`catch_up`). Both hash under one lock and look at the frontier only while they hold
-    it, so under any interleaving each byte is hashed once and in order.
+    A digest takes bytes only in order. The *frontier* is the offset up to which everything is hashed. The thread that
+    has just written the part at the frontier offers it while it is still in memory (`offer`, which never waits). Parts
+    beyond the frontier are read back from the file, mostly from the page cache, once the gap before them has closed
+    (`catch_up`). Both methods hash under one lock and read the frontier only while they hold it. So each byte is hashed
+    once and in order, under any interleaving.
 
-    **Offer bytes after they were written, not before.** If the write then failed and other bytes were
-    fetched in their place, the digest would vouch for bytes that are not in the file. Whoever writes a
-    region again says so first, with `rewrite`.
+    **Offer bytes after they were written, not before.** If the write failed, and other bytes were fetched instead, the
+    digest would cover bytes that are not in the file.
 
     Parameters
     ----------
     algorithm : str or callable
-        One of `ALGORITHMS`, or what makes a new Digest (for a multipart ETag).
+        One of `ALGORITHMS`, or a function that returns a new Digest (for a multipart ETag).
     """
 
     def __init__(self, algorithm: str | Callable[[], Digest]) -> None:
@@ -173,20 +172,20 @@ class OrderedDigest:
 
     @property
     def position(self) -> int:
-        """The frontier: bytes hashed so far, counted from the start of the file."""
+        """The frontier: the number of bytes hashed from the start of the file."""
         return self._position
 
     def offer(self, offset: int, buffer: ReadableBuffer) -> bool:
-        """Hash these bytes if they begin at the frontier and nobody else is hashing; say whether it was done.
+        """Hash these bytes if they begin at the frontier and no other thread is hashing; returns whether it did.
 
-        Never waits: a transfer's thread has better things to do than to queue for the digest.
+        Never waits, because the threads of a transfer must not queue for the digest.
 
         Parameters
         ----------
         offset : int
-            Where in the file the bytes stand, in bytes.
+            The offset of the bytes in the file.
         buffer : bytes-like
-            The bytes, already written there.
+            The bytes, which are already written there.
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -200,18 +199,18 @@ class OrderedDigest:
             self._lock.release()
 
     def catch_up(self, fd: int, end: int | Callable[[], int]) -> int:
-        """Hash from the file what is written but not hashed; return the frontier, which is then at `end`.
+        """Hash bytes from the file that are written but not hashed, up to `end`; returns the frontier.
 
-        Others may offer meanwhile: the lock is free between two reads of 1 MiB. The file's own position
-        is not touched (pread).
+        Other threads may offer bytes meanwhile: the lock is free between two reads of 1 MiB. The file's own position
+        does not change (pread).
 
         Parameters
         ----------
         fd : int
             The file, open for reading.
         end : int or callable
-            All bytes before this offset are written. A callable is asked again before each read, so that
-            one call can follow a file that grows.
+            All bytes before this offset are written. A callable is called again before each read, so that one call can
+            follow a growing file.
 
         Raises
         ------
@@ -220,7 +219,7 @@ class OrderedDigest:
         """
         while True:
             with self._lock:
-                # Asked under the lock: a `rewrite` that waits for it must not find an older answer in use.
+                # Called under the lock, so that the answer is current.
                 written = end() if callable(end) else end
                 wanted = min(_READ, written - self._position)
                 if wanted <= 0:
@@ -237,13 +236,12 @@ class OrderedDigest:
                 self._position += len(piece)
 
     def hexdigest(self, total_size: int) -> str:
-        """The digest of the whole file.
+        """The digest of the whole file, in hex.
 
         Raises
         ------
         ValueError
-            If not exactly `total_size` bytes are hashed: a digest of a part must never pass for one of the
-            whole.
+            If not exactly `total_size` bytes are hashed: the digest of a part must never pass for that of the whole.
         """
         with self._lock:
             if self._position != total_size:

@@ -1,16 +1,16 @@
-"""What an S3 ETag says about the content.
+"""Read S3 ETags, and compute them.
 
-An object written by one PUT has the MD5 of its content as ETag; one written in N parts has
-``md5(md5(part 1) + … + md5(part N))-N``, the inner digests as 16 bytes each. Amazon states the first in
-https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html and describes the second, for checking an
-object, in https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html; Cloudflare
-prints a worked example in https://developers.cloudflare.com/r2/objects/multipart-objects.
+An object written by one PUT has the MD5 of its content as ETag. An object written in N parts has ``md5(md5(part 1) + …
++ md5(part N))-N``, with each inner digest as 16 bytes. Amazon states the first in
+https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html, and describes the second, for checking an object, in
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html. Cloudflare has a worked example in
+https://developers.cloudflare.com/r2/objects/multipart-objects.
 
-**An ETag can confirm; whether it can refute depends.** 32 hexadecimal digits are no MD5 of the content if
-the object is encrypted with SSE-KMS or SSE-C, and some S3-compatible stores make up their own. The part size
-of an N-part object is not recorded, parts may differ in size, and the sizes tried here are guesses. So equal
-digests prove the bytes, and different ones prove damage only for a plain, unencrypted object; in all other
-cases the caller's answer is *unverifiable* (``Expected(conclusive=False)``), never *mismatch*.
+**An equal ETag confirms; a different one does not always refute.** 32 hexadecimal digits are no MD5 of the content if
+the object is encrypted with SSE-KMS or SSE-C, and some S3-compatible stores make up their own. The part size of an
+N-part object is not recorded, parts may differ in size, and the sizes tried here are guesses. So equal digests prove
+the bytes. Different ones prove damage only for a plain, unencrypted object. In all other cases the caller reports
+*unverifiable* (``Expected(conclusive=False)``), never *mismatch*.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _MD5 = re.compile(r"([0-9a-f]{32})(?:-([1-9][0-9]{0,5}))?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ETag:
-    """An ETag, read.
+    """A parsed ETag.
 
     Attributes
     ----------
     kind : str
-        ``"md5"``: looks like the MD5 of the content (see the module on encryption); ``"multipart"``: looks
-        like the digest of the parts' digests; ``"weak"``: equal up to meaning only, so it says nothing
-        about bytes; ``"opaque"``: anything else; ``"none"``: there is none.
+        ``"md5"``: looks like the MD5 of the content (the module's docstring covers encryption). ``"multipart"``: looks
+        like the digest of the parts' digests. ``"weak"``: marks equivalent content, so it says nothing about bytes.
+        ``"opaque"``: anything else. ``"none"``: there is none.
     value : str
-        Without quotes, digests in lower case: what `MultipartDigest.hexdigest` compares with.
+        The ETag without quotes, with digests in lower case, as `MultipartDigest.hexdigest` returns them.
     md5 : str or None
-        The MD5 of the content, for the kind md5 alone.
+        The MD5 of the content, only for the kind md5.
     parts : int
-        Number of parts for the kind multipart, else 0.
+        The number of parts for the kind multipart, otherwise 0.
     """
 
     kind: Literal["md5", "multipart", "weak", "opaque", "none"]
@@ -71,7 +71,7 @@ class ETag:
 
 
 def parse_etag(text: str | None) -> ETag:
-    """Read an ETag as it stands in a header or a listing, quoted or not, in either case of letters."""
+    """Parse an ETag of a header or a listing, with or without quotes, in either case."""
     value = (text or "").strip()
     weak = value[:2] in ("W/", "w/")
     value = value[2:] if weak else value
@@ -90,12 +90,12 @@ def parse_etag(text: str | None) -> ETag:
 
 
 def combine(part_md5s: Iterable[str]) -> str:
-    """The ETag, without quotes, of an object whose parts have these MD5s (hexadecimal), in order.
+    """Return the unquoted ETag of an object whose parts have these MD5s (in hex), in order.
 
     Raises
     ------
     ValueError
-        If there is no part, or something is not an MD5.
+        If there is no part, or a value is not an MD5.
     """
     digests = [bytes.fromhex(md5) for md5 in part_md5s]
     if not digests or any(len(digest) != 16 for digest in digests):
@@ -104,16 +104,16 @@ def combine(part_md5s: Iterable[str]) -> str:
 
 
 class MultipartDigest:
-    """The ETag that an object gets if it is uploaded in parts of one size; a `Digest`, fed in order.
+    """The ETag of an object that is uploaded in parts of one size; a `Digest` that takes bytes in order.
 
-    With another algorithm it is the *composite* checksum that S3 keeps of such an object, which is made in the
-    same way (https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html).
+    With another algorithm it is the *composite* checksum that S3 keeps of such an object, which is computed in the same
+    way (https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html).
     An empty object counts as one empty part, as a multipart upload has at least one.
 
     Parameters
     ----------
     part_size : int
-        Bytes of every part but the last.
+        Bytes of every part except the last.
     algorithm : str
         One of ``digests.ALGORITHMS``.
     """
@@ -131,7 +131,7 @@ class MultipartDigest:
         """Hash more bytes."""
         view = memoryview(data).cast("B")
         while view:
-            # A full part is closed by the next byte, not by its own last one: no empty part at the end.
+            # The next byte closes a full part, not its own last byte, so there is no empty part at the end.
             if not self._room:
                 self._finished.append(self._part.hexdigest())
                 self._part = new_digest(self._algorithm)
@@ -141,7 +141,7 @@ class MultipartDigest:
             self._room -= len(piece)
 
     def hexdigest(self) -> str:
-        """The ETag of all bytes so far, without quotes: ``<md5>-<parts>``; or the composite checksum, likewise."""
+        """The unquoted ETag of all bytes so far, ``<md5>-<parts>``, or the composite checksum in the same form."""
         parts = [*self._finished, self._part.hexdigest()]
         whole = new_digest(self._algorithm)
         whole.update(bytes.fromhex("".join(parts)))
@@ -149,10 +149,10 @@ class MultipartDigest:
 
 
 def part_size_candidates(size: int, parts: int, *, limit: int = 32) -> list[int]:
-    """Part sizes in bytes that cut `size` bytes into exactly `parts` parts, likeliest first.
+    """Return part sizes in bytes that divide `size` bytes into exactly `parts` parts, likeliest first.
 
-    First what common clients use (`COMMON_PART_SIZES`, and the AWS CLI's doubling of 8 MiB for huge files),
-    then the even split, then whole MiB. A size that is not among them leaves the object unverifiable.
+    The sizes of common clients come first (`COMMON_PART_SIZES`, and the AWS CLI's doubling of 8 MiB for huge files),
+    then the even split, then whole MiB. If the real size is not among them, the object is unverifiable.
 
     Parameters
     ----------
@@ -161,11 +161,11 @@ def part_size_candidates(size: int, parts: int, *, limit: int = 32) -> list[int]
     parts : int
         Number of parts, from its ETag.
     limit : int
-        At most so many candidates; each costs a pass of MD5 over the bytes.
+        The most candidates. Each costs a pass of MD5 over the bytes.
     """
     if parts < 1 or size < 0:
         return []
-    if parts == 1:  # every part size from `size` on gives the same digest
+    if parts == 1:  # every part size of at least `size` gives the same digest
         return [max(size, 1)]
     # ceil(size / p) == parts, solved for p
     low, high = -(-size // parts), (size - 1) // (parts - 1)

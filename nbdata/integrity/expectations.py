@@ -1,20 +1,19 @@
-"""Which digest each file of a data set should have, and which checksum file says so.
+"""Find the digest that each file of a data set should have, and the checksum file that states it.
 
 A checksum file is read in one of two ways.
 
-*Sidecar*: ``NAME.md5`` is for ``NAME`` if it holds the digest alone, or one entry whose base name is that of
-``NAME`` (its folder may be one of the creator's machine: ``/home/x/NAME``, ``./NAME``). If such an entry,
-taken as a path, leads to another file of the data set, it is for that one, as ``md5sum -c`` would have it.
+*Sidecar*: ``NAME.md5`` is for ``NAME`` if it holds only the digest, or one entry with the base name of ``NAME``. The
+entry's folder may be one of the creator's machine: ``/home/x/NAME``, ``./NAME``. If the entry, taken as a path, leads
+to another file of the data set, it is for that file, as in ``md5sum -c``.
 
-*List*: everything else: manifests (``MD5SUMS``, ``checksums.txt`` …), and ``*.md5`` with several entries or
-with one that names another file. Names are relative to the folder of the list.
+*List*: all other checksum files. These are manifests (``MD5SUMS``, ``checksums.txt`` …), and ``*.md5`` files with
+several entries or with one entry for another file. Names are relative to the folder of the list.
 
-If the checksum files are in another folder, they mirror the data set, or lie there in any other way as long
-as that is unambiguous. A sidecar whose own path leads to no file, and whose folder the data set does not have
-either, is for the only file of that base name. The names in a list are relative to the list's folder or to
-the root of the data set, whichever finds more of them.
+Checksum files in a separate folder mirror the data set, or lie there in any other unambiguous way. Consider a sidecar
+whose own path leads to no file, and whose folder the data set does not have. It is for the only file of that base name.
+Names in a list are relative to the list's folder or to the root of the data set, whichever finds more files.
 
-Nothing is guessed where sources disagree or a name is unsafe: that is a `Problem`.
+If sources disagree, or a name is unsafe, nothing is guessed: that is a `Problem`.
 """
 
 from __future__ import annotations
@@ -51,17 +50,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The digest that a file should have.
+    """The expected digest of a file.
 
     Attributes
     ----------
     algorithm, digest : str
-        One of `ALGORITHMS`, and lower-case hexadecimal digits.
+        One of `ALGORITHMS`, and the digest in lower-case hex.
     source : str
-        Who says so: the name of the checksum file.
+        The name of the checksum file with this digest.
     conclusive : bool
-        False if an equal digest proves the bytes but a different one proves nothing (see
-        `nbdata.integrity.etags`).
+        False if an equal digest proves the bytes but a different one proves nothing (see `nbdata.integrity.etags`).
     """
 
     algorithm: str
@@ -72,7 +70,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Problem:
-    """What keeps a checksum file, or a part of it, from being used.
+    """A reason why a checksum file, or a part of it, cannot be used.
 
     Attributes
     ----------
@@ -81,7 +79,7 @@ class Problem:
     message : str
         What is wrong with it.
     name : str or None
-        The data file that is without an expectation because of it, if it is about one.
+        The data file that has no expectation for this reason, if it concerns one.
     """
 
     source: str
@@ -91,24 +89,23 @@ class Problem:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What is expected of a data set; each of its files is in exactly one of the first three.
+    """The expectations for a data set. Each of its files is in exactly one of the first three.
 
     Attributes
     ----------
     expected : dict of str to Expected
-        The files with a digest.
+        The expected digests of files.
     extra : list of str
-        Files that nothing names, in a folder of which a *complete* manifest names other files. A list is
-        complete if each of its lines could be read and used, and if it bears the name of a manifest or
-        names several files.
+        Files that no source names, in a folder of which a *complete* manifest names other files. A list is complete if
+        each of its lines could be read and used, and if it has the name of a manifest or names several files.
     unverifiable : list of str
-        All other files: nothing names them, or not with the algorithm asked for, or the sources disagree.
+        All other files: no source names them, or none with the requested algorithm, or the sources disagree.
     missing : list of str
-        Files that a checksum file names but the data set does not have.
+        Files that a checksum file names but that the data set does not have.
     lost : dict of str to Expected
-        The digests of those that are missing, where the sources agree.
+        The digests of missing files, if the sources agree.
     problems : list of Problem
-        To be reported; a check with problems has not checked everything.
+        Problems to report. A check with problems has not checked everything.
     """
 
     expected: dict[str, Expected] = field(default_factory=dict)
@@ -132,22 +129,22 @@ def collect_expectations(
     Parameters
     ----------
     data_names : iterable of str
-        The files to check, all of them, relative to the root of the data set, with ``/``: a file that is
-        left out here and named in a checksum file counts as missing.
+        All files to check, relative to the root of the data set, with ``/``. A file that is not listed here but is
+        named in a checksum file counts as missing.
     checksum_names : iterable of str
-        The checksum files, relative to their root. They are not checked themselves, unless they are
-        among `data_names` too; no list is asked about itself, as it cannot hold its own digest.
+        The checksum files, relative to their root. They are not checked themselves, unless they are among `data_names`
+        too. A list's entry for itself is ignored, since a list cannot hold its own digest.
     read : callable
-        Gives the bytes of a checksum file, called once for each; its errors pass through.
+        Returns the bytes of a checksum file. Called once per file; its errors are passed on.
     algorithm : str
-        One of `ALGORITHMS`; ``"auto"``: the strongest that is known for a file.
+        One of `ALGORITHMS`. ``"auto"`` takes the strongest algorithm known for each file.
     separate_folder : bool
-        Whether the checksum files have a root of their own (``--against``).
+        Whether the checksum files have their own root (``--against``).
 
     Raises
     ------
     BadOption
-        If there is no such algorithm.
+        If the algorithm is unknown.
     """
     if algorithm != "auto" and algorithm not in ALGORITHMS:
         raise BadOption(
@@ -160,7 +157,7 @@ def collect_expectations(
 
 
 class _Collector:
-    """Gathers what each checksum file claims; decides only when all have been heard."""
+    """Collects the claims of all checksum files, and decides only when all are read."""
 
     def __init__(self, data: Iterable[str], sources: Iterable[str], *, separate_folder: bool) -> None:
         self.data = set(data)
@@ -176,7 +173,7 @@ class _Collector:
             self.namesakes: dict[str, tuple[list[str], list[str]]] = {}
 
     def add(self, source: str, content: bytes) -> None:
-        """Hear one checksum file."""
+        """Read one checksum file."""
         found = parse_checksums(content, algorithm=algorithm_in(source))
         for problem in found.problems:
             where = f"line {problem.line}: " if problem.line else ""
@@ -185,7 +182,7 @@ class _Collector:
             self.problems.append(Problem(source, "holds no checksum"))
         owner = owner_of(source)
         if owner in self.data and not found.entries:
-            self.claims[owner]  # named, though nobody knows with which digest: not extra
+            self.claims[owner]  # named, though without a known digest: so it is not extra
         elif owner and self._is_sidecar(found.entries, owner):
             self._add_sidecar(source, owner, found.entries[0])
         else:
@@ -218,10 +215,10 @@ class _Collector:
         self._claim(owner, entry, source)
 
     def _namesakes(self, source: str, owner: str) -> tuple[list[str], list[str]]:
-        """Files of the owner's base name without a sidecar at their path, and such sidecars without a file.
+        """Return files with the owner's base name but no sidecar at their path, and such sidecars without a file.
 
-        Only these can be meant for each other. Found once for each name: data sets may have one base name
-        in a hundred thousand folders.
+        Only these can belong to each other. Computed once per name, because a data set may have one base name in a
+        hundred thousand folders.
         """
         base, suffix = posixpath.basename(source), source[len(owner) :]
         if base not in self.namesakes:
@@ -262,7 +259,7 @@ class _Collector:
         self.claims[name].append(Expected(entry.algorithm, entry.digest, source))
 
     def result(self, algorithms: tuple[str, ...]) -> Expectations:
-        """The expectations, with the first of these algorithms that is known for a file."""
+        """Return the expectations, with the first of these algorithms that is known for each file."""
         result = Expectations(problems=self.problems)
         for name in sorted(self.data | self.claims.keys()):
             heard = self.claims.get(name)
@@ -298,13 +295,13 @@ def _by_base_name(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _resolve(folder: str, name: str | None) -> str | None:
-    """The path that a list in `folder` means; None if it has no name or one that could lead outside.
+    """The path that a name in a list in `folder` means; None without a name, or if it could lead outside.
 
-    Any ``..`` is refused, also one that stays inside: through a link, ``a/../b`` need not be ``b``.
+    Any ``..`` is refused, even one that stays inside: through a symbolic link, ``a/../b`` need not be ``b``.
     """
     if name is None or name.startswith("/") or (".." in name and ".." in name.split("/")):
         return None
     path = f"{folder}/{name}" if folder else name
     if name and path[0] not in "./" and path[-1] != "/" and "//" not in path and "/." not in path:
-        return path  # as `normpath` would leave it
+        return path  # `normpath` would not change it
     return posixpath.normpath(posixpath.join(folder, name))

@@ -1,8 +1,8 @@
-"""The digest of the digests of an object's parts, made while its bytes arrive in many places at once.
+"""Compute the digest of the digests of an object's parts, while several parts arrive at once.
 
-A multipart ETag, and a composite checksum of S3, is a digest of the parts' digests (`nbdata.integrity.etags`). So
-parts that come over several connections can be hashed by the thread that receives each, side by side, where the
-digest of a whole can only be made in order. What was not hashed as it came is read from the file at the end.
+A multipart ETag and S3's composite checksum are digests of the parts' digests (`nbdata.integrity.etags`). So each
+thread can hash the parts that its connection receives, in parallel, while the digest of a whole object must be computed
+in order. Bytes that were not hashed on arrival are read from the file at the end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _BLOCK = 1 << 20
 
 
 class PartDigests:
-    """``hex-PARTS`` of an object of `size` bytes in parts of `part_size` bytes.
+    """The digest ``hex-PARTS`` of an object of `size` bytes in parts of `part_size` bytes.
 
-    `offer` may be called from many threads, but for the bytes of one part only from one at a time.
+    Many threads may call `offer`, but only one at a time for the bytes of one part.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ class PartDigests:
         self._lock = threading.Lock()
         self._open: dict[
             int, tuple[int, CopyableDigest]
-        ] = {}  # part to the bytes that are hashed, and their digest
+        ] = {}  # the hashed bytes of each open part, and their digest
         self._done: dict[int, str] = {}
 
     def _end(self, number: int) -> int:
         return min((number + 1) * self._part_size, self._size)
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
-        """Hash bytes that stand at `offset`; False if some of them were not the next ones of their part."""
+        """Hash the bytes at `offset`. Returns False if some of them do not come next in their part."""
         taken = True
         while buffer:
             number = offset // self._part_size
@@ -69,7 +69,7 @@ class PartDigests:
         return at == within + len(piece)
 
     def catch_up(self, fd: int) -> None:
-        """Hash from the file what was not hashed as it came; all its bytes must be there."""
+        """Hash from the file what was not hashed on arrival. All bytes must be in the file."""
         view = memoryview(bytearray(_BLOCK))
         for number in range(self._count):
             while number not in self._done:
@@ -85,7 +85,7 @@ class PartDigests:
                 self._take(number, at - number * self._part_size, view[:count])
 
     def hexdigest(self) -> str:
-        """Of all parts; `catch_up` must have been called."""
+        """The digest over all parts. Call `catch_up` before."""
         whole = new_digest(self._algorithm)
         whole.update(bytes.fromhex("".join(self._done[number] for number in range(self._count))))
         return f"{whole.hexdigest()}-{self._count}"

@@ -1,8 +1,8 @@
-"""What a check finds about a file: five answers that are never mixed up.
+"""The five verdicts of a check on a file, and the rules for them.
 
 ============  ============================================================================================
-ok            a digest is known for the file, its bytes were hashed, both are equal
-mismatch      a digest is known that can refute, its bytes were hashed, both differ
+ok            a digest is known for the file, and it equals that of its bytes
+mismatch      a digest is known that can refute, and it differs from that of its bytes
 missing       a sidecar or manifest has a digest for a file that is not there
 extra         no digest is known for the file, though a complete manifest names others of its folder
 unverifiable  no digest is known for the file, or sources contradict each other, or the only digest known
@@ -10,8 +10,8 @@ unverifiable  no digest is known for the file, or sources contradict each other,
               guessed) and does not confirm
 ============  ============================================================================================
 
-Only *mismatch* and *missing* say that data is damaged or lost. A file that could not be read, or not to its
-end, has no verdict: that is an error of the transfer, and is reported as one.
+Only *mismatch* and *missing* mean that data is damaged or lost. A file that could not be read completely has no
+verdict. That is an error of the transfer, and is reported as one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Row = TypeVar("_Row")
 
 
 class Verdict(str, Enum):
-    """The answers, worst first; a str, so that it is JSON as it is."""
+    """A verdict. Worst first, and a str, so that it serializes to JSON."""
 
     MISMATCH = "mismatch"
     MISSING = "missing"
@@ -38,7 +38,7 @@ class Verdict(str, Enum):
     EXTRA = "extra"
     OK = "ok"
 
-    def __str__(self) -> str:  # as StrEnum of Python 3.11; without it versions differ in f-strings
+    def __str__(self) -> str:  # as Python 3.11's StrEnum; without it, f-strings differ between versions
         return self.value
 
 
@@ -46,22 +46,21 @@ _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 def judge(expected: Expected | None, got: str | None) -> Verdict:
-    """The verdict on a file from the digest that it should have and the one that it has.
+    """Return the verdict on a file from its expected digest and its actual digest.
 
-    ``extra`` is not among the answers: it depends on the files around it (`Expectations.extra`).
+    Never returns ``extra``, which depends on the files around it (`Expectations.extra`).
 
     Parameters
     ----------
     expected : Expected or None
-        What it should have; None: nobody knows.
+        The expected digest; None if no digest is known.
     got : str or None
-        The digest of its bytes by ``expected.algorithm``, in hexadecimal digits of either case; None: there
-        is no such file.
+        The digest of the bytes by ``expected.algorithm``, in hex of either case; None if there is no such file.
 
     Raises
     ------
     ValueError
-        If there is neither: nothing names the file and it is not there.
+        If both are None: no source names the file, and it does not exist.
     """
     if got is None:
         if expected is None:
@@ -75,14 +74,14 @@ def judge(expected: Expected | None, got: str | None) -> Verdict:
 
 
 def worst_first(rows: Iterable[_Row], *, key: Callable[[_Row], tuple[Verdict, str]]) -> list[_Row]:
-    """The rows with what is wrong first, by name within each verdict.
+    """Sort rows by verdict, worst first, and then by name.
 
     Parameters
     ----------
     rows : iterable
         Rows of any kind.
     key : callable
-        Gives the verdict and the name of a row.
+        Returns the verdict and the name of a row.
     """
 
     def rank(row: _Row) -> tuple[int, str]:

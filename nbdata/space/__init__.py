@@ -1,1 +1,1 @@
-"""How much room there is, who says so, and what running jobs have reserved of it."""
+"""Disk space: how much is free, which limits apply, and how much running jobs have reserved."""

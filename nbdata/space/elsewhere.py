@@ -1,4 +1,4 @@
-"""Where else there is room: the disks that are named to whoever has too little."""
+"""Find other disks with enough room, to suggest them when space is short."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ __all__ = ["disks_instead", "named"]
 
 
 def disks_instead(path: str, needed: int, inodes: int, *, limited: str = "") -> list[Disk]:
-    """The disks with that much room, the roomiest first; those in memory only where there is no other.
+    """Return the disks with that much room, largest first. Disks in memory are listed only if there is no other.
 
     Parameters
     ----------
     path : str
-        Where there is too little; its own disk is no help.
+        The place with too little room, whose own disk is no help.
     needed, inodes : int
     limited : str
-        The folder whose limit allows no more, if that is why. Then its disk may help outside the folder; it comes
-        last.
+        The folder whose limit is the cause, or ''. Its disk may then help outside the folder, and is listed last.
     """
     device = disk_of(path)[1]
     fitting = [
@@ -32,7 +31,7 @@ def disks_instead(path: str, needed: int, inodes: int, *, limited: str = "") -> 
 
 
 def named(disk: Disk, *, limited: str = "") -> str:
-    """A disk as it is recommended."""
+    """Describe a disk for a suggestion."""
     memory = "in memory, " if disk.in_memory else ""
     outside = f", outside {limited}" if limited and is_inside(limited, disk.path) else ""
     return f"{disk.path} ({memory}{format_size(disk.free)} free{outside})"

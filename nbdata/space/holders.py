@@ -1,6 +1,6 @@
-"""Processes as the books of space know them: each holds a flock on a file of its own, and lives while it does.
+"""Holders: the ledger's names for processes. Each process holds a flock on its own file while it lives.
 
-No pid stands for a process here: pids come again, and differ from container to container.
+Process ids are not used, because they are reused and differ between containers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _holders_lock = ForkLock()
 
 
 def holder_of(folder: str) -> str:
-    """The name of the file on which this process holds a flock; to be asked for under the lock of the books."""
+    """The name of the file that this process holds a flock on. Call it while holding the ledger's lock."""
     with _holders_lock:
         if folder not in _holders:
             lock = file_lock(os.path.join(folder, f"holder-{secrets.token_hex(8)}"))
@@ -29,7 +29,7 @@ def holder_of(folder: str) -> str:
 
 
 def lives(folder: str, name: str) -> bool:
-    """Whether the process of that name lives; the file of one that does not is removed."""
+    """Whether the process with that name lives. Removes the file of a dead one."""
     own = _holders.get(folder)
     if own is not None and os.path.basename(own.path) == name:
         return True
@@ -42,21 +42,21 @@ def lives(folder: str, name: str) -> bool:
 
 
 def this_process() -> str:
-    """A name of this process that `is_alive` knows while it lives."""
+    """A name of this process, for `is_alive`."""
     folder = runtime_folder()
     with file_lock(os.path.join(folder, "ledger.lock")):
         return holder_of(folder)
 
 
 def is_alive(name: str) -> bool:
-    """Whether the process that `this_process` named so, on this machine, lives."""
+    """Whether the process with that name from `this_process`, on this machine, lives."""
     folder = runtime_folder()
     with file_lock(os.path.join(folder, "ledger.lock")):
         return lives(folder, name)
 
 
 def touch_books() -> None:
-    """Keep the files of this process and of all from those who clean temporary folders by age."""
+    """Touch the ledger's and this process's files, so that cleaners of old temporary files keep them."""
     folder = runtime_folder()
     own = _holders.get(folder)
     for path in (
@@ -69,7 +69,7 @@ def touch_books() -> None:
 
 
 def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
-    """Remove the files of holders that are gone; how many there are or were."""
+    """Remove the files of dead holders, and return their number. With `remove` False, only count them."""
     folder = folder or runtime_folder()
     with file_lock(os.path.join(folder, "ledger.lock")):
         names = [name for name in os.listdir(folder) if name.startswith("holder-")]
@@ -77,7 +77,7 @@ def dead_holders(folder: str | None = None, *, remove: bool = True) -> int:
 
 
 def _after_fork() -> None:
-    """A child has no claims: `file_lock` has let go of its copies of the locks."""
+    """Forget all holders in the child of a fork: `file_lock` has closed its copies of the locks."""
     _holders.clear()
 
 

@@ -1,11 +1,10 @@
-"""The ledger of disk space that running jobs have reserved, shared by all processes of a user.
+"""The ledger: disk space that running jobs have reserved, shared by all processes of a user.
 
-One JSON file in the runtime folder under one flock. An entry holds what a job planned to write and what has
-landed; the difference is *outstanding*: bytes that the disk still shows as free but that are spoken for. An
-entry is valid while its holder, a process, keeps its flock: whatever ends the process ends its claims.
+It is one JSON file in the runtime folder, under one flock. An entry holds the bytes that a job plans to write and those
+it has written. Their difference is *outstanding*: the disk still shows these bytes as free, but they are reserved. An
+entry is valid while its holder, a process, keeps its flock, so the end of the process ends its reservations.
 
-While a job writes, bytes may count twice for a moment (landed, but not yet noted): that errs to the safe
-side.
+While a job writes, bytes may briefly count twice (written, but not yet noted). That errs on the safe side.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from nbdata.space.limits import Domain, disk_of, domains, used_below
 
 __all__ = ["Ledger", "Reservation", "Room", "not_enough"]
 
-# How often a job notes what has landed, and how old a scan of a limited folder may be, in seconds.
+# How often a job notes its written bytes, and the most age of a folder scan, in seconds.
 _NOTE_EVERY = 0.5
 _SCAN_AGE = 60.0
-# How old it may be to refuse a job that runs already and asks for more.
+# The most age of a scan that may refuse more space to a running job.
 _REFUSED_AGE = 2.0
-# The option with which most jobs take less.
+# The option that makes most jobs take less space.
 _LESS = "--max-bytes"
 
 
 @dataclass(frozen=True)
 class Room:
-    """What may still be written at a path, and who decides it.
+    """The bytes that may still be written at a path, and the deciding domain.
 
-    `free` = limit − used − reserved, in bytes; for a disk, `used` is not known here and 0. `age` is that of
-    the scan of a limited folder, in seconds.
+    `free` = limit − used − reserved, in bytes. For a disk, `used` is unknown and 0. `age` is the age of the scan of a
+    limited folder, in seconds.
     """
 
     domain: Domain
@@ -57,7 +56,7 @@ class Room:
 
 
 class Ledger:
-    """Reservations in the runtime folder; any number of Ledger objects and processes may use it at once."""
+    """Reservations in the runtime folder. Any number of Ledger objects and processes may use it at the same time."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder or runtime_folder()
@@ -67,7 +66,7 @@ class Ledger:
     # -- reading ------------------------------------------------------------------------------
 
     def room(self, path: str, limited: Mapping[str, tuple[int, str]], *, fresh: bool = False) -> list[Room]:
-        """The room at a path in every domain around it, the tightest first."""
+        """Return the room at a path in each domain around it, the smallest first."""
         with file_lock(self._lock):
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=fresh)
@@ -90,7 +89,7 @@ class Ledger:
                 continue
             scan = data["scans"].get(domain.root)
             if fresh or scan is None or not 0 <= time.time() - scan["at"] < _SCAN_AGE:
-                # What a running job has landed is in the scan now, so it must not be added again.
+                # The scan includes the bytes that running jobs have written, so they must not be added again.
                 scan = {"used": used_below(domain.root), "at": time.time(), "landed": 0}
                 data["scans"][domain.root] = scan
             used = scan["used"] + scan["landed"]
@@ -112,23 +111,23 @@ class Ledger:
         less: str = _LESS,
         at_least: bool = False,
     ) -> Reservation:
-        """Claim `needed` bytes and `inodes` files at `path`, in every domain around it at once.
+        """Reserve `needed` bytes and `inodes` files at `path`, in each domain around it at once.
 
-        `less` is the option with which the job would take less, and `at_least` says that it may need more.
+        `less` is the option that makes the job take less. `at_least` means that the job may need more.
 
         Raises
         ------
         NotEnoughSpace
-            If any domain has not that much, unless `force`.
+            If any domain has less room, unless `force`.
         """
         with file_lock(self._lock):
-            holder = holder_of(self._folder)  # under the lock: `dead_holders` must not meet it unlocked
+            holder = holder_of(self._folder)  # under the lock, so that `dead_holders` never finds it unlocked
             data = self._load()
             rooms = self._rooms(data, path, limited, fresh=False)
             if not force and _too_tight(rooms, needed, inodes) and any(r.age > 0 for r in rooms):
                 rooms = self._rooms(
                     data, path, limited, fresh=True
-                )  # somebody may have made room since the scan
+                )  # room may have become free since the scan
             tight = _too_tight(rooms, needed, inodes)
             if tight is not None and not force:
                 raise not_enough(path, needed, inodes, tight, less=less, at_least=at_least)
@@ -174,7 +173,7 @@ class Ledger:
             if _too_tight(rooms, more, 0) and (fresh or any(r.age > _REFUSED_AGE for r in rooms)):
                 rooms = self._rooms(
                     data, path, limited, fresh=True
-                )  # somebody may have made room since the scan
+                )  # room may have become free since the scan
             tight = _too_tight(rooms, more, 0)
             entry = data["entries"].get(name)
             if tight is not None:
@@ -183,12 +182,12 @@ class Ledger:
                     path, more, 0, replace(tight, reserved=max(0, tight.reserved - own)), less=less,
                     at_least=at_least,
                 )  # fmt: skip
-            if entry is not None:  # else somebody has removed the books
+            if entry is not None:  # otherwise the ledger was deleted meanwhile
                 entry["planned"] += more
             self._save(data)
 
     def freed(self, path: str) -> None:
-        """What was below a path is deleted: limited folders around it are counted anew when somebody asks."""
+        """Have limited folders around a path scanned again, because files below it were deleted."""
         with file_lock(self._lock):
             data = self._load()
             _forget_scans(data["scans"], {"target": os.path.realpath(path)})
@@ -200,7 +199,7 @@ class Ledger:
             entry = data["entries"].pop(name, None)
             if entry is not None:
                 if entry["landed"] < entry["planned"]:
-                    _forget_scans(data["scans"], entry)  # what it left in part was never noted
+                    _forget_scans(data["scans"], entry)  # its partly written files were never noted
                 _given_back.add((self._folder, name))
                 self._save_if_room(data)
 
@@ -214,11 +213,11 @@ class Ledger:
                 _forget_scans(scans, entry)
             elif not lives(self._folder, entry["holder"]):
                 del entries[name]
-                _forget_scans(scans, entry)  # nobody knows how far it came
+                _forget_scans(scans, entry)  # nobody knows how much it wrote
         return {"entries": entries, "scans": scans}
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the file says; nothing if it is not ours. Torn it cannot be: it is replaced as a whole."""
+        """Read the file; nothing if it is not valid. It cannot be torn, because it is replaced as a whole."""
         try:
             with open(self._file, encoding="utf-8") as file:
                 data = json.load(file)
@@ -245,23 +244,23 @@ class Ledger:
         _given_back.difference_update([one for one in _given_back if one[0] == self._folder])
 
     def _save_if_room(self, data: dict[str, Any]) -> None:
-        """For what only frees or counts: the disk that the books are on may be the one that is full.
+        """Save a change that only frees or counts, unless the ledger's own disk is full.
 
-        What was given back is remembered by this process until it can be written down.
+        This process remembers released entries until it can write them.
         """
         with contextlib.suppress(NotEnoughSpace):
             self._save(data)
 
 
-#: Folders and entries that this process has given back and perhaps could not take out of the file.
+#: Folders and entries that this process has released and perhaps could not remove from the file.
 _given_back: set[tuple[str, str]] = set()
 
 
 class Reservation:
-    """Space that one job holds; a context manager that gives it back.
+    """Space reserved by one job. A context manager that releases it.
 
-    `grown` says that it was claimed in steps: how much of it will be needed is not known then. `at_least` says that
-    more may be needed than was planned.
+    `grown` is True if it was reserved in steps, so the final amount is unknown. `at_least` is True if the job may need
+    more than planned.
     """
 
     def __init__(
@@ -285,9 +284,9 @@ class Reservation:
         self._lock = threading.Lock()
 
     def landed(self, size: int, files: int = 0, *, made: int | None = None) -> None:
-        """Note what is on the disk now; written to the ledger at most twice a second.
+        """Note written bytes and files. Saved to the ledger at most twice a second.
 
-        `made` are the inodes that were planned for and are in use now; None: one for each file.
+        `made` is the number of planned inodes now in use; None: one per file.
         """
         with self._lock:
             self._landed += size
@@ -305,12 +304,12 @@ class Reservation:
         self._ledger._change(self._name, landed, made)
 
     def grow(self, more: int, *, fresh: bool = False, at_least: bool = False) -> None:
-        """Claim more, for work whose size was not known; NotEnoughSpace if it is not to be had.
+        """Reserve more, for work of unknown size. Raises NotEnoughSpace if there is no room.
 
-        `fresh` says that all it has written has landed, so that limited folders may be looked at without counting
-        any of it twice; `at_least`, that it may be too little still.
+        `fresh` means that all written bytes are noted, so limited folders may be scanned without counting any twice.
+        `at_least` means that even this may be too little.
         """
-        self._note()  # else what has landed since the last time counts twice: on the disk, and as reserved
+        self._note()  # otherwise bytes written since the last note count twice: on the disk, and as reserved
         self._ledger._grow(
             self._name, self._path, more, self._limited, self._less, fresh=fresh, at_least=at_least
         )
@@ -321,13 +320,13 @@ class Reservation:
 
     @property
     def outstanding(self) -> tuple[int, int]:
-        """Bytes, and files and folders, that are planned and not on the disk."""
+        """Bytes, and files and folders, that are planned but not yet on disk."""
         with self._lock:
             return max(0, self._planned - self._landed), max(0, self._inodes - self._made)
 
     @property
     def has_landed(self) -> bool:
-        """Whether any file, or part of one, has."""
+        """Whether any file, or part of one, has been written."""
         with self._lock:
             return self._files > 0 or self._landed > 0
 
@@ -350,10 +349,10 @@ def not_enough(
     path: str, needed: int, inodes: int, room: Room, *, happened: str = "", less: str = _LESS,
     at_least: bool = False,
 ) -> NotEnoughSpace:  # fmt: skip
-    """The error with all numbers, and the disks where it would fit.
+    """Return the error with all numbers, and the disks with enough room.
 
-    `happened` says what ended a job that was under way, `less` the option with which it would take less, and
-    `at_least` that it may need more.
+    `happened` is the cause that ended a running job. `less` is the option that makes it take less. `at_least` means
+    that it may need more.
     """
     limited = room.domain.root if room.domain.device is None else ""
     disks = disks_instead(path, needed, inodes, limited=limited)[:4]
@@ -393,7 +392,7 @@ def not_enough(
 
 
 def _forget_scans(scans: dict[str, Any], entry: dict[str, Any]) -> None:
-    """The limited folders around an entry's target have to be looked at again."""
+    """Have the limited folders around an entry's target scanned again."""
     for folder in [folder for folder in scans if is_inside(entry["target"], folder)]:
         del scans[folder]
 
@@ -404,5 +403,5 @@ def _inside(entry: dict[str, Any], domain: Domain) -> bool:
     return is_inside(entry["target"], domain.root)
 
 
-# A child of a fork has given back nothing.
+# The child of a fork has released nothing.
 os.register_at_fork(after_in_child=_given_back.clear)

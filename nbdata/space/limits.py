@@ -1,7 +1,7 @@
-"""Disk limits: the disk itself, and limits that a user or an administrator has set on folders.
+"""Disk limits: free disk space, and limits that a user or an administrator has set on folders.
 
-A *domain* is a device or a limited folder. What may be used at a path is the least that any domain around
-it allows, and the domain that decides is always named.
+A *domain* is a device or a limited folder. The usable space at a path is the least that any domain around it allows.
+Messages always name the deciding domain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "writable_disks",
 ]
 
-# File systems that hold no user's files.
+# File systems that hold no user files.
 _PSEUDO = {
     "proc",
     "sysfs",
@@ -53,26 +53,26 @@ _PSEUDO = {
     "squashfs",
     "efivarfs",
 }
-# Those that are no disk: what is in them takes memory, and is gone with the machine.
+# File systems that are no disk: their files use memory, and are lost when the machine stops.
 _MEMORY = {"tmpfs", "ramfs"}
-# Where other kinds are mounted that hold none either.
+# Mount points of other file systems without user files.
 _SYSTEM = ("/sys/", "/proc/", "/run/credentials/")
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Something that limits how much may be written below a folder.
+    """A limit on the bytes written below a folder.
 
     Attributes
     ----------
     root : str
         The limited folder, or any path on the device.
     device : int or None
-        st_dev, if it is a disk.
+        The st_dev of a disk; None for a folder.
     limit : int
-        Bytes; for a disk, those that this user can use at all.
+        Bytes. For a disk, the bytes that this user can use at all.
     source : str
-        Who says so, for people.
+        The origin of the limit, for messages.
     """
 
     root: str
@@ -83,9 +83,9 @@ class Domain:
 
 @dataclass(frozen=True)
 class Disk:
-    """A writable disk: where it is mounted, its size and what is free for this user, in bytes and inodes.
+    """A writable disk: its mount point, size, and free bytes and inodes for this user.
 
-    `device` is its st_dev, and `in_memory` says that it takes memory (tmpfs, as /dev/shm).
+    `device` is its st_dev. `in_memory` is True if its files use memory (tmpfs, as /dev/shm).
     """
 
     path: str
@@ -97,7 +97,7 @@ class Disk:
 
 
 def existing_ancestor(path: str) -> str:
-    """The path itself or the nearest folder above it that exists."""
+    """Return the path itself, or the nearest existing folder above it."""
     at = os.path.abspath(path)
     while not os.path.exists(at):
         at = os.path.dirname(at)
@@ -105,12 +105,12 @@ def existing_ancestor(path: str) -> str:
 
 
 def round_up(size: int, block: int) -> int:
-    """Bytes that a file of `size` occupies."""
+    """Bytes that a file of `size` bytes occupies on disk."""
     return -(-max(size, 0) // block) * block
 
 
 def disk_of(path: str) -> tuple[Disk, int, int]:
-    """The disk that holds `path` (or will), its st_dev and its block size."""
+    """Return the disk that holds `path` (or will hold it), its st_dev and its block size."""
     at = existing_ancestor(path)
     try:
         found = os.statvfs(at)
@@ -122,15 +122,15 @@ def disk_of(path: str) -> tuple[Disk, int, int]:
 
 def _disk(path: str, found: os.statvfs_result, device: int, *, in_memory: bool = False) -> Disk:
     unit = found.f_frsize or found.f_bsize
-    # Some file systems (btrfs, NFS) count no inodes and say 0 of 0.
+    # Some file systems (btrfs, NFS) count no inodes and report 0 of 0.
     inodes = found.f_favail if found.f_files else None
     return Disk(path, found.f_blocks * unit, found.f_bavail * unit, inodes, device, in_memory)
 
 
 def limited_folders(state_dir: str, env: Mapping[str, str]) -> dict[str, tuple[int, str]]:
-    """Limited folders with their limit and its source: what ``quota --limit`` keeps, and ``NBDATA_QUOTA``.
+    """Return the limited folders with their limit and its source: ``quota --limit`` or ``NBDATA_QUOTA``.
 
-    ``NBDATA_QUOTA=SIZE[:PATH]`` sets one from outside; PATH defaults to the home folder.
+    ``NBDATA_QUOTA=SIZE[:PATH]`` sets one in the environment. PATH defaults to the home folder.
     """
     found = {path: (limit, "%quota --limit") for path, limit in _kept(state_dir).items()}
     outside = env.get("NBDATA_QUOTA", "")
@@ -154,15 +154,15 @@ def _kept(state_dir: str) -> dict[str, int]:
 
 
 def set_limit(state_dir: str, path: str, limit: int | None) -> None:
-    """Keep a limit on a folder; None removes it.
+    """Set a limit on a folder; None removes it.
 
     Raises
     ------
     BadOption
-        If there is none to remove.
+        If there is no limit to remove.
     """
     folder = os.path.realpath(path.rstrip("/") or "/")
-    with file_lock(os.path.join(runtime_folder(), "limits.lock")):  # or of two that set one each, one is lost
+    with file_lock(os.path.join(runtime_folder(), "limits.lock")):  # or two changes at once could lose one
         limits = _kept(state_dir)
         if limit is None:
             if limits.pop(folder, None) is None:
@@ -183,7 +183,7 @@ def set_limit(state_dir: str, path: str, limit: int | None) -> None:
 
 
 def domains(path: str, limited: Mapping[str, tuple[int, str]]) -> list[Domain]:
-    """Every domain that limits what is written at `path`: its disk, and each limited folder around it."""
+    """Return each domain that limits writes at `path`: its disk, and each limited folder around it."""
     disk, device, _ = disk_of(path)
     real = os.path.realpath(path.rstrip("/") or "/")
     around = [
@@ -195,14 +195,14 @@ def domains(path: str, limited: Mapping[str, tuple[int, str]]) -> list[Domain]:
 
 
 def used_below(folder: str) -> int:
-    """Bytes that all files below a folder occupy, hard links once."""
+    """Bytes that all files below a folder occupy. Hard links count once."""
     total, seen = 0, set[tuple[int, int]]()
     pending = [folder]
     while pending:
         try:
             with os.scandir(pending.pop()) as found:
                 entries = list(found)
-        except OSError:  # vanished meanwhile, or not ours to look into
+        except OSError:  # it has vanished, or is not readable
             continue
         for entry in entries:
             try:
@@ -220,9 +220,9 @@ def used_below(folder: str) -> int:
 
 
 def writable_disks() -> list[Disk]:
-    """Every mounted disk that this user can write to, each device once, largest free space first."""
+    """Return each mounted disk that this user can write to, once per device, largest free space first."""
     found: dict[int, Disk] = {}
-    for path, kind in dict(_mounts()).items():  # of two that are mounted at one place, the last one shows
+    for path, kind in dict(_mounts()).items():  # of two mounts at the same place, the last one is visible
         if (
             kind in _PSEUDO
             or path.startswith(_SYSTEM)
@@ -232,7 +232,7 @@ def writable_disks() -> list[Disk]:
             continue
         try:
             device = os.stat(path).st_dev
-            # What is hidden by a mount above it is a folder of that now.
+            # A mount hidden by another mount above it appears as a folder of that one.
             in_memory = kind in _MEMORY and os.path.ismount(path)
             disk = _disk(path, os.statvfs(path), device, in_memory=in_memory)
         except OSError:
@@ -247,6 +247,6 @@ def _mounts() -> list[tuple[str, str]]:
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as lines:
             rows = [line.split(" ") for line in lines]
-    except OSError:  # no Linux: the folders that people use
+    except OSError:  # not Linux: check the usual folders
         return [("/", "?"), (os.path.expanduser("~"), "?"), (tempfile.gettempdir(), "?")]
     return [(row[1].encode().decode("unicode_escape"), row[2]) for row in rows if len(row) > 2]

@@ -1,1 +1,1 @@
-"""Where bytes live: a URL or path to a `Store` and a key. Implementations promise what `base` says."""
+"""Storage back ends: resolve a URL or path to a `Store` and a key. `base` defines the interface."""

@@ -1,8 +1,8 @@
-"""What a store promises to the engine, whatever it is made of.
+"""The interface of a store, which the engine uses for every kind of storage.
 
-All calls block, are safe to use from many threads, never retry (the engine owns retries) and raise the
-errors of `nbdata.errors`. An error that is worth another try has ``details["retry"] = True``.
-One conformance suite (``tests/conformance``) runs over every implementation.
+Every call blocks, is safe to use from many threads, and never retries: the engine owns retries. Calls raise the errors
+of `nbdata.errors`. An error that is worth another try has ``details["retry"] = True``. One conformance suite
+(``tests/conformance``) runs over every implementation.
 """
 
 from __future__ import annotations
@@ -29,93 +29,93 @@ __all__ = [
     "Upload",
 ]
 
-# Objects that `Store.children` looks at, if it has to look at all.
+# How many objects `Store.children` reads at most, in a store that cannot list folders.
 _LOOKED_AT = 5000
 
 
 class Upload(abc.ABC):
-    """A multipart upload; parts may be sent from many threads and in any order."""
+    """A multipart upload. Many threads may send parts, in any order."""
 
     id: str
-    #: Whether an answer said that a key of KMS or of the user's encrypts it: then no ETag is an MD5.
+    #: Whether the store reported encryption with a KMS key or a customer's key. No ETag is then an MD5.
     encrypted: bool = False
-    #: Whether the store can take it up again when it was left unfinished (`Store.reopen`).
+    #: Whether an unfinished upload can be resumed later (`Store.reopen`).
     reopens: bool = False
-    #: By number, the bytes of each part that the store had when the upload was taken up again, and its answer.
+    #: For a resumed upload, the parts that the store has, by number: the size and the ETag of each.
     stored: Mapping[int, tuple[int, str]] = MappingProxyType({})
 
     @abc.abstractmethod
     def part(self, number: int, source: Source, size: int) -> str:
-        """Send part `number` (from 1); returns what the store answers for it (an ETag), or ''.
+        """Send part `number` (from 1). Returns the store's answer (an ETag), or ''.
 
-        SourceChanged if `source` does not give just `size` bytes.
+        Raises SourceChanged if `source` does not give exactly `size` bytes.
         """
 
     @abc.abstractmethod
     def through(self, store: Store) -> Upload:
-        """The same upload, its parts sent by another object for the same store, which another `Stop` stops."""
+        """The same upload, with parts sent through `store`: another object for the same store, with its own `Stop`."""
 
     def copy_part(self, number: int, source: Store, info: ObjectInfo, start: int, end: int) -> str:
-        """The same with the bytes ``start:end`` of an object that this store can copy (`Store.can_copy`)."""
+        """Have the store copy the bytes ``start:end`` of `source` as part `number`, if it can (`Store.can_copy`)."""
         raise BadOption("this store copies nothing by itself")
 
     @abc.abstractmethod
     def finish(self, parts: list[str]) -> ObjectInfo:
         """Make the object from all parts, given their answers in order.
 
-        May be asked again after a StoreUnavailable, although the store may have made it.
+        May be called again after a StoreUnavailable, although the store may have made the object already.
         """
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Give it up, so that its parts cost nothing more."""
+        """Abort the upload, which deletes its parts and ends their cost."""
 
 
 class Store(abc.ABC):
-    """Objects by key. Keys are the store's own, without a leading slash."""
+    """Objects by key. Keys are as the store has them, without a leading slash."""
 
-    #: Whether `upload` works, and the smallest part but the last.
+    #: Whether `upload` works. `min_part` is the smallest size of a part; the last part may be smaller.
     multipart: bool = False
     min_part: int = 5 << 20
     max_parts: int = 10_000
-    #: Whether an upload that was left unfinished can be taken up again (`reopen`).
+    #: Whether an unfinished upload can be resumed (`reopen`).
     reopens: bool = False
-    #: Whether `read` with `match` refuses another version before its first byte; else it does so at its end.
+    #: Whether `read` with `match` refuses another version before the first byte. If False, it does so at the end.
     refuses_first: bool = True
-    #: Whether reads at an offset are cheap; without, an object is read in one stream.
+    #: Whether reads at an offset are cheap. If False, an object is read in one stream.
     ranges: bool = True
-    #: Whether a key is only a name: then ``a//b`` and ``..`` mean nothing, and every key can be.
+    #: Whether keys are opaque strings. Then ``a//b`` and ``..`` have no special meaning, and any key can exist.
     flat: bool = False
-    #: Whether there may be objects below the key of an object (``a`` and ``a/b``).
+    #: Whether an object may exist below the key of another (``a`` and ``a/b``).
     below_objects: bool = True
-    #: Whether nothing can be written.
+    #: Whether the store refuses all writes.
     read_only: bool = False
-    #: Whether `list` reads pages made for people, which may not be there, so that names that are known are better
-    #: asked for one by one.
+    #: Whether `list` reads index pages made for people. A server may have none, so objects with known names are better
+    #: requested one by one.
     lists_by_page: bool = False
-    #: Bytes of the largest objects that are best read together (`reading`); -1 where each is best read by itself.
+    #: Objects up to this many bytes are read fastest in batches (`reading`); -1 if each is best read alone.
     reads_together: int = -1
-    #: The same of `writing`.
+    #: Objects up to this many bytes are written fastest in batches (`writing`); -1 if each is best written alone.
     writes_together: int = -1
-    #: Whether `write` has the store refuse what arrives with another MD5 than the one it is told.
+    #: Whether `write` makes the store reject data whose MD5 differs from the given one.
     refuses = False
-    #: Whether this object only exists in this process (memory://, a file system handed in).
+    #: The store's URL or protocol, for messages.
     name: str = ""
 
     @abc.abstractmethod
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose key begins with `prefix`, streamed, in the store's order.
+        """List all objects whose key begins with `prefix`, streamed, in the store's order.
 
-        That is the order of keys (of their UTF-8 bytes), but for stores that keep folders, as SeaweedFS does,
-        and list ``a/1`` before ``a-b``. With `after`, a key that was listed, only those behind it, so that a
-        listing that broke off goes on. Nothing below `prefix` is no error; a missing bucket is.
+        The order is that of the keys' UTF-8 bytes. Stores with real folders differ: SeaweedFS lists ``a/1`` before
+        ``a-b``. `after` is a key that was listed before; only later objects are given, which resumes a broken listing.
+        An empty result is no error. A missing bucket is an error.
         """
 
     def children(self, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
-        """Some of what begins with `prefix`, no deeper than the next slash: objects and folders, whose keys end in one.
+        """List some objects and folders below `prefix`, no deeper than the next slash. Folder keys end in a slash.
 
-        For who looks around: at most `limit`, and those of the first few thousand objects where the store cannot list
-        without what lies below. The size of a folder is -1.
+        Meant for a quick look: returns at most `limit` entries. A store that cannot list one level reads only the first
+        few thousand objects. The size of a folder is -1.
         """
         found: dict[str, ObjectInfo] = {}
         for info in itertools.islice(self.list(prefix), _LOOKED_AT):
@@ -127,10 +127,10 @@ class Store(abc.ABC):
         return tuple(found.values())
 
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
-        """All objects and folders that begin with `prefix`, no deeper than the next slash, streamed.
+        """List all objects and folders that begin with `prefix`, no deeper than the next slash, streamed.
 
-        The key of a folder ends in a slash, and its size is -1; an object whose key is `prefix` itself is among them.
-        A missing bucket is an error. This one lists all that lies below, for stores that cannot do with less.
+        A folder's key ends in a slash and its size is -1. An object whose key is `prefix` itself is included. A missing
+        bucket is an error. This default lists everything below `prefix`, for stores that cannot list one level.
         """
         last = ""
         for info in self.list(prefix):
@@ -142,29 +142,29 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def head(self, key: str) -> ObjectInfo:
-        """What the store says of one object; NotFound if there is none.
+        """Return the store's metadata of one object. Raises NotFound if there is none.
 
-        Some stores cannot tell a missing object from a missing bucket here; `list` and `read` can.
+        Some stores cannot tell a missing object from a missing bucket here. `list` and `read` can.
         """
 
     @abc.abstractmethod
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> Body:
-        """The bytes ``start:end`` of an object; none if `start` is at or beyond its end.
+        """Read the bytes ``start:end`` of an object; no bytes if `start` is at or beyond its end.
 
-        With `match` the bytes are of that very version, else SourceChanged.
+        With `match`, the bytes are of exactly that version; otherwise SourceChanged is raised.
         """
 
     def reading(self, width: Callable[[], int], max_bytes: int) -> Session[Read[Any]]:
-        """Many reads at a time, whole objects or ranges of any size, by the thread that takes the answers.
+        """Begin a session of concurrent reads: whole objects or ranges of any size. One thread takes the answers.
 
         Parameters
         ----------
         width : callable
-            How many may be under way now.
+            Returns how many reads may run now.
         max_bytes : int
-            Bytes that may be in memory for them; one is always asked for.
+            Memory that the reads may use together. A single read may exceed it.
         """
         return Threads(
             lambda read: from_body(self.read(read.info.key, read.start, read.end, match=read.info), read),
@@ -183,16 +183,16 @@ class Store(abc.ABC):
         headers: Mapping[str, str] | None = None,
         md5: str = "",
     ) -> ObjectInfo:
-        """Make one object of `size` bytes; visible only when it is whole.
+        """Create one object of `size` bytes. It becomes visible only when it is complete.
 
-        Stores that can keep `headers` (see `ObjectInfo`) with it. `md5` is that of all bytes in hex, or ''.
+        Stores that can keep `headers` (see `ObjectInfo`) do so. `md5` is the MD5 of all bytes in hex, or ''.
 
-        Raises SourceChanged, and leaves all as it was, if `source` does not give just `size` bytes; ChecksumMismatch,
-        likewise, if the store looks at the MD5 (`refuses`) and what arrived has another.
+        Raises SourceChanged, and changes nothing, if `source` does not give exactly `size` bytes. Raises
+        ChecksumMismatch, and changes nothing, if the store checks the MD5 (`refuses`) and received other bytes.
         """
 
     def writing(self, width: Callable[[], int], max_bytes: int) -> Session[Write[Any]]:
-        """Many small objects made at a time; the counterpart of `reading`."""
+        """Begin a session that creates many small objects concurrently; the counterpart of `reading`."""
         return Threads(
             lambda write: Answer(
                 write, self.write(write.key, io.BytesIO(write.data), len(write.data), md5=write.md5)
@@ -204,56 +204,56 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects. A missing object is no error."""
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
-        """Begin a multipart upload of so many bytes; -1 if that is not known yet."""
+        """Begin a multipart upload of `size` bytes; -1 if the size is not known yet."""
         raise BadOption(f"{self.name} has no multipart uploads")
 
     def reopen(self, key: str, size: int, upload_id: str) -> Upload:
-        """An upload that was begun before, with the parts that the store has of it; NotFound if it is gone."""
+        """Resume an upload, with the parts that the store has. Raises NotFound if the upload is gone."""
         raise BadOption(f"{self.name} takes up no upload again")
 
     @property
     def server(self) -> str:
-        """What tells the server of this store from others that have places of the same name."""
+        """An identifier of the server, which tells this store from stores of the same name on other servers."""
         return ""
 
     def same_objects(self, other: Store) -> bool:
-        """Whether a key means the same object in both."""
+        """Whether a key means the same object in both stores."""
         return self is other
 
     def can_copy(self, source: Store) -> bool:
-        """Whether this store may be able to copy objects of `source` by itself (`copy`, `Upload.copy_part`)."""
+        """Whether this store may be able to copy objects of `source` on the server (`copy`, `Upload.copy_part`)."""
         return False
 
     def copy(self, source: Store, info: ObjectInfo, key: str) -> ObjectInfo:
-        """Make an object of one of `source`, with its content type and metadata, without reading it here.
+        """Copy an object of `source` on the server, with its content type and metadata, without reading it here.
 
-        SourceChanged if it is not the one that `info` describes, where the store looks at that: not all do.
+        Raises SourceChanged if the object is not the version in `info`. Not every store checks that.
         """
         raise BadOption(f"{self.name} copies nothing by itself")
 
     def pending(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Unfinished multipart uploads below `prefix`, as (key, id)."""
+        """List the unfinished multipart uploads below `prefix`, as (key, id)."""
         return iter(())
 
-    def abort(self, key: str, upload_id: str) -> None:  # noqa: B027  there is none to give up
-        """Give up an unfinished upload."""
+    def abort(self, key: str, upload_id: str) -> None:  # noqa: B027  there is nothing to abort
+        """Abort an unfinished upload."""
 
     def is_folder(self, key: str) -> bool:
-        """Whether `key` (ending in a slash) is a folder although nothing lies below it."""
+        """Whether `key` (ending in a slash) is a folder even if it is empty."""
         return False
 
     def part_size(self, info: ObjectInfo) -> int | None:
-        """Bytes of the parts that an object was uploaded in, the last one aside.
+        """The size in bytes of the parts that an object was uploaded in, except the last part.
 
-        None if the store does not tell, or if they differ; what is worth another try is raised.
+        None if the store does not report it, or if the sizes differ. Raises an error only if it is worth another try.
         """
         return None
 
     def read_bytes(self, key: str, *, limit: int = 64 << 20) -> bytes:
-        """A small object as a whole; BadOption if it is over `limit` bytes."""
+        """Read a small object whole. Raises BadOption if it is over `limit` bytes."""
         body = self.read(key)
         data = bytearray()
         view = memoryview(bytearray(1 << 18))
@@ -277,9 +277,9 @@ class Location:
     ----------
     store : Store
     key : str
-        Key or prefix; ends in a slash (or is empty) when a folder was meant.
+        Key or prefix. Ends in a slash, or is empty, if a folder is meant.
     place : str
-        The URL or path as users may see it (redacted).
+        The URL or path as users may see it, without secrets.
     """
 
     store: Store
@@ -288,5 +288,5 @@ class Location:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the spelling says "a folder"."""
+        """Whether the key is written as a folder: empty, or with a slash at its end."""
         return self.key == "" or self.key.endswith("/")

@@ -1,4 +1,4 @@
-"""The bytes of a source for who receives them, who must never have a whole object of another length."""
+"""Read a source of known length for a receiver, which never gets a complete object of another length."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["fill"]
 
 
 def fill(source: Source, size: int, path: str, *, block: int = 1 << 20) -> Iterator[memoryview]:
-    """The bytes of a source piece by piece, each valid until the next is asked for.
+    """Yield the bytes of a source piece by piece. Each piece is valid until the next one is requested.
 
-    The last piece is given only after the source was found to end there, so that a receiver who counts
-    never has a whole object of a source that is longer or shorter.
+    The last piece is given only after the source was found to end there. So a receiver that counts bytes never
+    completes an object from a source that is longer or shorter.
 
     Raises
     ------
     SourceChanged
-        If the source does not give just `size` bytes.
+        If the source does not give exactly `size` bytes.
     StoreUnavailable
-        If it cannot be read; an OSError must not look like one of the receiver.
+        If the source cannot be read. An OSError could be mistaken for an error of the receiver.
     """
     view = memoryview(bytearray(min(block, max(size, 1))))
     left = size

@@ -1,9 +1,8 @@
-"""Any fsspec file system as a store: other protocols, and file systems handed in with ``fs=``.
+"""Use any fsspec file system as a store: for other protocols, and for file systems passed with ``fs=``.
 
-Only what every file system has is used: ``find``, ``info``, ``open``, ``rm_file``, ``mv``. Reads go through
-``open``, so that memory stays bounded whatever ``cat_file`` would do. What an object store writes through
-``open`` is there when the file is closed; other file systems get the bytes under a name of our own, which is
-then moved.
+Uses only methods that every file system has: ``find``, ``info``, ``open``, ``rm_file``, ``mv``. Reads go through
+``open``, which bounds memory, unlike ``cat_file``. In an object store, ``open`` creates the object when the file is
+closed. Other file systems get the bytes under a temporary name, which is then renamed.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from nbdata.stores.filling import fill
 
 __all__ = ["FsspecStore"]
 
-# Bytes that a buffered file of fsspec fetches or sends at a time.
+# Bytes that a buffered fsspec file fetches or sends at a time.
 _BLOCK = 8 << 20
-# Protocols whose objects come to be when a file is closed, and not at all when it is discarded.
+# Protocols that create an object when its file is closed, and none when the file is discarded.
 _WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "obs", "oci"}
-# Errors of botocore and aiohttp that are no OSError, by the name of a class of theirs.
+# Errors of botocore and aiohttp that are no OSError, by the name of a class in their hierarchy.
 _UNREACHED = {
     "EndpointConnectionError",
     "ConnectTimeoutError",
@@ -50,16 +49,16 @@ _BROKEN = {
 
 
 class FsspecStore(Store):
-    """A file system object of fsspec.
+    """A store over an fsspec file system object.
 
-    Where keys are URLs (http), they are without user, password and query, which may be a signature: keys are in plans,
-    reports and names of files.
+    Where keys are URLs (http), they leave out user, password and query, because a query may be a signature. Keys appear
+    in plans, reports and file names.
 
     Parameters
     ----------
     fs : fsspec.AbstractFileSystem
     place : str
-        The URL it is opened for; its user, password and query go along with each request below it.
+        The URL that the store is opened for. Its user, password and query go with each request below it.
     """
 
     refuses_first = False
@@ -67,10 +66,10 @@ class FsspecStore(Store):
     def __init__(self, fs: Any, place: str = "") -> None:
         self._fs = fs
         self._opened = urlsplit(place) if place.startswith(_BY_URL) else None
-        self._queries: dict[str, str] = {}  # of listed URLs that have one of their own
+        self._queries: dict[str, str] = {}  # queries of listed URLs that have their own
         protocol = fs.protocol
         self.name = protocol if isinstance(protocol, str) else protocol[0]
-        # Paths of some file systems begin with a slash (memory, sftp), of others not (s3).
+        # Paths begin with a slash in some file systems (memory, sftp) and without one in others (s3).
         rooted = str(getattr(fs, "root_marker", "")) == "/" or str(fs._strip_protocol(place)).startswith("/")
         self._slash = "/" if rooted else ""
         self._whole = self.below_objects = self.name in _WHOLE
@@ -79,7 +78,7 @@ class FsspecStore(Store):
         return self._url(key) if key.startswith(_BY_URL) else self._slash + key
 
     def _url(self, key: str) -> str:
-        """A key as it is asked for."""
+        """The URL to request for a key, with its user, password and query."""
         parts, opened = urlsplit(key), self._opened
         query = self._queries.get(key, parts.query)
         if opened is None or parts.netloc != opened.netloc.rpartition("@")[2]:
@@ -87,7 +86,7 @@ class FsspecStore(Store):
         return urlunsplit(parts._replace(netloc=opened.netloc, query=query or opened.query))
 
     def key_of(self, url: str) -> str:
-        """A URL without what may be secret."""
+        """A URL without parts that may be secret."""
         parts = urlsplit(url)
         key = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
         if parts.query and (self._opened is None or parts.query != self._opened.query):
@@ -99,7 +98,7 @@ class FsspecStore(Store):
         if path.startswith(_BY_URL):
             path = self.key_of(path)
         etag = found.get("ETag") or found.get("etag") or found.get("md5Hash") or ""
-        crc = found.get("CRC")  # of a member of a zip archive, which has no time with a zone
+        crc = found.get("CRC")  # of a zip member, whose time has no time zone
         if not etag and isinstance(crc, int):
             etag = f"crc32-{crc:08x}"
         time = (
@@ -132,7 +131,7 @@ class FsspecStore(Store):
             if info.key > after and info.key.startswith(prefix) and _is_object(info.key, found[path]):
                 yield info
             elif found[path].get("type") == "link" and info.key > after and info.key.startswith(prefix):
-                with contextlib.suppress(NotFound):  # it leads to a folder, or nowhere
+                with contextlib.suppress(NotFound):  # the link leads to a folder or nowhere
                     yield self.head(info.key)
 
     def list_folder(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -157,7 +156,7 @@ class FsspecStore(Store):
             if path.endswith("/") or _is_object(info.key, found[path]):
                 yield info
             elif found[path].get("type") == "link":
-                with contextlib.suppress(NotFound):  # it leads to a folder, or nowhere
+                with contextlib.suppress(NotFound):  # the link leads to a folder or nowhere
                     yield self.head(info.key)
 
     def head(self, key: str) -> ObjectInfo:
@@ -187,7 +186,7 @@ class FsspecStore(Store):
             raise SourceChanged("the object changed while it was read", path=self._said(key))
         try:
             file = self._fs.open(self._path(key), "rb", block_size=_BLOCK)
-            if isinstance(file, io.BytesIO):  # of memory://, where all who open it share one position
+            if isinstance(file, io.BytesIO):  # memory:// shares one file position between all readers
                 file = io.BytesIO(file.getvalue())
             if start:
                 file.seek(start)
@@ -212,7 +211,7 @@ class FsspecStore(Store):
             else f"{parent}/.{secrets.token_hex(8)}{PARTIAL}".lstrip("" if self._slash else "/")
         )
         try:
-            if parent and not self._whole:  # where there are only keys, this would make a bucket
+            if parent and not self._whole:  # in an object store this would create a bucket
                 self._fs.makedirs(parent, exist_ok=True)
             file = self._fs.open(temporary, "wb", block_size=_BLOCK)
             try:
@@ -229,7 +228,7 @@ class FsspecStore(Store):
         return self.head(key)
 
     def _give_up(self, file: Any, temporary: str) -> None:
-        """Leave nothing of a file that was not written to its end."""
+        """Remove the remains of a file that was not written completely."""
         if self._whole and hasattr(file, "discard"):
             file.closed = True  # an abandoned upload must not be completed by the destructor
             with contextlib.suppress(Exception):
@@ -246,7 +245,7 @@ class FsspecStore(Store):
         if type(self._fs).mv is not AbstractFileSystem.mv:
             self._fs.mv(old, new)
             return
-        self._fs.cp_file(old, new)  # the mv that every file system has takes names for patterns
+        self._fs.cp_file(old, new)  # fsspec's generic mv treats names as patterns
         self._fs.rm_file(old)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -259,7 +258,7 @@ class FsspecStore(Store):
                     raise known from error
 
     def _said(self, key: str) -> str:
-        """A key as users may see it; those of http are URLs, which may hold a password or a signature."""
+        """A key as users may see it. An http key is a URL, which may hold a password or a signature."""
         return redacted(key if "://" in key else f"{self.name}://{key}")
 
     def _error(self, error: Exception, key: str) -> NbdataError:
@@ -314,7 +313,7 @@ class FsspecStore(Store):
                 path=path,
                 details={} if lasting else {"retry": True},
             )
-        # The text of a foreign error may hold a signed URL or a key; its type is safe.
+        # A foreign error's text may hold a signed URL or a key; its type is safe.
         return NbdataError(f"{self.name} failed ({type(error).__name__})", path=path)
 
 
@@ -323,14 +322,14 @@ def _is_object(key: str, found: dict[str, Any]) -> bool:
 
 
 def _code(error: BaseException) -> str:
-    """The code that S3 answered, of an error that s3fs made from one of botocore."""
+    """S3's error code, from the botocore error that s3fs wrapped."""
     response = getattr(error.__cause__ or error, "response", None)
     found = response.get("Error") if isinstance(response, dict) else None
     return str(found.get("Code", "")) if isinstance(found, dict) else ""
 
 
 def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
-    """Whether an object is another than the one that was listed, by what both were told of."""
+    """Whether an object differs from the listed one, in the attributes that both have."""
     if match.etag and info.etag:
         other = info.etag != match.etag
     else:
@@ -343,7 +342,7 @@ def _differs(info: ObjectInfo, match: ObjectInfo) -> bool:
 
 
 class _FsspecBody:
-    """An open file of fsspec, up to an end."""
+    """An open fsspec file, read up to an end."""
 
     def __init__(self, store: FsspecStore, file: Any, info: ObjectInfo, start: int, end: int | None) -> None:
         self._store, self._file = store, file
@@ -351,7 +350,7 @@ class _FsspecBody:
         if end is None or info.size >= 0:
             end = info.size if end is None else min(end, info.size)
         self._left = self.length = max(0, end - start) if end >= 0 else -1
-        # What takes several requests may be of several versions, as file systems of fsspec ask for none of them.
+        # Reading in several requests may mix versions, since fsspec's file systems request no particular one.
         self._pieces = start > 0 or not 0 <= self._left <= _BLOCK
 
     def readinto(self, buffer: memoryview, /) -> int:
@@ -375,7 +374,7 @@ class _FsspecBody:
         return count
 
     def _still_the_same(self) -> None:
-        """Raise SourceChanged if the object is another one than it was before it was opened."""
+        """Raise SourceChanged if the object changed after it was opened."""
         key = self.info.key
         try:
             same = not _differs(self._store.head(key), self.info)

@@ -25,46 +25,46 @@ __all__ = [
     "stat_tag",
 ]
 
-#: Is told of what a listing comes by that is no file: its key, its kind (`special_kind`, "link to a folder",
-#: "broken link", "loop of links", "empty folder" or "unreadable"), and the error if it could not be looked at.
+#: A callback for entries of a listing that are no files. Takes the key, the kind, and an error if the entry cannot be
+#: read. Kinds are those of `special_kind`, "link to a folder", "broken link", "loop of links", "empty folder" and
+#: "unreadable".
 Noticed = Callable[[str, str, "NbdataError | None"], None]
 
-#: Kinds below which there may be files.
+#: Kinds that may have files below them.
 MAY_HOLD = ("link to a folder", "unreadable")
-# Inside the class `list` is the method.
+# In the class, `list` means the method.
 _Names = list[str]
 
 
 def stat_tag(found: os.stat_result) -> str:
-    """A validator of a local file, in an ETag's place: changes whenever size, time or inode do."""
+    """A validator of a local file, used as its ETag. It changes when size, time or inode do."""
     return f"{found.st_size:x}-{found.st_mtime_ns:x}-{found.st_ctime_ns:x}-{found.st_ino:x}"
 
 
 def _make_parents(path: str, umask: int | None) -> None:
-    """Make the folders above a file; of however many levels, which `os.makedirs` cannot. umask None: the process's."""
+    """Create the folders above a file, of any depth, unlike `os.makedirs`. umask None: the process's."""
     missing, above = [], os.path.dirname(path)
     while not os.path.isdir(above):
         missing.append(above)
         above = os.path.dirname(above)
     for folder in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # a file in the way is told by who goes on
+        with contextlib.suppress(FileExistsError):  # the caller's next step reports a file in the way
             os.mkdir(folder)
             if umask is not None:
                 os.chmod(folder, 0o777 & ~umask)
 
 
 class LocalStore(Store):
-    """Files below ``/``; what is nbdata's own (``.nbdata`` folders, unfinished files) is never listed.
+    """Files below ``/``. nbdata's own files (``.nbdata`` folders, unfinished files) are never listed.
 
-    A link to a file is listed as that file; a link to a folder is not followed, so that no listing goes round in
-    circles.
+    A link to a file is listed as that file. A link to a folder is not followed, so a listing cannot loop.
 
     Parameters
     ----------
     noticed : callable, optional
-        Is told what a listing leaves out. Without it, what cannot be read ends the listing.
+        Called for each entry that a listing leaves out. Without it, an unreadable entry ends the listing.
     umask : int, optional
-        Of the user whose files are written. None: the process's.
+        The umask of the user who owns the written files. None: the process's.
     """
 
     name = "local disk"
@@ -90,7 +90,7 @@ class LocalStore(Store):
                 yield _info(key, info)
 
     def _walk(self, folder: str, start: str) -> Iterator[ObjectInfo]:
-        """All files below a folder whose names there begin with `start`; of however many folders in one another."""
+        """Yield all files below a folder, of any depth. In the top folder, only names that begin with `start`."""
         levels = [(folder, iter(self._names(folder, start)))]
         while levels:
             folder, names = levels[-1]
@@ -104,7 +104,7 @@ class LocalStore(Store):
                 levels.pop()
 
     def _names(self, folder: str, start: str) -> _Names:
-        """What is in a folder, in order; a folder as "name/", so that keys come as an object store would give them."""
+        """List the names in a folder, sorted. A folder gets a slash, so that keys sort as in an object store."""
         path = "/" + folder.rstrip("/")
         try:
             with os.scandir(path) as found:
@@ -113,7 +113,7 @@ class LocalStore(Store):
                     for entry in found
                     if entry.name.startswith(start) and entry.name.lower() != ".nbdata"
                 ]
-        except (FileNotFoundError, NotADirectoryError):  # nothing is below it
+        except (FileNotFoundError, NotADirectoryError):  # the folder does not exist, so it is empty
             return []
         except OSError as error:
             self._notice(folder.rstrip("/"), "unreadable", disk_error(error, path))
@@ -124,14 +124,14 @@ class LocalStore(Store):
         return names
 
     def _stat(self, key: str) -> os.stat_result | None:
-        """What is known of a file; None for anything else."""
+        """Return the status of a regular file; None for anything else."""
         path = "/" + key
         try:
             info = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             if os.path.islink(path):
                 self._notice(key, "broken link")
-            return None  # else it vanished meanwhile
+            return None  # otherwise it vanished meanwhile
         except OSError as error:
             if error.errno == errno.ELOOP:
                 self._notice(key, "loop of links")
@@ -159,9 +159,9 @@ class LocalStore(Store):
         return _info(key, found)
 
     def content(self, key: str, etag: str, buffer: bytearray) -> memoryview:
-        """All bytes of a small file at once, if it is the one that was listed; in the buffer, which is larger than it.
+        """Read a small file whole into `buffer`, which must be larger, if the file is still the listed version.
 
-        NbdataError for anything else.
+        Raises NbdataError in any other case.
         """
         try:
             fd = os.open("/" + key, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -180,7 +180,7 @@ class LocalStore(Store):
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
     ) -> _FileBody:
         try:
-            # Without O_NONBLOCK a named pipe would wait for its writer.
+            # Without O_NONBLOCK, opening a named pipe would wait for its writer.
             fd = os.open("/" + key, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise disk_error(error, "/" + key) from error
@@ -216,7 +216,7 @@ class LocalStore(Store):
         return _info(key, write_file(path, fill(source, size, path), umask=self._umask))
 
     def make_parents(self, key: str) -> None:
-        """Make the folders above a file."""
+        """Create the folders above a file."""
         try:
             _make_parents("/" + key, self._umask)
         except OSError as error:
@@ -229,7 +229,7 @@ class LocalStore(Store):
         return os.path.isdir("/" + key)
 
     def special(self, key: str) -> str:
-        """What stands there, if neither a file nor a folder (see `special_kind`), also behind a link; or ''."""
+        """The kind of a special file (see `special_kind`), also behind a link; '' for a file, a folder or nothing."""
         try:
             return special_kind(os.stat("/" + key.rstrip("/")).st_mode)
         except OSError:
@@ -274,7 +274,7 @@ class _FileBody:
 
 
 def _time_of(key: str) -> float | None:
-    """When a folder was changed; None if it is gone meanwhile, or cannot be looked at."""
+    """The time when a folder was changed; None if it is gone or cannot be read."""
     try:
         return os.stat("/" + key).st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""What is said of an object, and the shapes in which its bytes come and go."""
+"""The metadata of an object, and the interfaces of byte sources and bodies."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import NamedTuple, Protocol
 
 __all__ = ["Body", "ObjectInfo", "Source", "Stop"]
 
-# What is kept of objects of which a listing tells no more; one for all, since there may be a million.
+# The empty mapping of objects whose listing has no checksums; shared, since there may be a million objects.
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class ObjectInfo(NamedTuple):
-    """What a store says of one object.
+    """The metadata that a store reports for one object.
 
     Attributes
     ----------
     key : str
     size : int
-        Bytes; -1 if the store does not say.
+        Bytes; -1 if the store does not report it.
     etag : str
-        As the store gives it, quotes and ``W/`` included; empty if it gives none.
+        As the store sends it, with quotes and ``W/``; empty if it sends none.
     modified : float or None
         Seconds since the epoch.
     version : str
         Version or generation id, or empty.
     checksums : dict
-        Digests of the whole object that the store keeps, by algorithm, as hex.
+        Digests of the whole object that the store keeps, by algorithm, in hex.
     composite : dict
-        Digests of the digests of its parts, likewise: ``hex-PARTS``.
+        Composite digests (of the digests of its parts), by algorithm, as ``hex-PARTS``.
     encrypted : bool
-        Encrypted by a key of the user's or KMS: then the ETag is no MD5, whatever it looks like.
+        Whether a KMS key or a customer's key encrypts it. The ETag is then no MD5, even if it looks like one.
     headers : dict
-        What goes along with a copy (content type, user metadata), as HTTP headers with names in lower
-        case. Only `head` and `read` tell it, and only some stores.
+        Headers to keep with a copy (content type, user metadata), as HTTP headers with names in lower case. Only `head`
+        and `read` report them, and only in some stores.
     """
 
     key: str
@@ -49,31 +49,31 @@ class ObjectInfo(NamedTuple):
 
 
 class Stop(Protocol):
-    """How a store hears that its work is no longer wanted."""
+    """Tells a store that its work is no longer wanted."""
 
     def is_set(self) -> bool:
         """Whether to stop."""
 
     def add(self, abort: Callable[[], None]) -> None:
-        """Call `abort` (from another thread) when it is time to stop; at once if it is already."""
+        """Register `abort`, to be called from another thread when the work must stop (at once if it must already)."""
 
     def remove(self, abort: Callable[[], None]) -> None:
-        """Forget `abort`."""
+        """Unregister `abort`."""
 
 
 class Source(Protocol):
-    """Bytes to be written: read into a buffer until 0 comes back."""
+    """Bytes to write. Read it into a buffer until it returns 0."""
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill a part of `buffer`; 0 at the end."""
+        """Fill some of `buffer` and return the count; 0 at the end."""
 
 
 class Body(Protocol):
-    """The bytes of an object, or of a range of it, while they arrive.
+    """The bytes of an object, or of a range of it, as they arrive.
 
-    `info` is what came with these very bytes, so that a validator holds for them; `start` is where
-    they begin: 0 although a range was asked for, if the store ignores ranges. `length` is how many
-    come, or -1.
+    `info` is the metadata that came with these very bytes, so its validator (such as the ETag) holds for them. `start`
+    is the offset of the first byte: 0 despite a requested range if the store ignores ranges. `length` is the number of
+    bytes to come, or -1.
     """
 
     info: ObjectInfo
@@ -81,7 +81,7 @@ class Body(Protocol):
     length: int
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill a part of `buffer`; 0 at the end. A body that ends early raises StoreUnavailable."""
+        """Fill some of `buffer` and return the count; 0 at the end. Raises StoreUnavailable if the body ends early."""
 
     def close(self) -> None:
-        """Give the connection back; needed on every path."""
+        """Release the connection. Call it on every path."""

@@ -1,4 +1,4 @@
-"""From a place to the store that holds it and the key there."""
+"""Find the store and the key for a URL or path."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _EXTRA = dict.fromkeys(("sftp", "ssh"), "pip install paramiko")
 
 
 def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: Any = None) -> Location:
-    """The location of a canonical place.
+    """Return the store and key of a canonical place.
 
     Parameters
     ----------
     fs : fsspec.AbstractFileSystem, optional
-        Used for URLs instead of a store made from the URL's protocol.
+        Used for URLs instead of a store for the URL's protocol.
 
     Raises
     ------
     BadOption
-        If there is no store for the protocol, or no bucket in the URL.
+        If the protocol has no store, or the URL no bucket.
     """
     store: Store
     if not is_url(place):
@@ -91,7 +91,7 @@ def open_place(place: str, context: Context, *, stop: Stop | None = None, fs: An
 
 
 def children(place: str, context: Context, limit: int, *, stop: Stop | None = None) -> list[str]:
-    """Some places that begin with this URL, no deeper than the next slash; those that go on end in a slash."""
+    """List some places that begin with this URL, no deeper than the next slash. Folders end in a slash."""
     scheme, _, rest = place.partition("://")
     if "/" not in rest and scheme in S3_SCHEMES:
         from nbdata.stores.s3.config import s3_config
@@ -106,7 +106,7 @@ def children(place: str, context: Context, limit: int, *, stop: Stop | None = No
 
 
 def _bucket(place: str, expected: str) -> tuple[str, str, str]:
-    """The bucket that a URL names, the slash behind it if there is one, and the key."""
+    """Split a URL into its bucket, the slash after it (or ''), and the key."""
     bucket, slash, key = place.split("://", 1)[1].partition("/")
     if not bucket:
         raise BadOption(f"{place} names no bucket", expected=expected)
@@ -148,7 +148,7 @@ def _filesystem(scheme: str, place: str, context: Context) -> Any:
 
 
 def _of_url(cls: Any, place: str) -> dict[str, Any]:
-    """Options that a URL holds, as host and user; those that fsspec leaves as URLs write them, as they are meant."""
+    """Return the options in a URL, such as host and user. User and password are always unescaped, unlike in fsspec."""
     found = dict(cls._get_kwargs_from_urls(place))
     parts = urlsplit(place)
     for name, value in (("username", parts.username), ("password", parts.password)):
@@ -158,7 +158,7 @@ def _of_url(cls: Any, place: str) -> dict[str, Any]:
 
 
 def _rebuilt(data: dict[str, Any]) -> Any:
-    """A file system from fsspec's ``to_dict``; only one of a registered protocol, never by class name."""
+    """Rebuild a file system from fsspec's ``to_dict``: only for a registered protocol, never by class name."""
     import fsspec
 
     options = dict(data)

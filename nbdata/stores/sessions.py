@@ -1,6 +1,6 @@
 """Sessions: one thread submits many reads or writes to a store, and takes the answers as they arrive.
 
-A store without a multiplexer of its own uses `Threads`, with one request per thread.
+A store without a multiplexer of its own uses `Threads`, with one thread per request.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from nbdata.threads import begin
 
 __all__ = ["AHEAD", "NOTHING", "Answer", "Read", "Session", "Threads", "Unusual", "Write", "from_body"]
 
-#: No bytes.
+#: An empty buffer.
 NOTHING = memoryview(b"")
-#: Requests that wait beside those under way, so that a free connection has its next one at once.
+#: How many requests wait beside the running ones, so that a free connection has its next request at once.
 AHEAD = 8
 
 _T = TypeVar("_T")
@@ -44,9 +44,9 @@ class Read(Generic[_T]):
     start : int
         The first byte.
     end : int or None
-        The byte behind the last one; None for the end of the object.
+        The byte after the last one; None for the end of the object.
     into : memoryview or None
-        The buffer to fill, which must have the length of the range. None uses memory of the session's.
+        The buffer to fill, of exactly the range's length. None uses the session's memory.
     """
 
     of: _T
@@ -91,9 +91,9 @@ class Answer(Generic[_Q]):
     ----------
     request : Read or Write
     told : ObjectInfo or None
-        What the store reported with these bytes, or of the new object; None after an error.
+        The metadata that the store sent with these bytes, or of the new object. None after an error.
     data : memoryview
-        The bytes of a Read: in `into`, or valid until the next answer.
+        The bytes of a Read: those of `into`, or a buffer that is valid until the next answer.
     error : NbdataError or None
         Why the request failed.
     """
@@ -105,11 +105,11 @@ class Answer(Generic[_Q]):
 
 
 class Session(abc.ABC, Generic[_Q]):
-    """Several requests at a time, made by `Store.reading` or `Store.writing`. Close it at the end, or use ``with``."""
+    """Several concurrent requests, made by `Store.reading` or `Store.writing`. Close it at the end, or use ``with``."""
 
     @abc.abstractmethod
     def submit(self, request: _Q) -> None:
-        """Add a request, from any thread, and wake the thread in `results`. The caller bounds how many wait."""
+        """Add a request, from any thread, and wake the thread in `results`. The caller limits how many wait."""
 
     @abc.abstractmethod
     def wake(self) -> None:
@@ -119,8 +119,8 @@ class Session(abc.ABC, Generic[_Q]):
     def results(self) -> Iterator[Answer[_Q] | None]:
         """Yield the answer to each request exactly once, in any order; for one thread at a time.
 
-        Yields None after `wake`. Ends when every request is answered, or early if the work is to end. Call it again
-        after more requests were submitted.
+        Yields None after `wake`. Ends when every request is answered, or early if the job stops. Call it again after
+        submitting more requests.
         """
 
     @property
@@ -130,7 +130,7 @@ class Session(abc.ABC, Generic[_Q]):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Abandon the requests under way, and release the connections."""
+        """Abandon the running requests, and release the connections."""
 
     def __enter__(self) -> Session[_Q]:
         return self
@@ -145,13 +145,13 @@ class Threads(Session[_Q]):
     Parameters
     ----------
     ask : callable
-        Returns the answer to a request; called in a thread of the session.
+        Sends a request and returns its answer; called in a thread of the session.
     width : callable
         Returns how many requests may run at a time.
     size : callable
         Returns the bytes of a request; -1 if not known.
     max_bytes : int
-        Bytes of requests that run and of answers that wait. A single request may exceed it.
+        Limit on the bytes of running requests and of waiting answers. A single request may exceed it.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Threads(Session[_Q]):
     def _hire(self) -> None:
         if begin(self._work, name="reader"):
             self._threads += 1
-        elif not self._threads:  # else those that there are do it
+        elif not self._threads:  # otherwise the existing threads do it
             raise StoreUnavailable("the system gives no more threads")
 
     def wake(self) -> None:
@@ -241,7 +241,7 @@ class Threads(Session[_Q]):
         return not self._bytes or self._bytes + max(0, self._size(self._waiting[0])) <= self._max_bytes
 
     def close(self) -> None:
-        """Drop what waits; requests that run come to their end, and their answers are dropped."""
+        """Drop the waiting requests. Running requests finish, and their answers are dropped."""
         with self._changed:
             self._over = True
             self._waiting.clear()
@@ -254,11 +254,11 @@ def from_body(body: Body, request: Read[_T]) -> Answer[Read[_T]]:
     Raises
     ------
     SourceChanged
-        If there are more bytes than requested.
+        If the body has more bytes than requested.
     StoreUnavailable
-        If there are fewer; it may succeed later.
+        If it has fewer bytes. Another try may succeed.
     Unusual
-        If the store sent the whole object for a range.
+        If the store sent the whole object instead of the range.
     """
     try:
         size = request.size

@@ -1,7 +1,7 @@
-"""``sftp://`` by fsspec and paramiko: with the servers' keys compared, waits bounded, and for many threads.
+"""``sftp://`` over fsspec and paramiko, with host keys checked, waits bounded, and safe to use from many threads.
 
-fsspec's own takes any server for the right one, has one channel for all threads, whose answers then get lost, and
-waits for ever for a host that is silent.
+fsspec's own file system accepts any server. It shares one channel between all threads, which loses responses. It waits
+for ever for a silent host.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from nbdata.redaction import redacted
 
 __all__ = ["sftp_files"]
 
-# Seconds in which a server must answer, and in which the next bytes must come.
+# Seconds to wait for a server's response, and for its next bytes.
 _ANSWER, _SILENT = 15.0, 60.0
 _PREFIXES = ("sftp://", "ssh://")
 
-# What it logs of each connection that fails is said by our errors; without a handler it would be printed.
+# nbdata's errors report what paramiko logs of a failed connection. Without a handler, the log would be printed.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 def sftp_files(place: str, options: Mapping[str, Any], home: str) -> Any:
-    """A connected file system.
+    """Connect to a server, and return its file system.
 
     Parameters
     ----------
     options : mapping
-        Of paramiko's ``SSHClient.connect``, with ``host``; and ``host_key_policy``: *auto_add* (default) takes a server
-        that ``~/.ssh/known_hosts`` does not name, *reject* does not. One that has another key than the file says is
-        never taken.
+        Options of paramiko's ``SSHClient.connect``, with ``host``, and ``host_key_policy``. With *auto_add* (default) a
+        server missing in ``~/.ssh/known_hosts`` is accepted; with *reject* it is not. A server whose key differs from
+        that file is never accepted.
     home : str
         The user's home folder.
 
@@ -49,13 +49,13 @@ def sftp_files(place: str, options: Mapping[str, Any], home: str) -> Any:
     BadOption
         For an option that paramiko does not know.
     AccessDenied
-        If the server refuses the user, or is another one than it was.
+        If the server refuses the user, or has another key than before.
     StoreUnavailable
-        If nobody answers.
+        If the server does not respond.
     """
     given: dict[str, Any] = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), _ANSWER)
     for name, value in options.items():
-        if not name.startswith("url_"):  # what fsspec takes "?" of a name for
+        if not name.startswith("url_"):  # fsspec's reading of a "?" in a name
             given[name] = _typed(name, value)
     policy = given.pop("host_key_policy", "auto_add")
     if policy not in ("auto_add", "reject"):
@@ -73,7 +73,7 @@ def sftp_files(place: str, options: Mapping[str, Any], home: str) -> Any:
 
 
 def _typed(name: str, value: Any) -> Any:
-    """An option that came as text."""
+    """Convert an option given as text to its type."""
     if not isinstance(value, str):
         return value
     try:
@@ -88,7 +88,7 @@ def _typed(name: str, value: Any) -> Any:
 
 
 def _told(error: Exception, place: str) -> NbdataError:
-    """The error of the interface for one of a connection that did not come to be."""
+    """Return nbdata's error for a failed connection."""
     if isinstance(error, NbdataError):
         return error
     if isinstance(error, paramiko.BadHostKeyException):
@@ -119,19 +119,19 @@ def _told(error: Exception, place: str) -> NbdataError:
 
 
 def _what_is_there(error: Exception) -> str:
-    """Of who answered, and not as was expected."""
+    """Describe a server that responded unexpectedly."""
     said = str(error)
     return "what is there speaks no SSH" if "banner" in said or not said else f"SSH failed ({said})"
 
 
 class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
-    """What is done about a server that nobody has seen before."""
+    """The policy for a server whose key is not known yet."""
 
     def __init__(self, refuse: bool) -> None:
         self._refuse = refuse
 
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
-        """Take it, or not."""
+        """Accept the key, or raise AccessDenied."""
         if self._refuse:
             raise AccessDenied(
                 "the server's key is unknown", path=hostname, got=f"{key.get_name()} {key.fingerprint}",
@@ -140,10 +140,10 @@ class _Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
 
 def _close_all(connections: list[Any]) -> None:
-    """Whenever the garbage collector comes by: so without the locks that closing a client takes.
+    """Close connections without taking locks, because the garbage collector calls this at any time.
 
-    A thread may be collecting that holds one of them, and in a child of a fork one may be held by nobody. Where
-    its socket is closed, a connection's thread ends by itself.
+    The collecting thread may hold the lock that closing a client takes. In the child of a fork, no thread may be left
+    to release it. A connection's thread ends by itself once its socket is closed.
     """
     for connection in connections:
         transport = connection.get_transport()
@@ -152,7 +152,7 @@ def _close_all(connections: list[Any]) -> None:
 
 
 class _Files(SFTPFileSystem):  # type: ignore[misc]
-    """fsspec's, with a channel for each thread and for each open file: a channel's answers find only one reader."""
+    """fsspec's file system, with one channel per thread and open file: only one reader gets a channel's responses."""
 
     cachable = False  # a connection may be dead
 
@@ -161,13 +161,13 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
         self._lock, self._own = threading.Lock(), threading.local()
         self._connections: list[Any] = []
         self._idle: list[Any] = []
-        # Each has a thread, which would go on for as long as the process does.
+        # Each connection has a thread, which would otherwise run until the process ends.
         weakref.finalize(self, _close_all, self._connections).atexit = False
         super().__init__(**given)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        # fsspec's takes "?" and "#" of a name for those of a URL.
+        # fsspec's version treats "?" and "#" in a name as parts of a URL.
         if isinstance(path, str) and path.startswith(_PREFIXES):
             return "/" + path.split("://", 1)[1].partition("/")[2]
         return path
@@ -176,11 +176,11 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
     def _decode_stat(found: Any, parent_path: str | None = None) -> dict[str, Any]:
         info: dict[str, Any] = SFTPFileSystem._decode_stat(found, parent_path)
         if info["type"] == "file" and stat.S_IFMT(found.st_mode) not in (0, stat.S_IFREG):
-            info["type"] = "other"  # a named pipe would be waited for
+            info["type"] = "other"  # reading a named pipe would block
         return info
 
     def makedirs(self, path: str, exist_ok: bool = False, mode: int = 0o777) -> None:
-        """Make a folder and its parents; another thread may make the same ones meanwhile."""
+        """Create a folder and its parents. Another thread may create the same ones meanwhile."""
         if not exist_ok and self.exists(path):
             raise FileExistsError(path)
         at = "/" if path.startswith("/") else ""
@@ -199,7 +199,7 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
 
     @property
     def ftp(self) -> Any:
-        """This thread's channel; a new one if it broke."""
+        """The channel of this thread; a new one if it broke."""
         mine = getattr(self._own, "channel", None)
         if not _alive(mine):
             mine = self._own.channel = self._channel()
@@ -214,9 +214,7 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
                 self._connections.remove(dead)
                 dead.close()
             for connection in self._connections:
-                with contextlib.suppress(
-                    paramiko.SSHException
-                ):  # it has as many channels as the server allows
+                with contextlib.suppress(paramiko.SSHException):  # the server allows no more channels
                     return _bounded(connection)
             self._connections.append(self._dialled())
             return _bounded(self._connections[-1])
@@ -241,13 +239,13 @@ class _Files(SFTPFileSystem):  # type: ignore[misc]
             raise
 
     def give_back(self, channel: Any) -> None:
-        """A channel that nobody waits at is free for the next file."""
+        """Return an idle channel, for the next file."""
         with self._lock:
             self._idle.append(channel)
 
 
 class _Client(paramiko.SFTPClient):  # type: ignore[misc]
-    """A channel that is given up when an answer is late: what comes then would be taken for the next one's."""
+    """A channel that is closed on a timeout; otherwise a late response would be taken for the next one."""
 
     def _read_all(self, count: int) -> Any:
         try:
@@ -258,9 +256,9 @@ class _Client(paramiko.SFTPClient):  # type: ignore[misc]
 
 
 def _bounded(connection: Any) -> Any:
-    """A channel for files, or an error in time, also from a server that lets one in and is silent then."""
+    """Open a channel for files. Raises an error in time, also if the server accepts the channel and then is silent."""
     channel = connection.get_transport().open_session(timeout=_ANSWER)
-    late = threading.Timer(_ANSWER, channel.close)  # paramiko waits for the answer to this without a limit
+    late = threading.Timer(_ANSWER, channel.close)  # paramiko waits for this response without a limit
     late.daemon = True
     late.start()
     try:
@@ -277,7 +275,7 @@ def _bounded(connection: Any) -> Any:
 
 
 def _take_known(keys: Any, path: str) -> None:
-    """The keys of servers in a file of OpenSSH; a line that is none is passed over, as by ssh itself."""
+    """Read server keys from an OpenSSH file. Skips invalid lines, as ssh does."""
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -296,7 +294,7 @@ def _alive(channel: Any) -> bool:
 
 
 class _File:
-    """An open file, and the channel that is its own until it is closed."""
+    """An open file, with a channel of its own until it is closed."""
 
     def __init__(self, files: _Files, channel: Any, file: Any) -> None:
         self._files, self._channel, self._file = files, channel, file
@@ -305,7 +303,7 @@ class _File:
         return getattr(self._file, name)
 
     def close(self) -> None:
-        """Close it once, and give the channel back."""
+        """Close the file once, and give the channel back."""
         channel, self._channel = self._channel, None
         if channel is None:
             return

@@ -1,1 +1,1 @@
-"""How bytes move: what is selected, how it lands, what is remembered, what is tried again."""
+"""Move bytes: select objects, read and send them, commit files, record progress and retry failures."""

@@ -1,7 +1,7 @@
 """Batches small objects from several workers so that one thread can transfer them all.
 
-One thread per object suits large objects but wastes CPU on small ones (see `stores.http.multiplexer`). The first worker
-with small objects therefore transfers all of them in one session, until none are left; the other workers add batches.
+One thread per object suits large objects but wastes CPU on small ones (see `stores.http.multiplexer`). So the first
+worker with small objects transfers all of them in one session, until none are left. The other workers only add batches.
 An object that fails at the first try is transferred again by itself, as a unit of work for any worker.
 """
 
@@ -23,11 +23,11 @@ __all__ = ["BATCH", "MAX_BYTES", "Batcher"]
 
 #: Objects of one batch.
 BATCH = 64
-#: Bytes of small objects in memory: as many as there may be requests, of the largest that are batched.
+#: Bytes of small objects in memory: as many of the largest batched objects as there may be requests.
 MAX_BYTES = 16 << 20
-# Objects that may wait for their request, and for another try.
+# How many objects may wait for their request, and how many for another try.
 _WAITING, _RETRIES = 4 * BATCH, 64
-# Seconds between two checks whether the work is to end.
+# Seconds between two checks whether the work must stop.
 _POLL = 0.2
 
 T = TypeVar("T")
@@ -42,7 +42,8 @@ class Batcher(Generic[T]):
     workers : WorkerPool
         The workers that add objects, and transfer them.
     transfer : callable
-        Transfers what was added by calling `run_session`; one thread at a time. An error it raises ends all the work.
+        Transfers the added objects by calling `run_session`; one thread at a time. An error it raises ends all the
+        work.
     retry : callable
         Transfers one object that failed at the first try; called with the object, and the error or None.
     """
@@ -60,7 +61,7 @@ class Batcher(Generic[T]):
         self._retries = 0  # units that wait for a worker, or run
         self._transferring = False
         self._session: Session[Any] | None = None
-        self._retries_first = False  # no session before enough retries are done
+        self._retries_first = False  # no new session before enough retries are done
 
     def unit(self, batch: list[T]) -> Unit:
         """The unit of work that adds a batch.
@@ -102,7 +103,7 @@ class Batcher(Generic[T]):
         return not self._transferring or len(self._waiting) < _WAITING or self._workers.broken
 
     def _goes_on(self) -> bool:
-        """True if objects wait: the workers that added them meanwhile may have left."""
+        """True if objects wait. The workers that added them may have left."""
         self._control.checkpoint()
         with self._changed:
             if not self._waiting or self._workers.broken:
@@ -126,7 +127,7 @@ class Batcher(Generic[T]):
         Parameters
         ----------
         request : callable
-            Makes the request for an object; None if the object is not to be transferred after all.
+            Makes the request for an object; None if the object need not be transferred after all.
         answered : callable
             Called with the answer to each request.
         """
@@ -150,7 +151,7 @@ class Batcher(Generic[T]):
                 session.submit(asked)
 
     def _next(self) -> T | None:
-        """The next waiting object; None if there is none now."""
+        """Return the next waiting object; None if there is none now."""
         with self._changed:
             if not self._waiting or self._retries >= _RETRIES or self._workers.broken:
                 return None
@@ -170,7 +171,7 @@ class Batcher(Generic[T]):
         return max(1, self._workers.wanted - self._retries)
 
     def failed(self, wanted: T, error: NbdataError | None) -> None:
-        """Leave an object to `retry`; without the error if only a request of its own shows what is wrong."""
+        """Leave an object to `retry`. Passes no error if only a request of its own can show the cause."""
         if isinstance(error, Unusual):
             error = None
         if error is not None and pushed_back(error):

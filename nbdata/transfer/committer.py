@@ -1,11 +1,11 @@
-"""How files come to stand under their final names: written aside, made durable in batches, then renamed.
+"""Commit files: they are written as temporaries, made durable in batches, and then renamed to their final names.
 
-The folders that they are written and land in are `nbdata.transfer.target_folder`'s. One thread commits: it takes
-whatever files are ready, makes their bytes durable with one ``syncfs``, announces what it is about to do, renames them
-all, fsyncs the folders they stand in and those that folders were made in, and only then reports them (so that they are
-recorded). While it syncs, the next batch gathers: group commit, as in databases.
+`nbdata.transfer.target_folder` provides the folders. One thread commits. It takes all ready files and makes their bytes
+durable with one ``syncfs``. It announces its next step, renames the files, and fsyncs their folders and the parents of
+new folders. Only then it reports the files, so that they are recorded. The next batch collects meanwhile: group commit,
+as in databases.
 
-A kill at any point leaves final names untouched or whole, and at worst temporaries that the next run or
+A kill at any point leaves each final name untouched or complete. At worst it leaves temporaries, which the next run or
 ``cleanup`` removes.
 """
 
@@ -27,43 +27,43 @@ from nbdata.transfer.target_folder import TargetFolder, target_error
 
 __all__ = ["Committer", "PendingFile"]
 
-# Files that may wait for the committer, and their bytes; more holds the writers.
+# How many files may wait for the committer, and how many bytes; with more, writers wait.
 _WAITING, _WAITING_BYTES = 2048, 128 << 20
-# Files of a batch, and their bytes: bound what a kill makes us fetch again.
+# Files and bytes of a batch. They limit what must be fetched again after a kill.
 _BATCH, _BATCH_BYTES = 1024, 64 << 20
-# Folders of a batch from which on one syncfs is faster than to sync each of them.
+# From this many folders in a batch, one syncfs is faster than a sync of each.
 _MANY = 16
-# How long a batch gathers, in seconds: each costs the disk a few milliseconds, however small it is.
+# Seconds in which a batch collects files: each batch costs a few milliseconds, however small it is.
 _GATHER = 0.1
 
 
 @dataclass
 class PendingFile:
-    """A whole, verified file that waits for its final name.
+    """A complete, verified file that waits for its final name.
 
     Attributes
     ----------
     path : str
         Relative to the target.
     temporary, final : str
-        Where the bytes are, and where they go; both absolute.
+        The current and the final path of the bytes; both absolute.
     size : int
     synced : bool
-        Whether the bytes are on disk already.
+        Whether the bytes are already on disk.
     tag : str
-        What the index is to remember.
+        The tag for the index.
     mtime_ns : int or None
-        Time to give the file, or None for now.
+        The file's new modification time, or None for now.
     reserved : int
-        Of the bytes, what `Committer.reserve` was told of.
+        The bytes that `Committer.reserve` already counts.
     inode : int or None
-        Of the file that was written, where another job may have put its own in its place.
+        The inode of the written file, if another job may replace the temporary by its own.
     error : NbdataError or None
-        Set when it could not land.
+        The error, if the commit failed.
     stat : os.stat_result or None
-        Of the final file, once it landed.
+        The status of the final file, once it is committed.
     of : any
-        What it is for: the caller's own.
+        The caller's own tag.
     """
 
     path: str
@@ -81,29 +81,29 @@ class PendingFile:
 
 
 class Committer:
-    """Files on their way into one target folder; a context manager around the whole transfer.
+    """Commits files to one target folder. A context manager around the whole transfer.
 
     Parameters
     ----------
     root : str
-        The target folder, absolute; made if missing.
+        The target folder, absolute. Created if missing.
     control : Control
-        Whose job it is; it waits there for a job of another machine that works in the same folder.
+        The job's control. The job waits while a job of another machine works in the same folder.
     umask : int
-        The user's, for files and folders.
+        The user's umask, for files and folders.
     committed : callable
-        Called from the committing thread with each batch after it is durable.
+        Called in the committing thread with each batch once it is durable.
     announce : callable
-        Called with each batch before its files get their names.
+        Called with each batch before its files are renamed.
     made : callable
-        Called with each folder that was made for them.
+        Called with each created folder.
     most : callable
-        Bytes that may be on their way, from before they are fetched until they have landed: what a kill loses.
+        Returns the most bytes of uncommitted files, counted from before the fetch: a kill loses at most these.
 
     Attributes
     ----------
     target : TargetFolder
-        Gives the places and temporaries of what is to land; entered and left with this.
+        Provides the folders and temporaries of the files. Entered and left together with the committer.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class Committer:
         most: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         self._most, self._reserved = most, 0
-        self._pressed = 0  # how many wait for that
+        self._pressed = 0  # threads that wait for reserved bytes to be released
         self.target = TargetFolder(root, control, umask=umask, made=made)
         self._announce, self._report = announce, committed
         self._ready: deque[PendingFile] = deque()
         self._ready_bytes = 0
         self._queue = threading.Lock()
         self._due, self._room = threading.Condition(self._queue), threading.Condition(self._queue)
-        self._ended = False  # nothing comes any more
+        self._ended = False  # no more files come
         self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
@@ -136,7 +136,7 @@ class Committer:
 
     def __exit__(self, *exc: object) -> None:
         if isinstance(exc[1], Cancelled):
-            # What still waits is dropped: a stop does not wait for the disk.
+            # Waiting files are dropped: a stop does not wait for the disk.
             self._broken = self._broken or exc[1]
         self._finish()
         self.target.leave()
@@ -144,7 +144,7 @@ class Committer:
             raise self._broken
 
     def reserve(self, size: int) -> None:
-        """Wait until so many more bytes may be on their way; a file that is larger than all goes alone."""
+        """Wait until `size` more bytes may be uncommitted. A file larger than the limit goes alone."""
         with self._queue:
             if not self._fits(size):
                 self._pressed += 1
@@ -159,17 +159,17 @@ class Committer:
         return not self._reserved or self._reserved + size <= self._most()
 
     def release(self, size: int) -> None:
-        """They are not on their way any more."""
+        """Release reserved bytes."""
         with self._queue:
             self._reserved -= size
             self._room.notify_all()
 
     def commit(self, file: PendingFile) -> None:
-        """Hand over a whole, closed file; waits while too many are waiting already."""
+        """Hand over a complete, closed file. Waits while too many files wait."""
         self.commit_all((file,))
 
     def commit_all(self, files: Sequence[PendingFile]) -> None:
-        """Hand over several, which costs little more than one."""
+        """Hand over several files, at hardly more cost than one."""
         more = 0
         for file in files:
             if not file.reserved and not file.synced:
@@ -184,7 +184,7 @@ class Committer:
             idle = not self._ready
             self._ready.extend(files)
             self._ready_bytes += sum(map(_weight, files))
-            # Not each time: to wake a thread takes longer than to rename a file.
+            # Not each time: waking a thread takes longer than renaming a file.
             if idle or self._is_batch():
                 self._due.notify()
 
@@ -197,7 +197,7 @@ class Committer:
         return self._ended or self._pressed > 0 or many
 
     def flush(self) -> None:
-        """Wait until all that was handed over has landed."""
+        """Wait until all files handed over are committed."""
         self._finish()
         if self._broken is not None:
             raise self._broken
@@ -207,7 +207,7 @@ class Committer:
         self._thread.start()
 
     def _finish(self) -> None:
-        """Let the committer finish what is there, and wait for it."""
+        """Let the committer finish the waiting files, and wait for it."""
         with self._queue:
             self._ended = True
             self._due.notify()
@@ -219,11 +219,11 @@ class Committer:
                 try:
                     self._commit_batch(batch)
                 except BaseException as error:
-                    self._broken = error  # go on taking, so that nobody waits for ever
+                    self._broken = error  # keep taking files, so that no thread waits for ever
             self.release(sum(file.reserved for file in batch))
 
     def _next_batch(self) -> list[PendingFile]:
-        """What has gathered; nothing at the end."""
+        """Wait for the next batch; empty at the end."""
         with self._queue:
             self._due.wait_for(lambda: self._ready or self._ended)
             self._due.wait_for(self._is_batch, _GATHER)
@@ -244,7 +244,7 @@ class Committer:
                 file.error = disk_error(error, file.final)
         self._announce([file for file in batch if file.error is None])
         parents: dict[str, list[PendingFile]] = {}
-        self.target.check()  # again: to sync may take as long as another machine needs to take us for dead
+        self.target.check()  # Check again: the sync may take so long that another machine takes this job for dead.
         for file in batch:
             if file.error is not None:
                 continue
@@ -254,7 +254,7 @@ class Committer:
                 if file.mtime_ns is not None:
                     os.utime(file.temporary, ns=(file.mtime_ns, file.mtime_ns))
                 os.replace(file.temporary, file.final)
-                # After the rename, since that is what last changes the file's ctime.
+                # After the rename, because it changes the file's ctime last.
                 file.stat = os.lstat(file.final)
                 parents.setdefault(file.final.rpartition("/")[0] or "/", []).append(file)
             except OSError as error:
@@ -264,7 +264,7 @@ class Committer:
         self._report(batch)
 
     def _sync_names(self, parents: dict[str, list[PendingFile]]) -> None:
-        """Make the new names durable: folder by folder, or where they are many, all at once."""
+        """Make the new names durable: folder by folder, or with one sync of the disks if there are many."""
         if len(parents) > _MANY and syncfs is not None:
             moved = [file for files in parents.values() for file in files]
             try:
@@ -283,5 +283,5 @@ class Committer:
 
 
 def _weight(file: PendingFile) -> int:
-    """Bytes that are still to be written to the disk."""
+    """Bytes that are not yet on disk."""
     return 0 if file.synced else file.size

@@ -1,4 +1,4 @@
-"""What moving code needs of the job it works for; `nbdata.engine.job.task.Task` is one."""
+"""The interface between the code that moves bytes and its job; `nbdata.engine.job.task.Task` implements it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["Control", "Pulse"]
 
 
 class Pulse(NamedTuple):
-    """How far a job is, as counts that only grow.
+    """The progress of a job, as counts that only grow.
 
     Attributes
     ----------
     units : int
-        Objects and further requests that went well.
+        Successful transfers of objects, and other successful requests.
     moved : int
-        Bytes, also those that came to nothing.
+        Bytes, including those of failed transfers.
     retries : int
-        Requests that were made again.
+        Requests that were repeated.
     pushed_back : int
-        How often a store had too much.
+        How often a store reported overload.
     """
 
     units: int
@@ -32,22 +32,22 @@ class Pulse(NamedTuple):
 
 
 class Control(Protocol):
-    """Stop, wait and count."""
+    """Stops, pauses and counts the work."""
 
     def is_set(self) -> bool:
-        """Whether the work is to end."""
+        """Whether the work must stop."""
 
     def add(self, abort: Callable[[], None]) -> None:
-        """Register what wakes a blocking call."""
+        """Register a function that interrupts a blocking call."""
 
     def remove(self, abort: Callable[[], None]) -> None:
-        """Forget it."""
+        """Unregister `abort`."""
 
     def checkpoint(self) -> None:
-        """Wait while paused; raise Cancelled if the work is to end."""
+        """Wait while paused. Raises Cancelled if the work must stop."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or raise Cancelled."""
+        """Wait. Raises Cancelled if the work must stop."""
 
     def advance(
         self,
@@ -57,30 +57,30 @@ class Control(Protocol):
         present: int = 0,
         failures: int = 0,
     ) -> None:
-        """Add to what is done; `present` are bytes that need not move, since they were there."""
+        """Add to the progress. `present` are bytes that need not move because they exist already."""
 
     def tried_again(self, error: Exception) -> None:
-        """Count a request that is made again, for such an error."""
+        """Count a repeated request, and its error."""
 
     @property
     def rate(self) -> int | None:
-        """Bytes a second that may move; None for no limit."""
+        """The limit in bytes per second; None for no limit."""
 
     @property
     def block(self) -> int:
-        """Bytes that are moved at a time between two looks at this: few where the rate is low."""
+        """Bytes to move between two checks of the control: few if the rate is low."""
 
     def pulse(self) -> Pulse:
-        """What was counted so far."""
+        """The counts so far."""
 
     def pushed_back(self) -> None:
-        """Count that a store had too much."""
+        """Count that a store reported overload."""
 
     def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
-        """Add to what is to be done, where that is known."""
+        """Add to the expected total, if that is known."""
 
     def fail(self, error: NbdataError) -> None:
-        """End the work soon, as failed; every checkpoint raises Cancelled from now on."""
+        """Make the work fail soon: every checkpoint raises Cancelled from now on."""
 
     def phase(self, text: str) -> None:
-        """Say in a word what it does now."""
+        """Show in a few words what the work does now."""

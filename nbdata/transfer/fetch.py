@@ -1,4 +1,4 @@
-"""One object from a store into a file: whole, or in parts by several workers, checked as it arrives."""
+"""Fetch one object from a store to a file: whole, or in parts by several workers, verified as it arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbdata.transfer.retry import until_matching
 
 __all__ = ["BIG", "PartedFetch", "fetch_whole"]
 
-#: From this size on an object is fetched in parts and continues after a kill.
+#: From this size on, an object is fetched in parts and resumes after a kill.
 BIG = PART + 1
 
 CheckFactory = Callable[[ObjectInfo], Check]
@@ -32,9 +32,9 @@ def fetch_whole(
     claim: Callable[[int], None] = lambda _size: None,
     failed: Exception | None = None,
 ) -> bool:
-    """All of an object into an empty file; returns whether its bytes were verified.
+    """Fetch a whole object to an empty file. Returns whether its bytes were verified.
 
-    An object of unknown size is read to its end; room for it is claimed before it is written. `failed` is as for
+    An object of unknown size is read to its end, and disk space is claimed before each write. `failed` is as in
     `retrying`.
     """
     count = claimed = 0
@@ -42,9 +42,9 @@ def fetch_whole(
 
     def begins(told: ObjectInfo) -> None:
         nonlocal count, check
-        control.advance(bytes=-count)  # what was fetched before is fetched again
+        control.advance(bytes=-count)  # the bytes fetched before are fetched again
         count = 0
-        os.ftruncate(fd, 0)  # not before there is something better: what is there may be kept
+        os.ftruncate(fd, 0)  # only once new bytes arrive: the old ones may be worth keeping
         check = checks(told)
 
     def claim_to(end: int) -> None:
@@ -57,7 +57,7 @@ def fetch_whole(
         nonlocal count
         with Reader(control, store, info, begins=begins, anew=True, failed=failed) as reader:
             for block in reader.into(fd, claim_to):
-                # Hashed only now: the digest must never vouch for bytes that did not get into the file.
+                # Hashed only after the write: the digest must never cover bytes that are not in the file.
                 check.offer(count, block)
                 count += len(block)
                 control.advance(bytes=len(block))
@@ -71,10 +71,10 @@ def fetch_whole(
 
 
 class PartedFetch:
-    """A big object, fetched in parts by whichever workers are free.
+    """Fetches a large object in parts, by any free workers.
 
-    `units` gives one callable a missing part; the worker that finishes the last one calls `done` with
-    whether the bytes were verified, or `failed` with the first error. `present` is how many bytes were there.
+    `units` yields one callable per missing part. The worker that finishes the last one calls `done` with whether the
+    bytes were verified, or `failed` with the first error. `present` is the number of bytes written before.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PartedFetch:
         control.advance(present=self.present)
 
     def units(self) -> Iterator[Callable[[], None]]:
-        """The work; a complete partial still has one unit, which verifies it."""
+        """Yield the units of work. A complete partial still has one unit, which verifies it."""
         if not self._missing:
             yield self._finish_unit
         for number in self._missing:
@@ -121,9 +121,9 @@ class PartedFetch:
     def _fetch(self, number: int) -> None:
         start, end = self._partial.span(number)
         at = noted = start + self._partial.begun.get(number, 0)
-        # `at` counts what stands in the file; the reader may be a block ahead of it when the disk is full.
+        # `at` counts the bytes in the file. If the disk is full, the reader may be a block ahead.
         try:
-            # What a further try goes on with is never rewritten: it is hashed.
+            # Bytes that a later try continues from are never rewritten, because they are hashed.
             with Reader(self._control, self._store, self._info, at, end, skips=False) as reader:
                 for block in reader.into(self._partial.fd):
                     self._check.offer(at, block)
@@ -135,7 +135,7 @@ class PartedFetch:
                             self._partial.note(number, at - start)
                         noted = at
         except (SourceChanged, ChecksumMismatch):
-            self._partial.note(number, 0)  # what was noted may be of another version
+            self._partial.note(number, 0)  # the noted bytes may be of another version
             raise
         except Exception:
             if self._store.refuses_first:
@@ -160,7 +160,7 @@ class PartedFetch:
             self._done(verified)
 
     def _verify(self) -> bool:
-        """All parts are there: are they right? If not, fetch everything again, in order."""
+        """Verify the complete object. If it is wrong, fetch everything again, in order."""
         anew = False
 
         def attempt(_failed: Exception | None) -> bool:

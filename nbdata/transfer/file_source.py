@@ -1,4 +1,4 @@
-"""A range of an open file: in blocks, and as what is sent to a store."""
+"""Read a range of an open file: in blocks, or as the source of a write to a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FileSource", "blocks"]
 
 
 def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Iterator[memoryview]:
-    """What a file holds from an offset on, up to `size` bytes; each block is good until the next."""
+    """Yield up to `size` bytes of a file from an offset on. Each block is valid until the next one."""
     view, end = memoryview(bytearray(min(1 << 20, size))), start + size
     while start < end:
         try:
@@ -31,11 +31,11 @@ def blocks(control: Control, fd: int, start: int, size: int, path: str) -> Itera
 
 
 class FileSource:
-    """A range of an open file as the Source of a write: hashed, counted, stopped.
+    """A range of an open file as the source of a write. It hashes and counts bytes, and can be stopped.
 
-    `unchanged` is called at its end, before the receiver has the last piece (see stores.filling.fill). With `ahead` it
-    is read and hashed once before it is sent, so that the store can be told its digest first. What is sent then must be
-    the same: a file that is written through a mapping in memory changes without its times telling.
+    `unchanged` is called at the end, before the receiver gets the last piece (see stores.filling.fill). With `ahead`,
+    the range is read and hashed before it is sent, so that the store gets its digest first. The second read must give
+    the same bytes: a write through a memory mapping changes a file without changing its times.
     """
 
     def __init__(
@@ -87,4 +87,4 @@ class FileSource:
         self._crc = crc32(data, self._crc)
 
     def close(self) -> None:
-        """The file is not this one's to close."""
+        """Do nothing: the caller closes the file."""

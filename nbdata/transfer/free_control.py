@@ -1,4 +1,4 @@
-"""The control of work that belongs to no job: it can be stopped, and counts its retries."""
+"""A control for work outside a job. It can be stopped, and it counts retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FreeControl:
     Attributes
     ----------
     error : NbdataError or None
-        Why it was ended by `fail`.
+        The error given to `fail`.
     """
 
     rate: int | None = None
@@ -33,7 +33,7 @@ class FreeControl:
         self.error: NbdataError | None = None
 
     def stop(self) -> None:
-        """End the work: what waits on the network is woken, and every checkpoint raises Cancelled."""
+        """Stop the work: wake every call that waits on the network, and let each checkpoint raise Cancelled."""
         with self._lock:
             self._stopped.set()
             aborts, self._aborts = self._aborts, []

@@ -1,19 +1,18 @@
-"""What was moved before: the record that decides *unchanged*, never time or size alone.
+"""The index: a record of moved objects, which decides whether a file is unchanged, never by time or size alone.
 
-One file per pair of source and target in the user's state folder. It holds, per relative path, what the
-store said (ETag or version, size) and how the local file looked right after (size, mtime_ns, ctime_ns).
-A file is unchanged when the listing says the same as the record **and** the local stat does: size and
-mtime alone lose data, since extracted files carry years-old times.
+There is one file per pair of source and target, in the user's state folder. For each relative path it holds the store's
+ETag or version and size, and the local file's stat after the transfer (size, mtime_ns, ctime_ns). A file is unchanged
+if the listing matches the record **and** the local stat does. Size and mtime alone lose data, since extracted files
+have old times.
 
-Format: append-only lines as in `keyed_lines`, which holds only where each is, so that a million records take a tenth
-of a gigabyte. The first line names the target
-folder and its device and inode: an index of another folder that had the same name is not used, and
-`written_below` finds what was written where. A torn tail (a kill in mid-write) ends reading, and is cut off
-before the next append. The last line of a path wins.
+The format is append-only lines as in `keyed_lines`, which keeps only offsets in memory, so a million records take a
+tenth of a gigabyte. The first line has the target folder, its device and its inode. An index of another folder that had
+the same name is therefore not used, and `written_below` can list the targets of earlier jobs. A torn tail (a kill
+during a write) ends reading and is cut off before the next append. The last line of a path wins.
 
-What was moved is recorded afterwards, and the file is synced at the end. Where a record stands that will not be true
-any more, that is announced before, and synced: else a file that was replaced just before the end of the machine would
-look as if somebody had changed it, and its source too.
+Records are written after the move, and the file is synced at the end. A record that is about to become false is
+announced before that, and synced. Otherwise, after a crash, a file replaced just before would look as if another
+program had changed it and its source.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ _VERSION = 2
 
 
 class Record(NamedTuple):
-    """One moved object: the store's word for it, and the local file's stat after it.
+    """One moved object: its tag from the store, and the local file's stat after the move.
 
-    `size` is the object's, or -1 of a file that was there before and was only compared: see `ours`.
+    `size` is the object's size. It is -1 if the file existed before and was only compared: see `ours`.
     """
 
     tag: str
@@ -51,40 +50,40 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, tag: str, size: int, found: os.stat_result) -> Record:
-        """The record of an object and its local file."""
+        """Return the record of an object and its local file."""
         return cls(tag, size, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     @property
     def ours(self) -> bool:
-        """Whether the file was written here, and so may be deleted as what was staged."""
+        """Whether nbdata wrote the file here, and so may delete it as a staged file."""
         return self.size >= 0
 
     def local_same(self, found: os.stat_result) -> bool:
-        """Whether the local file looks as it did when it was recorded."""
+        """Whether the local file looks as it did when recorded."""
         return (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == self[2:]
 
 
 class Index:
-    """The records of one source and target; safe to `put` from many threads.
+    """The records of one source and target. Many threads may call `put`.
 
     Parameters
     ----------
     folder : str
         The state folder.
     source, target : str
-        Canonical. Only a hash of them names the file: a source may hold a signature.
+        Canonical places. Only a hash of them is in the file's name, since a source may hold a signature.
     identity : tuple of (st_dev, st_ino) or None
-        Of the target folder; None if it does not exist, and then no record is valid.
+        The identity of the target folder. None if it does not exist; then no record is valid.
     """
 
     def __init__(self, folder: str, source: str, target: str, identity: tuple[int, int] | None) -> None:
-        # Where files were written; nothing of a URL is kept, which may hold a secret.
+        # The target folder. Nothing of a URL is kept, since it may hold a secret.
         written = "" if is_url(target) else target.rstrip("/") or "/"
         self._begin(index_file(folder, source, target), written, identity)
 
     @classmethod
     def at(cls, path: str, target: str, identity: tuple[int, int]) -> Index:
-        """The index in a file whose header names this target."""
+        """Open the index in a file whose header names this target."""
         index = cls.__new__(cls)
         index._begin(path, target, identity)
         return index
@@ -94,14 +93,14 @@ class Index:
         self._identity = identity
         self._records = KeyedLines()
         self._lines = 0
-        self._good = 0  # bytes up to which the file is sound
+        self._good = 0  # length of the file's valid beginning, in bytes
         self._fd = -1
-        self._named = False  # whether the file's name is known to be on the disk
+        self._named = False  # True once the file's name is known to be on disk
         self._lock, self._syncing = threading.Lock(), threading.Lock()
-        self._synced = 0  # bytes up to which the file is on the disk
+        self._synced = 0  # bytes of the file that are known to be on disk
         self._announced: set[str] = set()
         self._needed = True
-        self.problem = ""  # why nothing is recorded any more
+        self.problem = ""  # the reason why nothing is recorded any more
         self._load()
 
     def _load(self) -> None:
@@ -121,30 +120,30 @@ class Index:
             self._lines = self._good = 0
 
     def is_of(self, source: str, target: str, identity: tuple[int, int] | None) -> bool:
-        """Whether it is that of this source and target, and nothing was written to it."""
+        """Whether the index is of this source and target, and nothing was written to it."""
         mine = os.path.basename(self.path) == _name(source, target)
         return mine and self._identity == identity and self._fd < 0
 
     def get(self, path: str) -> Record | None:
-        """The record of a relative path, or None."""
+        """Return the record of a relative path, or None."""
         line = self._records.find(key_of(path))
         return None if line is None else _record_in(line)[1]
 
     def records(self) -> Iterator[tuple[str, Record]]:
-        """All recorded relative paths with their records."""
+        """Yield all recorded relative paths with their records."""
         for line in self._records.live(self._good):
             path, record = _record_in(line)
             if record is not None:
                 yield path, record
 
     def paths(self) -> list[str]:
-        """All recorded relative paths."""
+        """Return all recorded relative paths."""
         return [path for path, _ in self.records()]
 
     def open(self, identity: tuple[int, int], *, needed: bool = True) -> None:
-        """Begin to write, once the target folder exists.
+        """Open the index for writing, once the target folder exists.
 
-        Where records are not `needed`, a full disk of theirs only ends the recording: see `problem`.
+        If records are not `needed`, a full disk only ends the recording: see `problem`.
         """
         if self._fd >= 0:
             return
@@ -159,7 +158,7 @@ class Index:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.ftruncate(self._fd, self._good)
             os.lseek(self._fd, 0, os.SEEK_END)
-            with contextlib.suppress(OSError):  # as where folders cannot be synced
+            with contextlib.suppress(OSError):  # some disks cannot sync folders
                 sync_folder(os.path.dirname(self.path))
             if not self._good:
                 header = format_line(self._header(*identity))
@@ -170,9 +169,9 @@ class Index:
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        """Record no more, where the work can do without; what was recorded stays as it is.
+        """Stop recording, if the work can do without; earlier records stay.
 
-        A record that is missing costs a comparison the next time.
+        A missing record costs only a comparison in the next run.
         """
         told = disk_error(error, self.path)
         if self._needed or not is_full(error):
@@ -183,7 +182,7 @@ class Index:
                 os.ftruncate(self._fd, self._good)
 
     def _forget(self, paths: Iterable[str]) -> None:
-        """An old record of what has a new one that is lost would be a lie; none of all is only a comparison."""
+        """Drop all records if the new record of a known path is lost: its old record would be false."""
         if any(self.get(path) is not None for path in paths):
             self._records.clear()
             self._announced.clear()
@@ -208,7 +207,7 @@ class Index:
         self._load()
 
     def put(self, records: Mapping[str, Record | None]) -> None:
-        """Append records (None: forget the path); in the file when it returns, on disk after `close`."""
+        """Append records (None removes the path). They are in the file on return, and on disk after `close`."""
         with self._lock:
             at = self._good
             lines = self._append(records)
@@ -219,7 +218,7 @@ class Index:
                 self._announced.difference_update(records)
 
     def _append(self, records: Mapping[str, Record | None]) -> list[bytes]:
-        """The lines, if they are in the file."""
+        """Append records to the file, and return their lines. Returns none if recording has ended."""
         lines = [_line_of(path, record) for path, record in records.items()]
         data = b"".join(lines)
         if not self.problem:
@@ -235,16 +234,16 @@ class Index:
         return lines
 
     def announce(self, tags: Mapping[str, str], looks: Mapping[str, os.stat_result] | None = None) -> None:
-        """Say on the disk that what was recorded of some paths is about to be otherwise; nothing where none was.
+        """Record on disk that the records of some paths are about to change. Paths without a record are skipped.
 
-        What is not `put` until `close` did not come to be, and the record is what it was.
+        A path without a later `put` gets its old record back in `close`.
 
         Parameters
         ----------
         tags : dict of str to str
-            What the store will say of the new bytes, or '' if nobody knows.
+            The store's tag of the new bytes, or '' if not known yet.
         looks : dict of str to os.stat_result, optional
-            How the local files look, where they are what stays.
+            The stat of each local file, if the local files stay as they are.
         """
         with self._lock:
             known = {path: tag for path, tag in tags.items() if self.get(path) is not None}
@@ -259,7 +258,7 @@ class Index:
                 return
             self._announced.update(known)
             end = self._good
-        with self._syncing:  # one serves all that wait for it
+        with self._syncing:  # one sync serves all threads that wait for it
             if self._synced < end:
                 with self._lock:
                     end = self._good
@@ -272,9 +271,9 @@ class Index:
                 self._synced = end
 
     def sync(self) -> None:
-        """Have all that was put, and the file's name, on the disk.
+        """Sync all records, and the file's name, to disk.
 
-        Only a state folder that outlives the machine's memory makes that last.
+        This lasts only if the state folder is not in memory.
         """
         try:
             os.fdatasync(self._fd)
@@ -287,7 +286,7 @@ class Index:
             raise disk_error(error, self.path) from error
 
     def close(self) -> None:
-        """Write through to the disk, and close."""
+        """Sync the file to disk, and close it."""
         if self._fd >= 0 and not self.problem:
             with self._lock, contextlib.suppress(NbdataError):
                 self._append({path: self.get(path) for path in sorted(self._announced)})
@@ -300,7 +299,7 @@ class Index:
 
 
 def index_file(folder: str, source: str, target: str) -> str:
-    """Where the records of a source and a target are, in a state folder; one job at a time may write them."""
+    """The path of the index of a source and a target in a state folder. One job at a time may write it."""
     return os.path.join(folder, "index", _name(source, target))
 
 
@@ -310,14 +309,14 @@ def _name(source: str, target: str) -> str:
 
 
 def written_below(folder: str, path: str) -> Iterator[Index]:
-    """The index of each target folder that still is what it was, and lies below `path` or around it.
+    """Yield the index of each target folder that is unchanged and lies below or around `path`.
 
     Parameters
     ----------
     folder : str
         The state folder.
     path : str
-        Absolute, without links.
+        Absolute, without symbolic links.
     """
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(os.path.join(folder, "index"))):
@@ -338,13 +337,13 @@ def written_below(folder: str, path: str) -> Iterator[Index]:
 
 
 def _record_in(line: bytes) -> tuple[str, Record | None]:
-    """The path of a line, and its record, if it is one of this version."""
+    """Parse a line to its path, and its record if it is of this version."""
     path, *rest = parse_line(line) or [""]
     return str(path), Record(*rest) if len(rest) == len(Record._fields) else None  # CRC'd: ours
 
 
 def _line_of(path: str, record: Record | None) -> bytes:
-    """What `format_line` gives, of which there are many."""
+    """The same line as `format_line` makes, but faster, because there are many."""
     if record is None:
         return seal(f"[{_text(path)}]")
     tag, size, local_size, mtime_ns, ctime_ns = record

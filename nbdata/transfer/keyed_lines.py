@@ -1,8 +1,8 @@
-"""Lines of a file, found by the key that each begins with: what is held of a line in memory is only where it is.
+"""Find lines of a file by the key that each begins with. Memory holds only the offset of each line.
 
-A line is one of `nbdata.sealed_lines`, and holds an array whose first value is its key. A key costs about 100 bytes
-of memory, however long it and its line are. Who asks in the order of the lines, as who compares two listings does, has
-the file read in large blocks.
+A line is one of `nbdata.sealed_lines`. It holds an array whose first value is its key. A key costs about 100 bytes of
+memory, however long it and its line are. Lookups in the order of the lines, as when comparing two listings, read the
+file in large blocks.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Iterator
 
 __all__ = ["KeyedLines", "key_of"]
 
-# Bytes that are read at a time, and how much of that lies before the line that is wanted.
+# Bytes per read, and how many of them lie before the wanted line.
 _BLOCK, _BEFORE = 64 << 10, 8 << 10
-# The same for who reads all.
+# Bytes per read of a scan of the whole file.
 _SCANNED = 1 << 20
-# No line is longer; what has no line end for so long was not written here.
+# The longest line. nbdata did not write text that has no line end for so long.
 _LONGEST = 64 << 20
-# Where the array of a line begins, and its key: CRC and space, bracket.
+# Offsets in a line: of the array (after CRC and space), and of its key (after the bracket).
 _ARRAY, _KEY = 9, 10
 
 _key_text = json.JSONEncoder().encode
 
 
 def key_of(name: str) -> bytes:
-    """A key as it stands in a line."""
+    """A key as written in a line."""
     return _key_text(name).encode()
 
 
@@ -39,11 +39,11 @@ def _key_in(line: bytes) -> bytes:
 
 
 class KeyedLines:
-    """Places of lines in a file; `find` may be used from many threads, and all else from one at a time."""
+    """Offsets of lines in a file. Many threads may call `find`; only one at a time may call anything else."""
 
     def __init__(self) -> None:
         self._at: dict[int, int] = {}  # hash of the key to the offset of its line
-        self._others: dict[bytes, int] = {}  # keys whose hash another one has
+        self._others: dict[bytes, int] = {}  # keys whose hash another key has
         self._fd = -1
         self._block = (0, b"")
 
@@ -54,7 +54,7 @@ class KeyedLines:
         return len(self._at) + len(self._others)
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -66,13 +66,13 @@ class KeyedLines:
         self._block = (0, b"")
 
     def read_from(self, path: str) -> None:
-        """Which file it is; a file that takes its place later is another."""
+        """Open the file to read. It stays the same file even if another one replaces it."""
         self.close()
         self._block = (0, b"")
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def scan(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
-        """All sound lines from an offset on, each with its offset, up to the first that is not."""
+        """Yield each valid line from an offset on, with its offset, up to the first invalid line."""
         rest, at = b"", start
         while len(rest) < _LONGEST and (data := self._read(_SCANNED, at + len(rest))):
             *lines, rest = (rest + data).split(b"\n")
@@ -83,7 +83,7 @@ class KeyedLines:
                 at += len(line) + 1
 
     def take(self, offset: int, line: bytes) -> None:
-        """Remember where a line is; one that holds nothing but its key forgets that key."""
+        """Remember the offset of a line. A line with only a key removes that key."""
         key = _key_in(line)
         if line.startswith(b"]", _KEY + len(key)):
             self.drop(key)
@@ -91,7 +91,7 @@ class KeyedLines:
             self.add(key, offset)
 
     def add(self, key: bytes, offset: int) -> None:
-        """The line of a key is there now."""
+        """Set the offset of a key's line."""
         number = hash(key)
         if key in self._others or (number in self._at and not self._has(self._at[number], key)):
             self._others[key] = offset
@@ -99,7 +99,7 @@ class KeyedLines:
             self._at[number] = offset
 
     def drop(self, key: bytes) -> None:
-        """There is no line of this key any more."""
+        """Remove a key."""
         number = hash(key)
         if number in self._at and self._has(self._at[number], key):
             del self._at[number]
@@ -107,7 +107,7 @@ class KeyedLines:
             self._others.pop(key, None)
 
     def find(self, key: bytes) -> bytes | None:
-        """The line of a key; whether it still is sound is for who parses it to see."""
+        """Return the line of a key, or None. The caller's parser checks whether the line is still valid."""
         offset = self._at.get(hash(key))
         if offset is not None:
             line = self._line(offset)
@@ -118,7 +118,7 @@ class KeyedLines:
         return line if line.startswith(key, _KEY) else None
 
     def live(self, end: int) -> Iterator[bytes]:
-        """The lines that hold, in the order of the file, up to an offset."""
+        """Yield the current lines, in the file's order, up to an offset."""
         for offset, line in self.scan():
             if offset >= end:
                 return
@@ -133,7 +133,7 @@ class KeyedLines:
         return self._line(offset).startswith(key, _KEY)
 
     def _line(self, offset: int) -> bytes:
-        """The line at an offset; it ends without a line end where the file does."""
+        """Return the line at an offset. At the end of the file it may lack its line end."""
         start, block = self._block
         at = offset - start
         if 0 <= at < len(block):

@@ -1,7 +1,7 @@
-"""One job at a time on a target folder, and on what encloses it or lies in it.
+"""Locks that let only one job at a time write to a target folder and to the folders around and in it.
 
-A lock is a file in the runtime folder that names the folder and is flock'ed by its holder, so that it goes
-with its process. Taking one looks at all others under one table lock.
+A lock is a file in the runtime folder. It names the target folder and is flock'ed by its holder, so it ends with the
+holder's process. Taking a lock checks all others under one table lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["TargetLock", "dead_locks"]
 
 
 class TargetLock:
-    """The right to write below `target`; `label` is how others see the holder."""
+    """The right to write below `target`. `label` names the holder to other jobs."""
 
     def __init__(self, target: str, label: str) -> None:
         self._target = os.path.realpath(target.rstrip("/") or "/")
@@ -29,7 +29,7 @@ class TargetLock:
         self._path = ""
 
     def acquire(self) -> str | None:
-        """Take it: None; or the label of the job that holds the same, an enclosing or an enclosed folder."""
+        """Take the lock and return None, or return the label of the job with a lock on an overlapping folder."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         with file_lock(os.path.join(self._folder, "table")):
             for name in os.listdir(self._folder):
@@ -50,7 +50,7 @@ class TargetLock:
         return None
 
     def holder(self) -> str | None:
-        """The label of the job that `acquire` would have to wait for, or None; takes and removes nothing."""
+        """Return the label of the job that blocks `acquire`, or None. Takes and removes nothing."""
         with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(self._folder, "table")):
             for name in os.listdir(self._folder):
                 if name.endswith(".lock"):
@@ -71,14 +71,14 @@ class TargetLock:
                 overlaps = is_inside(self._target, target) or is_inside(target, self._target)
                 return str(label) if overlaps else None
             if remove:
-                with contextlib.suppress(FileNotFoundError):  # given back just now
+                with contextlib.suppress(FileNotFoundError):  # released just now
                     os.unlink(path)  # its holder is dead
             return None
         finally:
             file.close()
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._file.fd >= 0:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -86,7 +86,7 @@ class TargetLock:
 
 
 def dead_locks(*, remove: bool = True) -> int:
-    """Remove locks whose holder is gone; how many there are or were."""
+    """Remove locks whose holder is dead, and return their number. With `remove` False, only count them."""
     folder = os.path.join(runtime_folder(), "locks")
     count = 0
     with contextlib.suppress(FileNotFoundError), file_lock(os.path.join(folder, "table")):

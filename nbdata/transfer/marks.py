@@ -1,14 +1,13 @@
-"""Who works in a staging folder, on whichever machine: each job marks its own temporaries there.
+"""Marks: files in a staging folder that show which job, on which machine, owns which temporaries.
 
-A mark is the file ``TOKEN0``, with TOKEN of twelve hexadecimal digits; all temporaries of that job begin with TOKEN.
-It holds where the job runs (machine and runtime folder) and its process, as `space.holders.is_alive` knows it. Within
-one machine and runtime folder `TargetLock` lets one job after the other in, and a mark only tells whose temporaries may
-go.
+A mark is a file ``TOKEN0``, where TOKEN is twelve hexadecimal digits. All temporaries of that job begin with TOKEN. A
+mark holds the job's location (machine and runtime folder) and its process, as in `space.holders.is_alive`. Within one
+machine and runtime folder, `TargetLock` admits one job at a time, and a mark only shows which temporaries can go.
 
-A disk may be shared by machines or containers that see nothing else of each other, and locks of files lie on some of
-these disks. There a mark is the lock: its holder touches it every few seconds, and who finds one that has not been
-touched for a while takes it away with all temporaries. Times are compared as the disk gives them, to the one of one's
-own mark. A holder that was stopped and wakes up after that finds its mark gone, and ends before it renames anything.
+Machines or containers that see nothing else of each other may share a disk, and file locks do not work on all such
+disks. There the mark is the lock. Its holder touches it every few seconds. A job that finds a mark untouched for a
+while removes it with all its temporaries. Times are those that the disk sets, compared with the job's own mark. A
+holder that was suspended and resumes after that finds its mark gone, and ends before it renames anything.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from nbdata.transfer.part_records import boot
 
 __all__ = ["Mark", "worker_elsewhere"]
 
-# A mark, and any temporary.
+# The names of marks and temporaries.
 _NAMES = re.compile("[0-9a-f]{13,24}")
-# Seconds between two touches, and after which a mark of another machine is that of a dead job.
+# Seconds between two touches, and seconds until another machine's untouched mark counts as dead.
 _BEAT, _DEAD = 10.0, 60.0
 
 
@@ -40,7 +39,7 @@ class Mark:
     Raises
     ------
     FileNotFoundError
-        If the folder was removed just now.
+        If the folder was just removed.
     """
 
     def __init__(self, folder: str, token: str) -> None:
@@ -57,7 +56,7 @@ class Mark:
             os.close(fd)
 
     def keep(self) -> None:
-        """Touch it from now on."""
+        """Touch the mark regularly from now on."""
         threading.Thread(target=self._beat, name="mark", daemon=True).start()
 
     def _beat(self) -> None:
@@ -66,7 +65,7 @@ class Mark:
                 os.utime(self._path)
 
     def check(self) -> None:
-        """NbdataError if another machine has taken this job for dead, and may work here now."""
+        """Raise NbdataError if another machine has taken this job for dead and may work here now."""
         if not os.path.isdir(self._folder):
             raise NotFound(
                 "the folder was deleted while this job worked in it",
@@ -81,13 +80,13 @@ class Mark:
             )
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove the mark."""
         self._gone.set()
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 
     def remove_dead(self) -> str | None:
-        """Remove the temporaries of jobs that are gone; who lives on another machine, if somebody does."""
+        """Remove the temporaries of dead jobs. Returns the machine of a live job elsewhere, or None."""
         names = os.listdir(self._folder)
         with contextlib.suppress(OSError):
             os.utime(self._path)
@@ -96,9 +95,9 @@ class Mark:
 
 
 def worker_elsewhere(folder: str) -> str | None:
-    """The machine that works in a staging folder now, if it is another than this one; removes nothing.
+    """Return the other machine that works in a staging folder now, or None. Removes nothing.
 
-    To learn the time of the disk a file is made there for a moment; on a disk that allows none, this machine's counts.
+    Creates a file there for a moment to learn the disk's time. If the disk refuses, this machine's time counts.
     """
     try:
         names = os.listdir(folder)
@@ -129,7 +128,7 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
             elif now - max(os.lstat(each).st_mtime for each in ([path] if where else paths)) < _DEAD:
                 living = str(where[0]) if where else living
                 continue
-            # The mark last, so that a kill amid this leaves it to the next.
+            # The mark goes last, so that a kill in between leaves the rest to the next job.
             for each in paths:
                 if remove:
                     os.unlink(each)
@@ -137,20 +136,20 @@ def _look(folder: str, names: list[str], now: float, *, own: str, remove: bool) 
 
 
 def _said(path: str) -> tuple[list[object], str]:
-    """Where a mark says that its job runs, and its process; nothing if the mark was lost with its machine."""
+    """Return a mark's location and process; nothing if the mark was lost with its machine."""
     try:
         with open(path, encoding="ascii") as file:
             *where, process = json.load(file)
     except FileNotFoundError:
         return [], ""
-    except ValueError:  # a kill, or the loss of the machine, before it was written
+    except ValueError:  # a kill or crash came before it was written
         return ["another machine"], ""
     return where, process
 
 
 def _here() -> list[object]:
-    """Where the name of a process means something."""
+    """The scope in which a process name is valid."""
     found, namespace = os.stat(runtime_folder()), 0
-    with contextlib.suppress(OSError):  # containers may agree in all the rest
+    with contextlib.suppress(OSError):  # containers may agree in everything else
         namespace = os.stat("/proc/self/ns/pid").st_ino
     return [os.uname().nodename, boot(), namespace, found.st_dev, found.st_ino]

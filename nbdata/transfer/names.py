@@ -1,7 +1,7 @@
-"""Keys as names on a disk: which cannot be, and a reversible way to write those.
+"""Turn keys into file names: find keys that are not valid names, and encode those reversibly.
 
-A key is any text; a name is a path whose components are not empty, not ``.`` or ``..``, at most 255 bytes, and
-whose folders are no files. `encoded` changes only what cannot be, and what looks as if it had been changed:
+A key is any text. A name is a path whose components are not empty, not ``.`` or ``..``, and at most 255 bytes long. Its
+folders must not be files. `encoded` changes only parts that are invalid, and parts that look encoded already:
 
 ====================  ===============================================================
 in the key            in the name
@@ -12,7 +12,7 @@ an empty component    ``%_`` (so ``a//b`` is ``a/%_/b``)
 NUL                   ``%00``
 over 255 bytes        several components, all but the last ending in ``%+``
 a file, and a folder  the folder ends in ``%.``
-``%41`` and the like  ``%2541``: what `decoded` would change; also ``%_``, ``…%+``, ``…%.``
+``%41`` and the like  ``%2541``: anything that `decoded` would change; also ``%_``, ``…%+``, ``…%.``
 ====================  ===============================================================
 """
 
@@ -27,22 +27,22 @@ from nbdata.paths import OWN_FOLDER
 
 __all__ = ["LocalNames", "decoded", "encoded", "folds_case", "too_long", "unrepresentable"]
 
-# Bytes that file systems allow in a component.
+# The most bytes that file systems allow in a component.
 _LONGEST = 255
-# Bytes that the system takes in a path (PATH_MAX, which counts the NUL at its end), and the most that a character has.
+# The most bytes of a path (PATH_MAX, which includes a NUL), and the most bytes of a character.
 _PATH, _UTF8 = os.pathconf("/", "PC_PATH_MAX") - 1, 4
 _LIKE_ESCAPES = re.compile(r"%(?=[0-7][0-9A-F])")
 _ESCAPES = re.compile(r"%([0-7][0-9A-F])")
 _EMPTY, _GOES_ON, _FOLDER = "%_", "%+", "%."
-# Most paths, which are surely names; the others are looked at part by part.
+# Matches most paths, which are certainly valid names. Others are checked part by part.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.=-]{0,254}(?:/[A-Za-z0-9_-][A-Za-z0-9_.=-]{0,254})*")
 
 
 def unrepresentable(path: str) -> str | None:
-    """Why a relative path cannot be a file below a target folder, or None if it can.
+    """Explain why a relative path cannot be a file below a target folder; None if it can.
 
-    Beside what a POSIX disk cannot hold, a component ``.nbdata`` is refused at every depth and in any case:
-    a bucket could forge the records of partials there.
+    A component ``.nbdata`` is refused too, at every depth and in any case: a bucket could forge the records of partials
+    in it.
     """
     if _PLAIN.fullmatch(path):
         return None
@@ -61,7 +61,7 @@ def unrepresentable(path: str) -> str | None:
 
 
 def too_long(base: str, path: str) -> str | None:
-    """Why there can be no file at a relative path below a folder whose path is long, or None if there can."""
+    """Explain why a relative path is too long below a given folder; None if it is not."""
     if len(base) + len(path) <= _PATH // _UTF8:
         return None
     size = len(os.fsencode(base + path))
@@ -69,12 +69,12 @@ def too_long(base: str, path: str) -> str | None:
 
 
 def encoded(key: str, *, files: Collection[str] = ()) -> str:
-    """A path that can be, for any relative key; `decoded` gives the key again.
+    """Encode any relative key as a valid path. `decoded` reverses it.
 
     Parameters
     ----------
     files : collection of str
-        Keys above this one that are files, so that as folders they need other names.
+        The keys above this one that are files themselves, so their folders need other names.
     """
     parts, out, end = key.split("/"), [], 0
     for part in parts:
@@ -109,7 +109,7 @@ def _escaped(part: str) -> str:
 
 
 def decoded(path: str) -> str:
-    """The key that `encoded` made this path of; a path that it did not make comes as it is."""
+    """Return the key that `encoded` made this path from. Other paths are returned unchanged."""
     out, begun = [], ""
     for part in path.split("/"):
         if part.endswith(_GOES_ON):
@@ -126,12 +126,12 @@ def _plain(part: str) -> str:
 
 
 def folds_case(folder: str) -> bool:
-    """Whether the disk takes names that differ only in case for one; False if nothing there tells.
+    """Whether the disk ignores case in names; False if nothing in the folder shows it.
 
     Parameters
     ----------
     folder : str
-        An existing folder. Looked at are its own name and up to a hundred in it.
+        An existing folder. Its own name and up to a hundred names in it are checked.
     """
     try:
         with os.scandir(folder) as entries:
@@ -144,28 +144,28 @@ def folds_case(folder: str) -> bool:
                 other = os.path.join(above, name.swapcase())
                 return os.path.lexists(other) and os.path.samestat(os.lstat(path), os.lstat(other))
     except OSError:
-        return False  # who writes there will say why
+        return False  # a later write reports the reason
     return False
 
 
 class LocalNames:
-    """Names for the keys of a listing, one after the other, in key order.
+    """Gives names to the keys of a listing, one after the other, in key order.
 
     Parameters
     ----------
     encode : bool
-        Give every key a name; else say why it can have none.
+        True gives every key a name. False reports why a key cannot be a name.
     blind : bool
-        The disk takes names that differ only in case for one.
+        Whether the disk ignores case in names.
     """
 
     def __init__(self, *, encode: bool, blind: bool = False) -> None:
         self._encode = encode
-        self._files: list[str] = []  # keys that begin the current one, as text
+        self._files: list[str] = []  # keys that are prefixes of the current one
         self._taken: set[str] | None = set() if blind else None
 
     def name(self, key: str) -> tuple[str, str | None]:
-        """The name of a key, and why it cannot be (None: it can)."""
+        """Return the name of a key, and the reason why it is not possible (None if it is)."""
         above = self._files_above(key)
         if self._encode:
             name, reason = encoded(key, files=above), None
@@ -180,9 +180,9 @@ class LocalNames:
         return name, reason
 
     def _files_above(self, key: str) -> list[str]:
-        """The keys above this one that are objects themselves.
+        """The keys of folders above this key that are objects themselves.
 
-        Listings come in key order, so only keys that begin the current one need be kept.
+        Listings come in key order, so only keys that are prefixes of the current one are kept.
         """
         files = self._files
         while files and not key.startswith(files[-1]):

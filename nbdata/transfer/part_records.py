@@ -1,15 +1,16 @@
-"""The record of what is there of an object that is on its way to the disk.
+"""Records of partially fetched objects: which bytes are already on the disk.
 
-Beside the bytes, ``HASH.part`` in the target's ``.nbdata/``, lies ``HASH.parts``: a header line, then lines of what
-is there, all of them `nbdata.sealed_lines`; a torn tail is ignored. Two kinds of line:
+The bytes are in ``HASH.part`` in the target's ``.nbdata/``, and the record is ``HASH.parts`` beside it. A record is a
+header line followed by progress lines, all of them `nbdata.sealed_lines`. A torn tail is ignored. There are two kinds
+of progress line:
 
 ``N``
-    Part N is whole. Written after its bytes were synced, so it is true after the loss of the machine.
+    Part N is complete. Written after its bytes were synced, so it stays true after a power loss.
 ``[N, BYTES, BOOT]``
-    So many bytes of part N are there. Written after its bytes were, without a sync: what a process wrote outlives
-    its kill, but not its machine. So it counts only while the machine has not been booted since.
+    The first BYTES bytes of part N are written. Written without a sync: a process's writes survive its kill, but not a
+    crash of the machine. So this line counts only until the next boot.
 
-The header holds a hash of the source, never a URL that could carry a secret.
+The header holds a hash of the source, never a URL, which could contain a secret.
 """
 
 from __future__ import annotations
@@ -35,29 +36,29 @@ __all__ = [
     "validator",
 ]
 
-#: Bytes of a part, up to `_MANY` parts.
+#: Bytes of a part, unless an object would have more than `_MANY` parts.
 PART = 16 << 20
 _MANY = 1000
-# Parts that an object was uploaded in are fetched as they are up to this size: of larger ones too few would be under
-# way at once.
+# Objects are fetched in the parts of their upload if these are at most this large. With larger parts, too few requests
+# would run at once.
 _LARGEST = 64 << 20
-#: Bytes of a part after which it is noted how far it is: what a kill costs a connection at most.
+#: A part's progress is noted each time after this many bytes: the most that a kill costs per connection.
 NOTED = 4 << 20
 
 
 def part_size_for(size: int, layout: int | None = None) -> int:
-    """Bytes of a part of an object of `size` bytes: `PART`, or more where that would be too many.
+    """Bytes of a part of an object of `size` bytes: `PART`, or more if there would be too many parts.
 
-    With a `layout` it is a multiple of that many bytes, unless they are more than `_LARGEST`.
+    With a `layout`, the result is a multiple of that many bytes, unless `layout` exceeds `_LARGEST`.
     """
     part = max(PART, -(-size // _MANY // (1 << 20)) * (1 << 20))
     return -(-part // layout) * layout if layout and layout <= max(part, _LARGEST) else part
 
 
 def validator(info: ObjectInfo) -> str:
-    """What tells one version of an object from another, or '' if the store gives nothing.
+    """A text that identifies an object's version, or '' if the store reports nothing suitable.
 
-    In this order: version or generation; strong ETag; time and length.
+    Uses the first of: version or generation; strong ETag; time and length.
     """
     if info.version:
         return f"version {info.version}"
@@ -67,7 +68,7 @@ def validator(info: ObjectInfo) -> str:
 
 
 def names(staging: str, path: str) -> tuple[str, str]:
-    """The files with the bytes and with the record of a path."""
+    """The paths of the data file and of the record for a relative path."""
     name = hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:24]
     return f"{staging}/{name}.part", f"{staging}/{name}.parts"
 
@@ -77,7 +78,7 @@ def _hash_of(source: str) -> str:
 
 
 def header_of(path: str, source: str, info: ObjectInfo, part_size: int) -> dict[str, object]:
-    """The first line of a record: which version of which object it is of, in parts of how many bytes."""
+    """The first line of a record: the object, its version and its part size."""
     return {
         "path": path,
         "source": _hash_of(source),
@@ -89,7 +90,7 @@ def header_of(path: str, source: str, info: ObjectInfo, part_size: int) -> dict[
 
 @functools.cache
 def boot() -> str:
-    """What tells this run of the machine from the one before; '' where nobody knows."""
+    """The id of the machine's current boot; '' if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -98,7 +99,7 @@ def boot() -> str:
 
 
 class PartRecord:
-    """What a record file says: its header, what is there of which part, and up to which byte it is sound."""
+    """The content of a record file: its header, the progress of each part, and the length of its valid beginning."""
 
     def __init__(self, path: str) -> None:
         self.header: dict[str, object] | None = None
@@ -129,24 +130,24 @@ class PartRecord:
             self.done.add(int(value))  # type: ignore[call-overload]
 
     def is_of(self, source: str) -> bool:
-        """Whether it is of something of this source."""
+        """Whether the record is of an object of this source."""
         return self.header is not None and self.header.get("source") == _hash_of(source)
 
     def part_size_of(self, path: str, source: str, info: ObjectInfo) -> int | None:
-        """Bytes of its parts if it is of this version of this object, else None."""
+        """The part size if the record is of exactly this version of this object; otherwise None."""
         part = self.header.get("part") if self.header is not None else None
         if not isinstance(part, int) or part < 1 or not validator(info):
             return None
         return part if self.header == header_of(path, source, info, part) else None
 
     def present(self, size: int, part: int) -> int:
-        """Bytes that are there of an object of `size` bytes in parts of `part` bytes."""
+        """Bytes written of an object of `size` bytes in parts of `part` bytes."""
         whole = sum(min(part, size - n * part) for n in self.done)
         return whole + sum(count for n, count in self.begun.items() if n not in self.done)
 
 
 class Begun:
-    """What earlier runs have begun in a staging folder; reads only (for plans)."""
+    """The partials of earlier runs in a staging folder, for planning. Only reads."""
 
     def __init__(self, staging: str) -> None:
         self._staging = staging
@@ -155,11 +156,11 @@ class Begun:
             self._names = frozenset(name for name in os.listdir(staging) if name.endswith(".parts"))
 
     def __contains__(self, path: str) -> bool:
-        """Whether there is a partial of a path, of whatever version."""
+        """Whether a path has a partial, of any version."""
         return bool(self._names) and os.path.basename(names("", path)[1]) in self._names
 
     def present(self, path: str, source: str, info: ObjectInfo) -> int:
-        """Bytes of this version of an object that are there."""
+        """Bytes already written of this version of an object."""
         if path not in self:
             return 0
         data, record = names(self._staging, path)
@@ -168,14 +169,14 @@ class Begun:
         return found.present(info.size, part) if part and os.path.exists(data) else 0
 
     def is_other(self, path: str, source: str, info: ObjectInfo) -> bool:
-        """Whether what was begun of a path is of another version of this source."""
+        """Whether a path's partial is of the same source but another version."""
         if path not in self:
             return False
         found = PartRecord(names(self._staging, path)[1])
         return found.is_of(source) and found.part_size_of(path, source, info) is None
 
     def of_source(self, source: str) -> Iterator[str]:
-        """The data file of each partial that is of this source."""
+        """Yield the data file of each partial of this source."""
         for name in self._names:
             record = f"{self._staging}/{name}"
             if PartRecord(record).is_of(source):

@@ -1,4 +1,4 @@
-"""An object on its way to the disk: its bytes, at their offsets, and which parts of them are there."""
+"""A partially fetched object on disk: its bytes at their offsets, and a record of the finished parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Partial", "Parts", "UnrecordedParts"]
 
 
 class Parts(abc.ABC):
-    """The parts of one object in a file, and which of them are there; marked from many threads."""
+    """The parts of one object in a file, and which of them are written. Many threads may mark parts."""
 
     fd: int
 
@@ -26,25 +26,25 @@ class Parts(abc.ABC):
         self.size, self.part_size = size, part_size
         self.count = -(-size // self.part_size)
         self.done: set[int] = set()
-        self.begun: dict[int, int] = {}  # part to how many of its bytes are there, if it is not done
+        self.begun: dict[int, int] = {}  # bytes written of each unfinished part
         self._lock = threading.Lock()
 
     def span(self, number: int) -> tuple[int, int]:
-        """Where part `number` (from 0) begins and ends."""
+        """Return where part `number` (from 0) begins and ends."""
         start = number * self.part_size
         return start, min(start + self.part_size, self.size)
 
     def missing(self) -> list[int]:
-        """The parts that are yet to be fetched."""
+        """The numbers of the parts that are not written completely."""
         return [n for n in range(self.count) if n not in self.done]
 
     def present(self) -> int:
-        """How many bytes are there."""
+        """The number of bytes written."""
         whole = sum(end - start for start, end in map(self.span, self.done))
         return whole + sum(count for n, count in self.begun.items() if n not in self.done)
 
     def contiguous(self) -> int:
-        """Up to which byte everything from the start is there."""
+        """The number of bytes written without a gap from the start."""
         with self._lock:
             number = 0
             while number in self.done:
@@ -53,23 +53,23 @@ class Parts(abc.ABC):
 
     @abc.abstractmethod
     def mark(self, number: int) -> None:
-        """Note a part whose bytes were all written."""
+        """Mark a part as completely written."""
 
     def note(self, number: int, count: int) -> None:
-        """Note that the first `count` bytes of a part were written; for nobody, where nobody continues."""
+        """Note that the first `count` bytes of a part are written. Does nothing if no later run continues the file."""
         return
 
     def began(self, start: int, end: int) -> None:
-        """Be told that these bytes were written, and will have to be on the disk sooner or later."""
+        """Announce that these bytes are written, so that the system may begin to write them to the disk."""
         return
 
     @abc.abstractmethod
     def restart(self) -> None:
-        """Forget all parts: the bytes are not what they should be."""
+        """Forget all parts, because the bytes are wrong."""
 
 
 class UnrecordedParts(Parts):
-    """Parts of a file that nobody continues after a stop, as in a cache."""
+    """The parts of a file that no later run continues, as in a cache."""
 
     def __init__(self, fd: int, size: int, layout: int | None = None) -> None:
         super().__init__(size, part_size_for(size, layout))
@@ -85,13 +85,13 @@ class UnrecordedParts(Parts):
 
 
 class Partial(Parts):
-    """The partial of one object; parts may be marked from many threads.
+    """The partial of one object, which a later run continues. Many threads may mark parts.
 
-    Its parts are as `part_size_for` says, given the `layout`; or as an earlier run had them.
+    The part size is that of an earlier run, or that of `part_size_for` with the `layout`.
 
-    `restarted` says that an earlier partial was of another version and was thrown away. `ours` is asked before a
-    part is recorded, and raises if another machine works here now; `marked` is told how many bytes a recorded part
-    brought to the disk.
+    `restarted` is True if an earlier partial was of another version and was removed. `ours` is called before a part is
+    recorded, and raises if another machine now works in the folder. `marked` is called with the number of bytes that
+    recorded parts add to the disk.
     """
 
     def __init__(
@@ -113,17 +113,17 @@ class Partial(Parts):
         super().__init__(info.size, (usable and known) or part_size_for(info.size, layout))
         header = header_of(path, source, info, self.part_size)
         self._ours, self._marked = ours, marked
-        self._unrecorded: list[int] = []  # parts whose bytes are there, and that nobody records yet
+        self._unrecorded: list[int] = []  # written parts that are not recorded yet
         self._recording = False
         self.restarted = known is None and found.is_of(source)
         if usable:
             self.done, self.begun = found.done, found.begun
         self.fd = self._log = -1
-        self._good = found.good if usable else 0  # bytes up to which the record is sound
+        self._good = found.good if usable else 0  # length of the record's valid beginning, in bytes
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             if not usable:
-                # New files: a job that was taken for dead, and is not, may still write into the ones that were there.
+                # New files, because a job that was wrongly taken for dead may still write to the old ones.
                 self.remove(self.data)
                 flags |= os.O_CREAT | os.O_EXCL
             self.fd = os.open(self.data, flags, mode)
@@ -132,7 +132,7 @@ class Partial(Parts):
             os.ftruncate(self._log, self._good)
             if not usable:
                 self._append(header, synced=True)
-                sync_folder(staging)  # a record is of no use under no name
+                sync_folder(staging)  # a record is useless without its name on disk
         except OSError as error:
             self.close()
             raise disk_error(error, self.data) from error
@@ -144,7 +144,7 @@ class Partial(Parts):
                 count = os.pwrite(self._log, data, at)
                 data, at = data[count:], at + count
         except OSError:
-            with contextlib.suppress(OSError):  # half a line would hide all that comes behind it
+            with contextlib.suppress(OSError):  # half a line would hide all lines after it
                 os.ftruncate(self._log, self._good)
             raise
         self._good = at
@@ -152,10 +152,10 @@ class Partial(Parts):
             os.fdatasync(self._log)
 
     def mark(self, number: int) -> None:
-        """Record a part whose bytes were all written: sync them, then say so.
+        """Record a completely written part: sync its bytes, then write the record.
 
-        One syncs at a time, for all parts that have come meanwhile; who brings one of those need not wait for it, and
-        only notes it.
+        One thread syncs at a time, for all parts finished meanwhile. The other threads do not wait; they only note
+        their part.
         """
         with self._lock:
             self.done.add(number)
@@ -178,7 +178,7 @@ class Partial(Parts):
             with self._lock:
                 lost, self._unrecorded = [*batch, *self._unrecorded], []
                 self._recording = False
-            for each in lost:  # what could not be synced may be gone, whatever was noted of it
+            for each in lost:  # unsynced bytes may be lost, whatever was noted of them
                 self.note(each, 0)
             if isinstance(error, OSError) and not isinstance(error, NbdataError):
                 raise disk_error(error, self.data) from error
@@ -194,16 +194,16 @@ class Partial(Parts):
         begin_writing(self.fd, start, end - start)
 
     def note(self, number: int, count: int) -> None:
-        """Note how far a part is, without a sync; a disk that refuses it has cost no more than the note.
+        """Note the progress of a part, without a sync. If the disk refuses the note, only the note is lost.
 
-        0 takes back what was noted.
+        A count of 0 withdraws the note.
         """
         if boot():
             with self._lock, contextlib.suppress(OSError):
                 self._append([number, count, boot()], synced=False)
 
     def restart(self) -> None:
-        """Forget all parts: the bytes are not what they should be."""
+        """Forget all parts, because the bytes are wrong."""
         with self._lock:
             self.done.clear()
             self.begun.clear()
@@ -216,7 +216,7 @@ class Partial(Parts):
                 raise disk_error(error, self.data) from error
 
     def close(self) -> None:
-        """Close both files; they stay for the next run."""
+        """Close both files, and keep them for the next run."""
         for fd in (self.fd, self._log):
             if fd >= 0:
                 os.close(fd)
@@ -224,11 +224,11 @@ class Partial(Parts):
 
     @staticmethod
     def keep(staging: str, path: str, source: str, info: ObjectInfo, temporary: str, count: int) -> bool:
-        """Make a partial of a temporary that has the first `count` bytes of an object; False if that is of no use."""
+        """Turn a temporary with an object's first `count` bytes into a partial; False if none can be made."""
         if not (count and boot() and validator(info)):
             return False
         data, record = names(staging, path)
-        Partial.remove(data)  # of another version: the record must never speak of its bytes
+        Partial.remove(data)  # it may be of another version, and a record must never describe other bytes
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             with open(os.open(record, flags, 0o600), "wb") as lines:
@@ -244,7 +244,7 @@ class Partial(Parts):
 
     @staticmethod
     def forget_record(data: str) -> None:
-        """Remove the record of parts, given the path that the data file had: it has its final name now."""
+        """Remove the record of parts, given the former path of the data file, which has its final name now."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(data + "s")
 
@@ -255,9 +255,9 @@ class Partial(Parts):
 
     @staticmethod
     def remove(data: str) -> None:
-        """Remove the two files of a partial that is not open, given its data file.
+        """Remove the two files of a closed partial, given its data file.
 
-        The record first: it must never speak of bytes that are not there.
+        The record goes first, because it must never describe missing bytes.
         """
         Partial.forget_record(data)
         with contextlib.suppress(FileNotFoundError):
@@ -265,5 +265,5 @@ class Partial(Parts):
 
     @staticmethod
     def data_of(staging: str, path: str) -> str:
-        """The data file of a path."""
+        """The path of the data file for a relative path."""
         return names(staging, path)[0]

@@ -1,7 +1,7 @@
-"""Read one version of one object from an offset on, and resume after every interruption.
+"""Read one version of an object from an offset on, and resume after every interruption.
 
-Everything larger than a small object is read here: into a buffer, as blocks, or into a file. A read that broke off,
-stalled or ended early is resumed at the byte it reached. An answer of another version is refused.
+All objects except small ones are read here: into a buffer, as blocks, or into a file. A read that broke off, stalled or
+ended early resumes at the byte it reached. A response of another version is refused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from nbdata.transfer.retry import Patience
 
 __all__ = ["BLOCK", "Check", "RangesIgnored", "Reader"]
 
-#: Bytes of the block that each thread reads into.
+#: Bytes of each thread's block.
 BLOCK = 1 << 20
-# Bytes that are skipped at a time before the offset.
+# Bytes per read when skipping to the offset.
 _DROPPED = 256 << 10
 
 _T = TypeVar("_T")
@@ -30,69 +30,69 @@ _local = threading.local()
 
 
 class Check(Protocol):
-    """Hashes one object while its bytes arrive, possibly out of order (see verification.verify)."""
+    """Hashes one object as its bytes arrive, possibly out of order (see verification.verify)."""
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
-        """Hash `buffer` if it is what comes next; False if it has to be caught up with later."""
+        """Hash `buffer` if it comes next and return True. False means that it must be hashed later from the file."""
 
     def catch_up(self, fd: int, end: Callable[[], int]) -> None:
-        """Hash from the file what was written but not hashed, up to the byte that `end` tells."""
+        """Hash bytes from the file that were written but not hashed, up to the byte that `end` returns."""
 
     def finish(self, fd: int, size: int) -> bool:
-        """Whether the bytes were verified; ChecksumMismatch if they are wrong, False if nobody vouches."""
+        """True if the bytes are verified, False if the store has no checksum; ChecksumMismatch if they are wrong."""
 
 
 class RangesIgnored(NbdataError):
-    """The store sent the whole object for a range; fetch it in one piece."""
+    """The store ignored the range and sent the whole object; fetch it in one piece."""
 
 
 class Reader:
-    """The bytes of an object in order, for one thread at a time. Close it at the end, or use ``with``.
+    """Reads the bytes of an object in order, in one thread at a time. Close it at the end, or use ``with``.
 
-    The count of tries starts again whenever a read gets further than all before. The reader does not count bytes with
-    its control; the caller does.
+    The number of tries starts again whenever a read gets further than all before. The caller, not the reader, counts
+    bytes with the control.
 
     Parameters
     ----------
     control : Control
-        Stops and pauses the reader, and counts its retries. No job has to run.
+        Stops and pauses the reader, and counts its retries. It needs no running job.
     store : Store
     info : ObjectInfo
         The version to read.
     start : int
         The first byte.
     end : int, optional
-        The byte behind the last one; None for the end of the object.
+        The byte after the last one; None for the end of the object.
     begins : callable, optional
-        Called with what the store reports of the object before its first bytes, also when the reader starts over.
+        Called with the store's metadata of the object before its first bytes, also when the reader starts over.
     anew : bool
-        True starts over at `start` after an interruption if the store gives no validator. False resumes at the offset
+        If the store gives no validator, True starts over at `start` after an interruption. False resumes at the offset
         even then, in whatever version is there.
     skips : bool
-        True reads and drops the bytes around the range if the store ignores ranges. False raises RangesIgnored.
+        If the store ignores ranges, True reads and drops the bytes around the range. False raises RangesIgnored.
     retries : bool
-        False raises every error at once, for callers that start over themselves.
+        False raises every error at once, for callers that start over by themselves.
     check : callable, optional
-        Makes the check of all bytes from what the store reports; for reads from 0 to the end. If the bytes are wrong,
-        ChecksumMismatch comes in place of the last ones.
+        Makes the check of all bytes from the store's metadata; for reads from 0 to the end. If the bytes are wrong,
+        ChecksumMismatch is raised in place of the last ones.
     failed : Exception, optional
-        The error of a first try that was made elsewhere, and that the control has counted.
+        The error of a first try that was made elsewhere and already counted by the control.
 
     Attributes
     ----------
     at : int
         The offset of the next byte.
     proven : bool or None
-        True if `check` found all bytes to match the stored checksum; None until all were read.
+        True if `check` matched all bytes to the stored checksum, False if there is none; None until all are read.
 
     Raises
     ------
     SourceChanged
         By every reading method, if the object is not, or no longer, the version of `info`.
     RangesIgnored
-        Likewise, see `skips`.
+        By every reading method, see `skips`.
     StoreUnavailable
-        Likewise, if the last try failed.
+        By every reading method, if the last try failed.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class Reader:
         self.proven: bool | None = None
 
     def open(self) -> Body:
-        """Send the request. Optional: reading does so, too. The body's `info` is what the store reports."""
+        """Send the request. Optional, because reading also does it. The body's `info` is the store's metadata."""
         return self._trying(self._opened)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill a part of `buffer`; 0 at the end."""
+        """Fill some of `buffer` and return the count; 0 at the end."""
         count = self._trying(lambda: self._next(buffer))
         if self._check is not None:
             self._look(self._check, buffer[:count])
@@ -141,7 +141,7 @@ class Reader:
         return count
 
     def blocks(self) -> Iterator[memoryview]:
-        """Yield the rest in this thread's block; each is valid until the next block of any reader of this thread."""
+        """Yield the rest in this thread's block. Each is valid until the next block of any reader in this thread."""
         view = _block()
         while count := self.readinto(view[: self._control.block]):
             yield view[:count]
@@ -171,7 +171,7 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Release the connection; reading may go on after that."""
+        """Release the connection. Reading may continue afterwards."""
         body, self._body = self._body, None
         if body is not None:
             body.close()
@@ -192,7 +192,7 @@ class Reader:
 
     def _next(self, buffer: memoryview) -> int:
         if self.at and self.at == self._end and (self._body is None or self._cuts):
-            return 0  # a range that begins at the end is an error to stores
+            return 0  # requesting a range that begins at the end is an error
         if self._cuts and self._end is not None:  # a store that ignores ranges sends more
             buffer = buffer[: self._end - self.at]
         count = self._opened().readinto(buffer)
@@ -234,7 +234,7 @@ class Reader:
         return body
 
     def _drop(self, body: Body, at: int) -> None:
-        """Skip the bytes before the offset of a store without ranges."""
+        """Skip the bytes before the offset, for a store without ranges."""
         self._require(self._skips)
         if body.start != 0:
             raise NbdataError("the store answers with another range", path=self._info.key)
@@ -254,7 +254,7 @@ class Reader:
 
 
 def _block() -> memoryview:
-    """One block per thread, made once."""
+    """Return this thread's block, which is made once."""
     view: memoryview | None = getattr(_local, "view", None)
     if view is None:
         view = _local.view = memoryview(bytearray(BLOCK))

@@ -1,7 +1,7 @@
-"""A range of an object of one store as what is written to another: nothing of it is kept.
+"""Copy a range of an object from one store to another, without keeping it.
 
-What is in memory of one relay is the block of `stores.filling.fill` and the buffers of two connections; so
-copying takes `BLOCK` bytes for each worker of the pool, whatever the size of objects and parts.
+A relay's memory holds the block of `stores.filling.fill` and the buffers of two connections. So copying takes `BLOCK`
+bytes per worker, whatever the size of objects and parts.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from nbdata.transfer.reader import Reader
 
 __all__ = ["BLOCK", "Relay"]
 
-#: Bytes that are in memory of one relay: what `stores.filling.fill` takes at a time.
+#: The bytes that a relay holds in memory: the block of `stores.filling.fill`.
 BLOCK = 1 << 20
 
 
 class Relay:
-    """Reads while it is written elsewhere; an `Outgoing` of transfer.send.
+    """Reads from one store while another store writes; an `Outgoing` of transfer.send.
 
     Parameters
     ----------
     info : ObjectInfo
-        The version that is meant.
+        The version to copy.
     start, size : int
         The range, in bytes.
 
     Attributes
     ----------
     info : ObjectInfo
-        What came with these very bytes.
+        The metadata that came with these very bytes.
     updates : list of callable
         Called with all bytes, in order, before `sent` counts them.
     at_end : callable
-        Called before the receiver has the last piece; what it raises leaves the receiver without the object.
+        Called before the receiver gets the last piece. If it raises, the receiver never has the complete object.
     md5 : str
-        Of all bytes, in hex, if somebody vouches for it; '' until it is set.
+        MD5 of all bytes in hex, if the source reports it; '' until it is set.
 
     Raises
     ------
     SourceChanged
-        If the object is another one now.
+        If the object is no longer this version.
     RangesIgnored
-        If the store answers a range with the whole object.
+        If the store ignores the range and sends the whole object.
     """
 
     def __init__(self, control: Control, store: Store, info: ObjectInfo, start: int, size: int) -> None:
@@ -56,7 +56,7 @@ class Relay:
         self.md5 = ""
         whole = start == 0 and size == info.size
         end = None if whole else start + size
-        # What broke off was sent in part: it begins again with all of it.
+        # An interrupted relay was sent in part, so it starts over as a whole.
         self._reader = Reader(control, store, info, start, end, skips=False, retries=False)
         body = self._reader.open()
         self.info = body.info
@@ -85,5 +85,5 @@ class Relay:
         return count
 
     def close(self) -> None:
-        """Give the source's connection back."""
+        """Release the source's connection."""
         self._reader.close()

@@ -1,8 +1,7 @@
-"""Trying again what is worth it: exponential back-off with full jitter, Retry-After, a bound on tries.
+"""Retry failed requests: exponential backoff with full jitter, Retry-After, and a limit on tries.
 
-The engine owns retries (stores never retry), so that a pause holds them, a stop ends them, and every one
-of them is counted and shown. The delays follow "full jitter" (Brooker, "Exponential Backoff And
-Jitter", AWS Architecture Blog, 2015).
+The engine owns retries; stores never retry. So a pause holds retries, a stop ends them, and each one is counted and
+shown. The delays follow "full jitter" (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from nbdata.transfer.part_records import PART
 
 __all__ = ["BUDGET", "TRIES", "listing", "listing_of_folder", "retrying", "told_part_size", "until_matching"]
 
-# Tries in all; with the delays below that is about a minute of a store that does not answer.
+# The most tries. With the delays below, they span about a minute of a store that does not respond.
 TRIES = 8
-# A store that was never reached is more likely misspelt than busy.
+# A store that was never reached is more likely misspelled than busy.
 TRIES_UNREACHED = 3
-# How often bytes are moved in all that arrive wrong.
+# How many times bytes are moved that arrive wrong.
 MISMATCHES = 3
-# Retries of a whole job, beside one for each object and part that it has moved.
+# The most retries of a whole job, besides one for each object and part that it has moved.
 BUDGET = 1000
 _FIRST, _LONGEST, _LONGEST_ASKED = 0.2, 20.0, 120.0
 
@@ -33,20 +32,20 @@ _T = TypeVar("_T")
 
 
 class Patience:
-    """Decides, after each failure, whether to try again, and waits before it."""
+    """Decides after each failure whether to try again, and waits before the next try."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._tries = 0
 
     def succeeded(self) -> None:
-        """Begin to count anew."""
+        """Start the count again."""
         self._tries = 0
 
     def after(self, error: Exception, *, told: bool = False) -> None:
-        """Wait for the next try, or raise `error` when it is not worth one; Cancelled if the job is to end.
+        """Wait for the next try, or raise `error` if it is not worth one. Raises Cancelled if the job must stop.
 
-        `told` if the control knows already that the store pushed back.
+        `told` means that the control already knows that the store pushed back.
         """
         self._control.checkpoint()  # an aborted connection looks like a broken one
         self._tries += 1
@@ -63,16 +62,16 @@ class Patience:
         self._control.sleep(wait)
 
     def _overdrawn(self) -> bool:
-        """Whether the job has tried again far more often than that it got on: more of the same helps nobody."""
+        """Whether the job has retried far more often than it made progress, so that more retries are no help."""
         pulse = self._control.pulse()
         return pulse.retries >= BUDGET + pulse.units + pulse.moved // PART
 
 
 def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception | None = None) -> _T:
-    """The result of `attempt`, tried again while its error is worth it.
+    """Return the result of `attempt`, repeating it while its error is worth another try.
 
-    `failed` is the error of a first try that was made already, and the control was told of it. Raises the last
-    error when the tries are used up, and Cancelled when the job is to end.
+    `failed` is the error of a first try that was made already, and that the control knows of. Raises the last error if
+    no tries are left, and Cancelled if the job must stop.
     """
     patience = Patience(control)
     if failed is not None:
@@ -88,15 +87,15 @@ def retrying(control: Control, attempt: Callable[[], _T], *, failed: Exception |
 def until_matching(
     control: Control, attempt: Callable[[Exception | None], _T], *, failed: Exception | None = None
 ) -> _T:
-    """The result of `attempt`, called again while the bytes that arrive are not the right ones.
+    """Return the result of `attempt`, repeating it while the bytes that arrive are wrong.
 
-    `attempt` is given `failed` (see `retrying`) the first time, then None.
+    `attempt` gets `failed` (see `retrying`) the first time, then None.
 
     Raises
     ------
     ChecksumMismatch
-        If they are wrong for the `MISMATCHES`th time, or other bytes would not be right either, as where a store has
-        nothing to compare them with.
+        If they are wrong for the `MISMATCHES`th time, or if another try could not be right either, as when the store
+        has nothing to compare with.
     """
     for tries in range(1, MISMATCHES + 1):
         try:
@@ -109,10 +108,10 @@ def until_matching(
 
 
 def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | None:
-    """`Store.part_size`, asked again while that is worth it.
+    """Return `Store.part_size`, repeating the request while that is worth it.
 
-    Not told because the line broke is another thing than not told: without it a wrong byte may prove nothing. But a
-    store that knows the question only as an error, each time, does not tell.
+    A broken connection is not the same as "no part size": without the size, a wrong byte may go undetected. But a store
+    that fails each time with an error status does not support the request, so it counts as None.
     """
     try:
         return retrying(control, lambda: store.part_size(info))
@@ -123,15 +122,15 @@ def told_part_size(control: Control, store: Store, info: ObjectInfo) -> int | No
 
 
 def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
-    """`Store.list`, which goes on behind the last key when it broke off.
+    """Yield the objects of `Store.list`, resuming after the last key if it breaks off.
 
-    BadOption if the store gives keys that do not begin with the prefix, as SeaweedFS does for ``a//b``.
+    Raises BadOption if the store lists keys without the prefix, as SeaweedFS does for ``a//b``.
     """
     patience, after = Patience(control), ""
     while True:
         try:
             for info in store.list(prefix, after=after):
-                # Its name below the prefix would be cut off anywhere.
+                # Its path relative to the prefix would be wrong.
                 if not info.key.startswith(prefix):
                     raise BadOption(
                         f"the store lists {info.key!r} when it is asked for {prefix!r}",
@@ -146,12 +145,12 @@ def listing(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]
 
 
 def listing_of_folder(control: Control, store: Store, prefix: str) -> Iterator[ObjectInfo]:
-    """`Store.list_folder`, which begins anew when it broke off, and goes on behind the last key.
+    """Yield the entries of `Store.list_folder`. If it breaks off, list again and skip to after the last key.
 
     Raises
     ------
     SourceChanged
-        If that key is gone by then.
+        If that key no longer exists by then.
     """
     patience, last = Patience(control), ""
     while True:

@@ -1,4 +1,4 @@
-"""Which objects of a listing are meant: globs, file lists, samples and limits; streamed, in key order."""
+"""Select objects from a listing by globs, file lists, samples and limits; streamed, in key order."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from nbdata.verbs.options import Selecting
 
 __all__ = ["Entry", "Looked", "Selection", "glob_filter", "glob_regex", "may_match_below", "read_paths"]
 
-# Names of what a selection left out that are told.
+# How many names of unselected objects an error shows.
 _NAMED = 3
 
 
 class Entry(NamedTuple):
-    """One object of the source: its path relative to the source, and what the store says of it."""
+    """One object of the source: its path relative to the source, and its metadata from the store."""
 
     path: str
     info: ObjectInfo
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """A glob as a regular expression for the whole relative path.
+    """Convert a glob to a regular expression for the whole relative path.
 
-    ``*`` and ``?`` stay within a folder, ``**`` crosses folders, ``[…]`` and ``{a,b}``, ``{00..19}``
-    work as in a shell. A pattern that matches a folder takes all that is below it.
+    ``*`` and ``?`` stay within a folder, ``**`` crosses folders. ``[…]``, ``{a,b}`` and ``{00..19}`` work as in a
+    shell. A pattern that matches a folder selects everything below it.
 
     Raises
     ------
@@ -80,14 +80,14 @@ def _translate(pattern: str) -> str:
 
 
 def may_match_below(pattern: str, folder: str) -> bool:
-    """Whether a glob may match something below a folder that nobody has looked into; sure only if it says no."""
+    """Whether a glob may match something below an unread folder. Only a False answer is certain."""
     below, base = folder + "/", glob_base(pattern)
     deep = "**" in pattern or pattern.count("/") > folder.count("/")
     return deep and (base.startswith(below) or below.startswith(base))
 
 
 def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a relative path passes: matches some `include` (or there is none) and no `exclude`.
+    """Return a test for relative paths: one must match an `include` (if there are any) and no `exclude`.
 
     A pattern without a slash matches at any depth, as in rclone and gitignore.
     """
@@ -108,10 +108,10 @@ def glob_filter(include: Iterable[str], exclude: Iterable[str]) -> Callable[[str
 
 
 def read_paths(file: str) -> set[str]:
-    """The relative paths in a file, one a line; NotFound if it cannot be read, BadOption if it is a pipe, say."""
+    """Read relative paths from a file, one per line. NotFound if unreadable, BadOption if not a regular file."""
 
     def opened(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes to could not be ended
+        return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
 
     try:
         with open(file, encoding="utf-8", errors="surrogateescape", opener=opened) as lines:
@@ -134,7 +134,7 @@ def _draw(seed: int, path: str) -> int:
 
 
 class Looked:
-    """Counts what a selection is made of, and keeps the first names.
+    """Counts the objects that a selection chooses from, and keeps the first names.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Looked:
         self.count, self.names = 0, list[str]()
 
     def at(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """The entries, as they are asked for."""
+        """Yield the entries and count them."""
         for entry in entries:
             self.count += 1
             if len(self.names) < _NAMED:
@@ -156,11 +156,11 @@ class Looked:
 
 @dataclass(frozen=True)
 class Selection:
-    """The filters, sample and limits of one operation; `apply` streams what they let through.
+    """The filters, sample and limits of one operation. `apply` streams the selected entries.
 
-    A sample is drawn by a hash of seed and path, so it does not change when the listing comes in another
-    order, and hardly when objects are added. Limits count selected objects whether they are fetched already
-    or not, so that run it again to resume.
+    A sample is drawn by a hash of seed and path. So it does not depend on the order of the listing, and hardly changes
+    when objects are added. Limits count selected objects whether they are already fetched or not, so running the same
+    command again resumes the same selection.
     """
 
     include: tuple[str, ...] = ()
@@ -173,12 +173,12 @@ class Selection:
 
     @classmethod
     def of(cls, op: Selecting) -> Selection:
-        """The selection that an operation's options describe."""
+        """The selection in an operation's options."""
         return cls(op.include, op.exclude, op.files_from, op.sample, op.seed, op.max_files, op.max_bytes)
 
     @property
     def given(self) -> list[str]:
-        """The options that were given; if none was, all is selected."""
+        """The selection options that the user gave. Without any, everything is selected."""
         return [
             f"--{name.replace('_', '-')}"
             for name in self.__dataclass_fields__
@@ -186,7 +186,7 @@ class Selection:
         ]
 
     def none_left(self, looked: Looked) -> str:
-        """Why nothing was selected of what was looked at; empty if everything was to be."""
+        """Explain why nothing was selected; '' if the user gave no selection options."""
         if not (given := self.given):
             return ""
         what = ", ".join([*looked.names, "…"] if looked.count > len(looked.names) else looked.names)
@@ -197,7 +197,7 @@ class Selection:
         return text
 
     def apply(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """The selected entries, in the order of the listing."""
+        """Yield the selected entries, in the order of the listing."""
         chosen = iter(entries)
         if self.include or self.exclude:
             passes = glob_filter(self.include, self.exclude)

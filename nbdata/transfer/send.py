@@ -1,4 +1,4 @@
-"""One object to a store: in one piece, or in parts by several workers, hashed as it leaves."""
+"""Send one object to a store: in one piece, or in parts by several workers, hashed as it leaves."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ __all__ = [
 ]
 
 _PART = 16 << 20
-#: From this size on a file is sent in parts: what a kill breaks off is no more than one.
+#: From this size on, a file is sent in parts, so that a kill interrupts no more than one part.
 BIG = _PART + 1
 
 
 class Hasher(Protocol):
-    """A digest while bytes leave, and the judgement of what the store answered for them."""
+    """A digest of outgoing bytes, which also checks the store's answer for them."""
 
     def update(self, data: memoryview, /) -> None:
         """Hash some bytes."""
 
     def verify(self, etag: str) -> bool:
-        """Whether the store's answer proves the bytes; ChecksumMismatch if it disproves them.
+        """Whether the store's answer proves the bytes. Raises ChecksumMismatch if it disproves them.
 
-        It is empty where the answer is no digest of them, as of what a key of KMS encrypts.
+        The answer is empty if it is no digest of the bytes, as after encryption with a KMS key.
         """
 
     def hexdigest(self) -> str:
-        """The digest, or '' if none is made."""
+        """The digest, or '' if none is computed."""
 
 
 class Outgoing(Protocol):
-    """Bytes on their way out: the Source of a write that hashes and counts what it gives.
+    """Outgoing bytes: the source of a write, which hashes and counts the bytes that it returns.
 
-    `headers` are those that the object is to keep (see `stores.objects.ObjectInfo`), `md5` the digest of all bytes in
-    hex where it is known before they leave, else ''.
+    `headers` are those to store with the object (see `stores.objects.ObjectInfo`). `md5` is the digest of all bytes in
+    hex if it is known before they are sent, otherwise ''.
     """
 
     sent: int
@@ -59,39 +59,40 @@ class Outgoing(Protocol):
     md5: str
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill a part of `buffer`; 0 at the end."""
+        """Fill some of `buffer` and return the count; 0 at the end."""
 
     def close(self) -> None:
-        """Let go of where the bytes come from."""
+        """Release the origin of the bytes."""
 
 
-#: Begins to read so many bytes from an offset on, through a hasher.
+#: Opens a read of so many bytes from an offset on, through a hasher.
 Reader = Callable[[int, int, Hasher], Outgoing]
 
 
 class SentPart(NamedTuple):
-    """One part at the store: its answer, the MD5 of what was sent or '', and whether the one proves the other."""
+    """One sent part: the store's answer, the MD5 of the sent bytes or '', and whether the answer proves them."""
 
     answer: str
     digest: str
     verified: bool
 
 
-#: Brings one part into an upload: upload, number from 1, offset, bytes.
+#: Sends one part of an upload. Takes the upload, the number (from 1), the offset and the byte count.
 PartSender = Callable[[Upload, int, int, int], SentPart]
-#: Whether the store's answer for a part proves that it has these bytes, offset and count: then that part, else None.
+#: Checks the store's answer for a stored part against its bytes (offset and count). Returns the part if proven, else
+#: None.
 PartProver = Callable[[int, int, str], SentPart | None]
 
 
 def upload_part_size(size: int, wanted: int | None, store: Store) -> int:
-    """Bytes of a part: as wanted, else 16 MiB or what keeps the number of parts allowed."""
+    """Bytes of a part: as wanted, or 16 MiB, or more if there would be too many parts."""
     part = max(wanted or _PART, store.min_part)
     return max(part, -(-size // store.max_parts // (1 << 20)) * (1 << 20))
 
 
 @contextlib.contextmanager
 def _reading(control: Control, source: Outgoing) -> Iterator[Outgoing]:
-    """Lets go of a source at the end; what it gave does not count if that failed."""
+    """Close a source at the end. If the write failed, its bytes do not count as progress."""
     try:
         yield source
     except BaseException:
@@ -102,7 +103,7 @@ def _reading(control: Control, source: Outgoing) -> Iterator[Outgoing]:
 
 
 def answer_of(info: ObjectInfo) -> str:
-    """What a store says of the bytes it has: a stored MD5, else the ETag."""
+    """The store's digest of the bytes that it has: a stored MD5, or the ETag."""
     return f'"{info.checksums["md5"]}"' if "md5" in info.checksums else info.etag
 
 
@@ -117,11 +118,11 @@ def send_whole(
     failed: Exception | None = None,
     wrong: ObjectInfo | None = None,
 ) -> tuple[ObjectInfo, bool]:
-    """Make one object in one piece; what the store says of it, and whether it was verified.
+    """Create one object in one piece. Returns the store's metadata, and whether the object is verified.
 
-    If the source that `reader` gives raises at its end, there is no object; nor if the store proves that it got other
-    bytes than were sent, and does not get the right ones. `failed` is as for `retrying`, and `wrong` what the store
-    made of an earlier try.
+    There is no object if the source raises at its end. Nor is there one if the store reports other bytes than were
+    sent, and retries do not help. `failed` is as in `retrying`. `wrong` is the store's metadata of a wrong object from
+    an earlier try.
     """
 
     def attempt() -> tuple[ObjectInfo, bool]:
@@ -157,12 +158,12 @@ def send_whole(
 
 
 def withdrawn(control: Control, store: Store, key: str, made: ObjectInfo) -> str:
-    """Delete what arrived wrong, so that nobody takes it for right, unless it is another by now; says so."""
+    """Delete a wrong object, unless another one replaced it meanwhile. Returns a sentence about the result."""
 
     def withdraw() -> str:
         try:
             there = store.head(key)
-        except NotFound:  # perhaps deleted by a request whose answer was lost
+        except NotFound:  # perhaps deleted by a request whose response was lost
             return "What the store had is gone"
         if answer_of(there).strip('"') != answer_of(made).strip('"'):
             return ""
@@ -176,7 +177,7 @@ def withdrawn(control: Control, store: Store, key: str, made: ObjectInfo) -> str
 
 
 def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]) -> PartSender:
-    """Sends parts of what `reader` reads."""
+    """Return a function that sends parts of the bytes from `reader`."""
 
     def send(upload: Upload, number: int, start: int, size: int) -> SentPart:
         def attempt() -> SentPart:
@@ -192,34 +193,34 @@ def hashed_parts(control: Control, reader: Reader, hashers: Callable[[], Hasher]
 
 
 class PartedSend:
-    """A big object, brought to a store in parts by whichever workers are free.
+    """Sends a large object in parts, by any free workers.
 
-    The worker that finishes the last part completes the upload and calls `done` with what the store says and whether it
-    was verified; or gives the upload up and calls `failed` with the first error.
+    The worker that finishes the last part completes the upload. It calls `done` with the store's metadata and whether
+    the object is verified. After an error it aborts the upload and calls `failed` with the first error.
 
     Parameters
     ----------
     send : callable
-        Brings one part there.
+        Sends one part.
     begin : callable
-        Begins the upload when the first part is sent.
+        Begins the upload, when the first part is sent.
     abandon : callable
-        Gives an upload up, or leaves it for the next run, which is True, given the error or None for a stop; must work
-        although the job is being stopped.
+        Ends an upload, given the error, or None for a stop. Aborts it and returns False, or leaves it for the next run
+        and returns True. Must work while the job is being stopped.
     there : callable, optional
-        Looks whether a part of an upload that was taken up again is the right one, so that it need not be sent.
+        Checks whether a stored part of a resumed upload is right, so that it need not be sent.
     withdraw : callable
-        Deletes an object that was put together wrongly; says what became of it.
+        Deletes an object that was assembled wrongly, and returns a sentence about the result.
     before : callable
-        Raises if the object is not to be, given the parts' digests.
+        Raises if the object must not be created, given the parts' digests.
     whole : callable
-        Judges the finished object by its ETag and the parts' digests.
+        Verifies the finished object from its metadata and the parts' digests.
     in_order : bool
-        One part after the other.
+        Sends one part after the other.
     held : int
-        So many first parts are sent one after the other when all others are there.
+        How many first parts are sent last, one after the other.
     counted : bool
-        Whether what is sent counts as progress, and so is taken back if it comes to nothing.
+        Whether sent bytes count as progress, and are subtracted again after a failure.
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class PartedSend:
         self.present = 0
 
     def units(self) -> Iterator[Callable[[], None]]:
-        """One callable a part; a single one for parts that go in order, or are all held."""
+        """Yield one callable per part, or a single one if the parts go in order or all of them go last."""
         if self._in_order or not self._open:
             yield self.run
             return
@@ -266,7 +267,7 @@ class PartedSend:
             yield lambda number=number: self._unit(number)  # type: ignore[misc]
 
     def run(self) -> None:
-        """All of it, in the caller's thread."""
+        """Send everything in the caller's thread."""
         for number in range(self._held, self._count):
             self._unit(number)
         if self._held == self._count:
@@ -286,7 +287,7 @@ class PartedSend:
             self._finish()
 
     def _begun(self) -> Upload | None:
-        """The upload that all wait for; None if it could not be begun, which is tried once for all."""
+        """Return the upload, and begin it once for all threads; None if it could not begin."""
         with self._lock:
             if self._upload is None and self._error is None:
                 try:
@@ -319,7 +320,7 @@ class PartedSend:
                 raise self._error
             for number in range(self._held):
                 self._send(number)
-            if self._error is not None:  # the upload could not be begun
+            if self._error is not None:  # the upload could not begin
                 raise self._error
             assert self._upload is not None
             digests = [part.digest for part in self._parts]
@@ -332,18 +333,18 @@ class PartedSend:
                 error.remedy = self._withdraw(info)
                 raise
         except Exception as error:
-            if not self.give_up(error):  # else the parts that are there count: the next run goes on with them
+            if not self.give_up(error):  # otherwise the next run resumes with the sent parts, so they count
                 self._control.advance(bytes=-self._sent, present=-self.present)
             self._failed(error)
         else:
             self._done(info, verified)
 
     def give_up(self, error: Exception | None = None) -> bool:
-        """End the upload before it is an object; for who ends before all units were run.
+        """End the upload before it is complete; for callers that stop before all units have run.
 
-        Whether the next run can go on with it.
+        Returns whether the next run can resume it.
         """
         if self._upload is not None:
-            with contextlib.suppress(NbdataError):  # it is remembered, and cleanup finds it
+            with contextlib.suppress(NbdataError):  # the upload is remembered, so cleanup finds it
                 return self._abandon(self._upload, error)
         return False

@@ -1,4 +1,4 @@
-"""What a SOURCE means: one object, the contents of a folder, or all that a glob matches."""
+"""Resolve a SOURCE: to one object, the contents of a folder, or all matches of a glob."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from nbdata.verbs.options import Selecting
 
 __all__ = ["Found", "Opener", "find", "folder_part", "head_of", "require_folder"]
 
-# Names that are asked for ahead of who reads them.
+# How many names are requested ahead of the reader.
 _AHEAD = 256
-# What a bucket may be called.
+# The syntax of bucket names.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 class Opener(Protocol):
-    """Who looks for objects: a run of the engine, or a process that reads samples itself."""
+    """The caller of a search for objects: a run of the engine, or a process that reads samples itself."""
 
     @property
     def operation(self) -> Operation:
-        """Whose options say what is meant."""
+        """The operation whose options apply."""
 
     @property
     def context(self) -> Context:
-        """Whose folder and credentials."""
+        """The client's folder and credentials."""
 
     @property
     def control(self) -> Control:
-        """Stops it, and counts."""
+        """Stops the search, and counts."""
 
     def open(self, place: str) -> Location:
         """The store and key of a place."""
@@ -51,14 +51,14 @@ class Opener(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """What a source was found to be.
+    """The result of resolving a source.
 
     Attributes
     ----------
     location : Location
-        Of the object, or of the folder that paths are relative to.
+        The location of the object, or of the folder that paths are relative to.
     single : ObjectInfo or None
-        The object, if it is one.
+        The object, if the source is a single one.
     """
 
     location: Location
@@ -67,12 +67,12 @@ class Found:
 
 
 def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
-    """Look at a source and give its objects, streamed, with paths relative to the folder or glob base.
+    """Resolve a source and return its objects, streamed, with paths relative to the folder or glob base.
 
     Parameters
     ----------
     noticed : callable, optional
-        Is told, by its relative path, of what is on the disk there and is no file; while the objects are listed.
+        Called during the listing with the relative path of each local entry that is no file.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
     single = head_of(opener, location)
     name = location.key.rpartition("/")[2]
     if single is not None and not location.store.below_objects:
-        # Nothing is asked for below it: to list what is a file of http would read all of it.
+        # Nothing below it is requested: on a web server, that would read the whole file as an index page.
         return Found(location, single, iter([Entry(name, single)]))
     folder = Location(location.store, location.key + "/", location.place + "/")
     below = _below(opener, folder, noticed)
@@ -114,7 +114,7 @@ def find(opener: Opener, place: str, noticed: Noticed | None = None) -> Found:
 
 
 def head_of(opener: Opener, location: Location) -> ObjectInfo | None:
-    """What the store says of the object at a place; None if there is none."""
+    """Return the store's metadata of the object at a place; None if there is none."""
     try:
         return retrying(opener.control, lambda: location.store.head(location.key))
     except NotFound as error:
@@ -124,7 +124,7 @@ def head_of(opener: Opener, location: Location) -> ObjectInfo | None:
 
 
 def _below(opener: Opener, folder: Location, noticed: Noticed | None = None) -> Iterator[Entry]:
-    """All objects below a folder; folder markers (empty, named like a folder) are no data."""
+    """Yield all objects below a folder. Folder markers (empty, named like a folder) are skipped."""
     store = folder.store
     if noticed is not None and isinstance(store, LocalStore):
         store = LocalStore(lambda key, kind, error: noticed(key[len(folder.key) :], kind, error))
@@ -141,7 +141,7 @@ def _below(opener: Opener, folder: Location, noticed: Noticed | None = None) -> 
 
 
 def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:
-    """The objects below a folder that a file names, in key order; those that are not there are left out."""
+    """Yield the objects below a folder that a file names, in key order. Missing ones are left out."""
 
     def ask(path: str) -> Entry | None:
         try:
@@ -156,7 +156,7 @@ def _named(opener: Opener, folder: Location, names: str) -> Iterator[Entry]:
 
 
 def require_folder(opener: Opener, folder: Location) -> None:
-    """An empty folder is one where the store knows folders; else nothing is there."""
+    """Raise an error unless an empty folder exists. Only stores with real folders have empty ones."""
     if folder.key and not folder.store.is_folder(folder.key):
         if isinstance(folder.store, LocalStore) and (kind := folder.store.special(folder.key)):
             raise BadOption(
@@ -170,7 +170,7 @@ def require_folder(opener: Opener, folder: Location) -> None:
 
 
 def _as_bucket(opener: Opener) -> str:
-    """The URL of a source that was written without its scheme, if it looks like that; else empty."""
+    """Return the s3:// URL of a source that looks like a bucket without its scheme; otherwise ''."""
     folder = opener.context.cwd.rstrip("/") + "/"
     source = opener.operation.places()[0]
     written = source.removeprefix(folder)
@@ -211,5 +211,5 @@ def _glob(opener: Opener, place: str, noticed: Noticed | None) -> Found:
 
 
 def folder_part(source: str) -> str:
-    """A place in the same store that is sure to be openable: the source without its glob."""
+    """Return a place in the same store that can always be opened: the source without its glob."""
     return glob_base(source) if has_glob(source) else source

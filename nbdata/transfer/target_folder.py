@@ -1,7 +1,7 @@
-"""The folder that files are put into: what is made in it, what leads out of it, and the temporaries beside it.
+"""The target folder of a job: creates folders in it, refuses paths that lead out of it, and provides temporaries.
 
-Temporaries live in ``TARGET/.nbdata/`` (beside the file where a mount point lies between), which is there
-only while something is unfinished.
+Temporaries are in ``TARGET/.nbdata/``, or beside the file if a mount point lies between. That folder exists only while
+something is unfinished.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from nbdata.transfer.marks import Mark
 
 __all__ = ["TargetFolder", "target_error"]
 
-# Folders that are remembered as made and looked at; one that is not is looked at again.
+# How many folders are remembered as created and checked. Others are checked again.
 _KNOWN = 50_000
 
 
 class TargetFolder:
-    """One target folder while a job puts files into it.
+    """One target folder while a job writes files to it.
 
     Parameters
     ----------
     root : str
-        Absolute; made by `enter` if missing.
+        Absolute. `enter` creates it if missing.
     control : Control
-        Whose job it is; it waits there for a job of another machine that works in the same folder.
+        The job's control. The job waits while a job of another machine works in the same folder.
     umask : int
-        The user's, for files and folders.
+        The user's umask, for files and folders.
     made : callable
-        Called with each folder that was made.
+        Called with each created folder.
 
     Attributes
     ----------
     file_mode : int
-        Of files that are made.
+        The mode of new files.
     identity : tuple of int
-        Device and inode, once it was entered.
+        Device and inode, once the folder is entered.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class TargetFolder:
         self._folder_mode = 0o777 & ~umask
         self._token = secrets.token_hex(6)
         self._staging: dict[int, str] = {}  # st_dev -> folder for temporaries
-        self._marks: list[Mark] = []  # one in each of them
+        self._marks: list[Mark] = []  # one mark in each staging folder
         self._checked: dict[str, str] = {}  # parent -> staging folder, for parents known to be inside
         self._made: set[str] = set()
-        self._unsynced: set[str] = set()  # folders with a new folder in them
+        self._unsynced: set[str] = set()  # folders in which a new folder was created
         self._lock, self._making, self._syncing = threading.Lock(), threading.Lock(), threading.Lock()
         self._number = 0
 
     def enter(self) -> None:
-        """Make it, and the folder for its temporaries."""
+        """Create the folder, and the folder for its temporaries."""
         try:
             self.make_folder(self.root)
             self._real_root = os.path.realpath(self.root)
@@ -79,7 +79,7 @@ class TargetFolder:
             raise target_error(error, self.root) from error
 
     def leave(self) -> None:
-        """Remove the temporaries that are left of this job, and their folders if nothing else is in them."""
+        """Remove this job's remaining temporaries, and their folders if they are empty."""
         for mark in self._marks:
             mark.remove()
         for folder in self._staging.values():
@@ -87,13 +87,13 @@ class TargetFolder:
                 for name in os.listdir(folder):
                     if name.startswith(self._token):
                         os.unlink(os.path.join(folder, name))
-            with contextlib.suppress(OSError):  # not empty: partials of big objects stay
+            with contextlib.suppress(OSError):  # not empty: partials of large objects stay
                 os.rmdir(folder)
 
     # -- folders ------------------------------------------------------------------------------
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its parents with the user's mode."""
+        """Create a folder and its parents with the user's mode."""
         if path in self._made:
             return
         missing = []
@@ -112,7 +112,7 @@ class TargetFolder:
         self._made.add(path)
 
     def staging(self, parent: str) -> str:
-        """The folder for temporaries on the same file system as `parent`."""
+        """Return the folder for temporaries on the same file system as `parent`."""
         device = os.stat(parent).st_dev
         with self._lock:
             folder = self._staging.get(device)
@@ -124,9 +124,9 @@ class TargetFolder:
             return folder
 
     def _enter(self, folder: str) -> bool:
-        """Make a folder for temporaries, with a mark that keeps another job there from removing it as empty.
+        """Create a folder for temporaries, with a mark that keeps other jobs from removing it as empty.
 
-        False if that happened just now, or if another machine works there: then after a while.
+        Returns False if a job just removed it, or, after a wait, if another machine works there.
         """
         with contextlib.suppress(FileExistsError):
             self._make(folder, 0o700)
@@ -139,7 +139,7 @@ class TargetFolder:
         except FileNotFoundError:
             return False
         if elsewhere is not None:
-            mark.remove()  # else two that wait would wait for each other
+            mark.remove()  # otherwise two waiting jobs would wait for each other
             self._control.phase(f"waits for a job on {elsewhere}, which works in the same folder")
             self._control.sleep(random.uniform(0.5, 1.5))
             return False
@@ -149,17 +149,17 @@ class TargetFolder:
         return True
 
     def check(self) -> None:
-        """NbdataError if another machine has taken this job for dead."""
+        """Raise NbdataError if another machine has taken this job for dead."""
         for mark in self._marks:
             mark.check()
 
     def prepare(self, path: str) -> tuple[str, str]:
-        """Final path for a relative path and the folder for its temporaries; makes its parent folder.
+        """Create the parent folder of a relative path. Returns the final path and the folder for temporaries.
 
         Raises
         ------
         UnsafeMember
-            If a symbolic link in the target leads the path out of it.
+            If a symbolic link in the target leads the path out of the target.
         """
         final = os.path.join(self.root, path)
         parent = os.path.dirname(final)
@@ -169,7 +169,7 @@ class TargetFolder:
                 self._refuse_outside(parent, path)
                 self.make_folder(parent)
                 self._refuse_outside(parent, path)
-                if len(self._checked) >= _KNOWN:  # else a million folders would be held
+                if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
                     self._made.clear()
                 staging = self._checked[parent] = self.staging(parent)
@@ -180,18 +180,18 @@ class TargetFolder:
         return final, staging
 
     def _make(self, folder: str, mode: int) -> None:
-        with self._making:  # or somebody might record a file in it before it is known as new
+        with self._making:  # otherwise a file in it could be recorded before the folder is known as new
             os.mkdir(folder, mode)
             self._unsynced.add(os.path.dirname(folder))
 
     def sync_folders(self) -> None:
-        """Make the folders durable that were made so far."""
-        with self._syncing:  # nobody goes on while another still syncs what he needs
+        """Make all folders created so far durable."""
+        with self._syncing:  # each caller waits until the folders that it needs are synced
             with self._making:
                 folders, self._unsynced = self._unsynced, set()
             for folder in folders:
                 try:
-                    with contextlib.suppress(PermissionError):  # one may write there, and not look
+                    with contextlib.suppress(PermissionError):  # some folders are writable but not readable
                         sync_folder(folder)
                 except OSError as error:
                     raise disk_error(error, folder) from error
@@ -209,13 +209,13 @@ class TargetFolder:
     # -- temporaries --------------------------------------------------------------------------
 
     def unused(self, staging: str) -> str:
-        """A name for a temporary that is no regular file; removed at the end like any other."""
+        """Return a name for a temporary that is no regular file. It is removed at the end, as all temporaries are."""
         with self._lock:
             self._number += 1
             return f"{staging}/{self._token}{self._number:x}"
 
     def temporary(self, staging: str) -> tuple[int, str]:
-        """A new empty file for writing; it is removed at the end unless it landed."""
+        """Create an empty file for writing. It is removed at the end unless it was committed."""
         path = self.unused(staging)
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self.file_mode), path
@@ -223,14 +223,14 @@ class TargetFolder:
             raise disk_error(error, path) from error
 
     def written(self, staging: str, data: memoryview, path: str) -> str:
-        """A new temporary with these bytes, closed."""
+        """Write these bytes to a new temporary, and close it."""
         fd, temporary = self.temporary(staging)
         try:
             os.fchmod(fd, self.file_mode)
             while data:
                 data = data[os.write(fd, data) :]
         except BaseException as error:
-            with contextlib.suppress(FileNotFoundError):  # another machine took it for that of a dead job
+            with contextlib.suppress(FileNotFoundError):  # another machine took this job for dead
                 os.unlink(temporary)
             if isinstance(error, OSError):
                 raise disk_error(error, f"file for {path}") from error
@@ -241,7 +241,7 @@ class TargetFolder:
 
 
 def target_error(error: OSError, path: str) -> NbdataError:
-    """What the system says of a path below a target, in words that say what stands there."""
+    """Return the error for a system error below a target, which names a file or folder in the way."""
     if isinstance(error, NbdataError):
         return error
     if error.errno in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):

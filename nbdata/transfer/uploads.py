@@ -1,13 +1,12 @@
-"""Multipart uploads that were begun and may be left unfinished: what cleanup may abort at a store.
+"""Remember unfinished multipart uploads, so that later runs resume them and cleanup can abort them.
 
-One append-only file in the state folder, ``uploads.log``, of `nbdata.sealed_lines`, each an array:
-``[1, place, key, id, at, host, process]`` when an upload begins or is taken up again, ``[2, id]`` when who sent it left
-it for the next run, ``[0, id]`` when it is finished or was given up: a key may have several, if a process that sent it
-was killed. Only a hash of the place is kept. Torn lines are passed over. A
-file that has grown is written anew with what is unfinished.
+They are in an append-only file in the state folder, ``uploads.log``. Its lines are `nbdata.sealed_lines`, each with an
+array. ``[1, place, key, id, at, host, process]`` begins or resumes an upload. ``[2, id]`` leaves it for the next run.
+``[0, id]`` ends it, finished or aborted. A key may have several uploads, if a process was killed. Only a hash of the
+place is kept. Torn lines are skipped. A large file is rewritten with only the unfinished uploads.
 
-An upload has its id from the store, and who is killed before the answer comes leaves one that nobody knows. So it is
-noted beforehand that one is about to begin, under an id of our own that begins with ``?``.
+The store chooses the id of an upload. A process killed before the response leaves an upload whose id is unknown. So the
+intent is noted first, under an own id that begins with ``?``.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from nbdata.space.holders import is_alive, this_process
 
 __all__ = ["Begun", "claim", "forget", "intend", "leave", "remember", "remembered", "unknown_left"]
 
-# A file larger than this is written anew, in bytes.
+# A file of more bytes than this is rewritten.
 _LARGE = 1 << 20
-# How ids of our own begin.
+# The first character of own ids.
 _INTENDED = "?"
-# An upload of another machine, whose processes cannot be seen here, is taken for dead after this many seconds.
+# The processes of another machine cannot be seen. Their uploads count as dead after this many seconds.
 _ELSEWHERE = 24 * 3600.0
 
 
 class Begun(NamedTuple):
-    """An upload that was begun and not noted as finished; `place` is a hash."""
+    """An upload that is not noted as finished. `place` is a hash."""
 
     place: str
     key: str
@@ -46,8 +45,8 @@ class Begun(NamedTuple):
     process: str
 
     def in_use(self) -> str:
-        """Why it may still be going on, or an empty text."""
-        if not self.process:  # who sent it has left it
+        """Explain why the upload may still be running; '' if it is not."""
+        if not self.process:  # its sender has left it
             return ""
         if self.host != os.uname().nodename:
             young = time.time() - self.at < _ELSEWHERE
@@ -56,20 +55,20 @@ class Begun(NamedTuple):
 
 
 def remember(state_dir: str, place: str, key: str, upload_id: str) -> None:
-    """Note an upload before its first part is sent, durably: nobody else knows whose it is."""
+    """Note an upload durably before its first part is sent: only this note tells whose it is."""
     entry = [1, _hash(place), key, upload_id, time.time(), os.uname().nodename, this_process()]
     _append(state_dir, entry, synced=True)
 
 
 def intend(state_dir: str, place: str, key: str) -> str:
-    """Note that an upload is about to begin; what to `forget` when its id is remembered, or it was refused."""
+    """Note that an upload is about to begin. Returns an id to `forget` once the real id is known or the start fails."""
     own = _INTENDED + secrets.token_hex(8)
     _append(state_dir, [1, _hash(place), key, own, time.time(), os.uname().nodename, this_process()])
     return own
 
 
 def unknown_left(state_dir: str, place: str, key: str) -> list[str]:
-    """What `intend` gave to runs that have ended since: the store may have an upload of this key that nobody knows."""
+    """Return the `intend` ids of dead runs: the store may have an upload of this key with an unknown id."""
     return [
         begun.id
         for begun in remembered(state_dir).values()
@@ -80,12 +79,12 @@ def unknown_left(state_dir: str, place: str, key: str) -> list[str]:
 
 
 def leave(state_dir: str, upload_id: str) -> None:
-    """Note that nobody works on an upload for now."""
+    """Note that no process works on an upload for now."""
     _append(state_dir, [2, upload_id])
 
 
 def claim(state_dir: str, place: str, key: str) -> str | None:
-    """The newest upload of a key that nobody works on, which is this process's from now on; None if there is none."""
+    """Take over the newest upload of a key that no process works on, and return its id; None if there is none."""
     with file_lock(os.path.join(runtime_folder(), "uploads.claim")):
         for begun in sorted(remembered(state_dir).values(), key=lambda b: -b.at):
             known = not begun.id.startswith(_INTENDED)
@@ -96,16 +95,16 @@ def claim(state_dir: str, place: str, key: str) -> str | None:
 
 
 def forget(state_dir: str, upload_id: str) -> None:
-    """Note that an upload is finished or was given up."""
+    """Note that an upload is finished or aborted."""
     _append(state_dir, [0, upload_id])
 
 
 def remembered(state_dir: str) -> dict[str, Begun]:
-    """The uploads that were begun and not noted as finished, by id."""
+    """The unfinished uploads, by id."""
     found: dict[str, Begun] = {}
     try:
         with open(_path(state_dir), "rb") as lines:
-            if not stat.S_ISREG(os.fstat(lines.fileno()).st_mode):  # a device may never end
+            if not stat.S_ISREG(os.fstat(lines.fileno()).st_mode):  # reading a device may never end
                 return found
             for line in lines:
                 begun, *values = parse_line(line) or [None]
@@ -145,7 +144,7 @@ def _append_locked(state_dir: str, entry: list[object], synced: bool) -> None:
             if synced:
                 os.fdatasync(fd)
                 if not size:
-                    with contextlib.suppress(OSError):  # as where folders cannot be synced
+                    with contextlib.suppress(OSError):  # some disks cannot sync folders
                         sync_folder(state_dir)
         finally:
             os.close(fd)

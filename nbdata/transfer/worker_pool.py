@@ -1,12 +1,12 @@
-"""A pool of threads that pull units of work from one iterator, and finds its best number of threads.
+"""A pool of threads that take units of work from one iterator. It finds the best number of threads.
 
-Threads with blocking calls were measured to be faster and leaner here than asyncio. Pulling units, instead of queueing
-them, bounds memory: there are never more units than threads.
+In measurements, threads with blocking calls were faster and leaner than asyncio here. Taking units from an iterator
+instead of queueing them limits memory: there are never more units than threads.
 
-The best number of threads depends on the distance to the store: two are enough on loopback, a hundred are too few for
-small objects far away. Unless the user sets it, the pool starts small, doubles while that makes it faster, and halves
-when the store pushes back (429, 503, silence). Congestion control in TCP does the same; adding one thread at a time
-would be too slow for jobs of seconds.
+The best number of threads depends on the distance to the store. Two are enough on loopback; a hundred are too few for
+small objects far away. Unless the user sets it, the pool starts small, doubles while that is faster, and halves when
+the store pushes back (429, 503, silence). Congestion control in TCP does the same. Adding one thread at a time would be
+too slow for jobs of seconds.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from nbdata.transfer.control import Control
 
 __all__ = ["FIRST", "MOST", "Unit", "WorkerPool", "run_units"]
 
-#: Requests at a time at the start and at most, unless the user sets their number.
+#: The number of concurrent requests at the start, and the most, unless the user sets it.
 FIRST, MOST = 16, 64
 _FEWEST = 2
-# Bytes from which an object is large.
+# From this many bytes on, an object is large.
 _LARGE = 16 << 20
-# Seconds between two measurements of the speed. Each new request for a large object puts megabytes into the buffers of
-# its connection at once, which looks like speed: there, the first measurement after a change does not count.
+# Seconds between two measurements of the speed. Each new request for a large object first fills the buffers of its
+# connection with megabytes, which looks like speed. So with large objects the first measurement after a change does
+# not count.
 _LOOK, _LOOK_LARGE = 0.25, 0.5
-# Seconds until the best number so far is tried again, and until growth after the store pushed back.
+# Seconds until a larger number is tried again, and until growth after the store pushed back.
 _SETTLED, _PUSHED_BACK = 10.0, 5.0
-# The speed-up from which more threads are worth it.
+# More threads are worth it from this speed-up on.
 _WORTH_IT = 1.25
-# With a rate limit: bytes a second per thread, since fewer parts at a time lose less when they are interrupted; and the
+# With a rate limit: bytes per second per thread, since an interruption loses less with fewer parts at a time; and the
 # share of the limit that counts as all of it.
 _FED, _ENOUGH = 4 << 20, 0.8
-# Bytes that a unit counts beside those it moves: the time of small ones is spent elsewhere.
+# Bytes that a unit counts in addition to those it moves, because small units spend their time elsewhere.
 _UNIT = 64 << 10
 
 Unit = Callable[[], None]
@@ -47,7 +48,7 @@ def run_units(control: Control, units: Iterable[Unit], *, workers: int | None = 
 
 
 class WorkerPool:
-    """Threads that run units of work; their number may change meanwhile.
+    """Threads that run units of work. Their number may change.
 
     Parameters
     ----------
@@ -56,16 +57,16 @@ class WorkerPool:
     typical : int
         Bytes of a typical object; see `_LOOK_LARGE`.
     sends : bool
-        True for uploads: stores write large objects faster when fewer requests compete, so it starts with fewer.
+        True for uploads, which start with fewer threads: stores write large objects faster with fewer requests.
 
     Attributes
     ----------
     wanted : int
-        The number of threads to have, and so of requests under way.
+        The target number of threads, and so of concurrent requests.
     fixed : bool
         True if the user set that number.
     done : int
-        Units that are done, and what units add themselves.
+        The number of finished units, and what units add themselves.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class WorkerPool:
         self._submitted = deque[Iterator[Unit]]()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._error: BaseException | None = None  # the first one; what the others raise follows from it
-        # Whether a thread is asking for the next unit, which may take its time; and whether none is left.
+        self._error: BaseException | None = None  # the first error; later errors follow from it
+        # Whether a thread is waiting for the next unit from the iterator, and whether the iterator is exhausted.
         self._asking = self._exhausted = False
         self._working = 0
         rate = control.rate
@@ -91,7 +92,7 @@ class WorkerPool:
         """Run all units, and return when all are done.
 
         A unit handles the failures it expects. Any other error ends the run: no further unit starts, and the first
-        error is raised here once all threads have stopped.
+        error is raised here after all threads have stopped.
         """
         self._source = iter(units)
         try:
@@ -108,19 +109,19 @@ class WorkerPool:
         return self._error is not None
 
     def submit(self, units: Iterable[Unit]) -> None:
-        """Run these units before all others; for units that discover more work.
+        """Run these units before all others. For units that discover more work.
 
-        Their iterator must not block: only the iterator given to `run` may wait, also for these.
+        Their iterator must not block. Only the iterator given to `run` may wait, also for these units.
         """
         with self._changed:
             self._submitted.append(iter(units))
-            # No more than are needed: small objects submit one at a time, and all would wake for each.
+            # Wake no more threads than needed: small objects submit one unit at a time.
             self._changed.notify(len(units) if isinstance(units, list) else len(self._threads))
             if self._working < self._places():
                 self.hire(self.wanted)
 
     def hire(self, wanted: int) -> None:
-        """Have that many threads: more begin now, and fewer go on as they end what they do."""
+        """Change the number of threads: new ones start now, surplus ones end after their current unit."""
         with self._changed:
             self.wanted = wanted
             self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -129,7 +130,7 @@ class WorkerPool:
                 thread = threading.Thread(target=self._work, name="mover", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # the system gives no more threads: those that there are do it
+                except RuntimeError:  # the system gives no more threads, so the existing ones do the work
                     if not self._working:
                         raise
                     self.wanted = self._working
@@ -138,7 +139,7 @@ class WorkerPool:
                 self._working += 1
 
     def end(self, error: BaseException) -> None:
-        """Let nobody begin another unit."""
+        """Start no further unit."""
         with self._changed:
             self._fail(error)
             if not self._working:
@@ -149,15 +150,15 @@ class WorkerPool:
         self._changed.notify_all()
 
     def _places(self) -> int:
-        """How many threads there may be: one may only be asking for the next unit, and that may take its time."""
+        """The number of threads allowed: one more than wanted while one of them waits for the next unit."""
         return self.wanted + (self._asking and not self.fixed)
 
     def _more(self) -> bool:
-        """Whether there may be something to do."""
+        """Whether there may be more units."""
         return bool(self._submitted) or not self._exhausted
 
     def _next(self) -> Unit | None:
-        """What to do next; None for who is to leave, who then no longer counts."""
+        """Return the next unit, or None if the thread must end; it then no longer counts."""
         with self._changed:
             try:
                 while self._error is None and self._working <= self._places() and self._more():
@@ -176,7 +177,7 @@ class WorkerPool:
             return None
 
     def _ask(self) -> Unit | None:
-        """The next unit of what `run` was given; nobody else asks meanwhile, but may be brought some."""
+        """Take the next unit from the iterator of `run`. Other threads meanwhile run only submitted units."""
         self._asking = True
         self._changed.release()
         unit = None
@@ -194,7 +195,7 @@ class WorkerPool:
 
     def _leave(self) -> None:
         self._working -= 1
-        self._changed.notify()  # who was woken to ask may be the one who leaves
+        self._changed.notify()  # the thread that was woken to ask may be the one that leaves
         if not self._working and (self._error is not None or not self._more()):
             self.over.set()
 
@@ -203,7 +204,7 @@ class WorkerPool:
             try:
                 self._control.checkpoint()
                 unit()
-                self.done += 1  # a count for looking at; that one may get lost between threads does no harm
+                self.done += 1  # an estimate for measurements; a count lost between threads does no harm
             except BaseException as error:
                 with self._changed:
                     self._fail(error)
@@ -220,18 +221,18 @@ class WorkerPool:
 
 
 class _Pace:
-    """Finds the number of threads while they work, by looking at what they get done."""
+    """Adjusts the number of threads while they work, from measurements of their speed."""
 
     def __init__(self, workers: WorkerPool, control: Control, *, large: bool) -> None:
         self._workers, self._control = workers, control
         self._look = _LOOK_LARGE if large else _LOOK
-        # Looks that do not count, at the beginning and after a change; and how many of them are still to come.
+        # Measurements that do not count, at the beginning and after a change; and how many of them remain.
         self._skips = self._skipped = 1 if large else 0
-        self._before: float | None = None  # how fast it was with half as many, while that is tried out
+        self._before: float | None = None  # the speed with half as many threads, while more are tried
         self._until = 0.0  # no change before this time
 
     def keep(self) -> None:
-        """Look and change until all work is done."""
+        """Measure and adjust until all work is done."""
         then, pulse, done = time.monotonic(), self._control.pulse(), self._workers.done
         while not self._workers.over.wait(self._look):
             now, beat, count = time.monotonic(), self._control.pulse(), self._workers.done
@@ -247,7 +248,7 @@ class _Pace:
             self._before, self._until = None, now + _PUSHED_BACK
             self._workers.hire(min(wanted, max(_FEWEST, wanted // 2)))
         elif speed <= 0 or now < self._until or enough:
-            pass  # it is paused, or has only begun; or is well as it is
+            pass  # paused, just started, or fast enough
         elif self._skips:
             self._skips -= 1
         elif self._before is not None and speed < self._before * _WORTH_IT:

@@ -1,1 +1,1 @@
-"""What proves bytes: the checksums that stores keep, digests of what is read, and the two compared."""
+"""Verify bytes: compute digests of what is read, and compare them with the checksums that stores keep."""

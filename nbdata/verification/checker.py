@@ -1,4 +1,4 @@
-"""What a store vouches for, and the check of an object's bytes against it while they arrive."""
+"""Find an object's stored checksum, and check its bytes against it as they arrive."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ __all__ = [
     "stream_check",
 ]
 
-# Part sizes that are tried for a multipart ETag whose part size the store does not tell: each costs one more
+# How many part sizes are tried for a multipart ETag if the store does not report the size. Each try costs one more
 # read of the file.
 _GUESSES = 4
 _MULTIPART_NAMES = {"etag": "multipart ETag"}
 
 
 def plain_md5(info: ObjectInfo) -> str | None:
-    """The MD5 of an object if its ETag is one.
+    """The MD5 of an object, if its ETag is one; otherwise None.
 
-    AWS: the ETag of an object that was put in one piece and not encrypted by KMS or a customer's key is
-    the MD5 of its bytes ("Common Response Headers", Amazon S3 API reference).
+    On AWS, the ETag is the MD5 of the bytes if two conditions hold: the object was uploaded in one piece, and it is not
+    encrypted with KMS or a customer's key ("Common Response Headers", Amazon S3 API reference).
     """
     if info.encrypted:
         return None
@@ -45,9 +45,9 @@ def plain_md5(info: ObjectInfo) -> str | None:
 
 
 def stored_checksum(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
-    """Algorithm and hex digest that the store vouches for, or None.
+    """The algorithm and hex digest of an object's stored checksum, or None.
 
-    `verify` is the option: with ``auto`` the MD5 that a plain ETag is, else the strongest stored checksum.
+    `verify` is the option. With ``auto``, an MD5 in the ETag comes first, then the strongest stored checksum.
     """
     known = dict(info.checksums)
     md5 = plain_md5(info)
@@ -58,19 +58,19 @@ def stored_checksum(info: ObjectInfo, verify: str) -> tuple[str, str] | None:
 
 
 def decided(info: ObjectInfo, verify: str) -> bool:
-    """Whether a listing told all that there is to compare an object's bytes with, so that nothing has to be asked."""
+    """Whether the listing alone shows which checksum an object has, so that no further request is needed."""
     if verify in ALGORITHMS:
         return stored_checksum(info, verify) is not None
     return verify == "none" or of_parts(info, verify) is None
 
 
 def right(info: ObjectInfo, verify: str, body: memoryview) -> bool | None:
-    """Whether these bytes, all of an object, were verified; None if more has to be asked to know.
+    """Check the complete bytes of an object. Returns whether they are verified; None if a further request is needed.
 
     Raises
     ------
     ChecksumMismatch
-        If they are wrong.
+        If the bytes are wrong.
     """
     if verify == "none":
         return False
@@ -92,14 +92,14 @@ def _mismatch(info: ObjectInfo, algorithm: str, expected: str, got: str) -> Chec
 
 
 class PartsPromise(NamedTuple):
-    """A digest of the digests of an object's parts.
+    """A stored digest of the digests of an object's parts.
 
     Attributes
     ----------
     name : str
-        How it is called: ``etag``, or ``composite sha256`` and the like.
+        Its name in reports: ``etag``, or ``composite sha256`` and the like.
     algorithm : str
-        Of the parts, and of their digests.
+        The algorithm of the parts' digests, and of the digest over them.
     expected : str
         ``hex-PARTS``.
     parts : int
@@ -111,22 +111,22 @@ class PartsPromise(NamedTuple):
     parts: int
 
     def sizes(self, size: int, told: int | None, limit: int = _GUESSES) -> list[int]:
-        """Part sizes to be tried for an object of `size` bytes: the one that the store `told`, or likely ones."""
+        """Part sizes to try for an object of `size` bytes: the one that the store reported (`told`), or likely ones."""
         return [told] if told else part_size_candidates(size, self.parts)[:limit]
 
     def conclusive(self, told: int | None) -> bool:
-        """Whether another digest proves other bytes; one part is the same digest whatever its size is said to be."""
+        """Whether a different digest proves different bytes. With a single part it does for any part size."""
         return told is not None or self.parts == 1
 
     def digest(self, part_size: int) -> MultipartDigest:
-        """An empty one, for parts of that size."""
+        """Return an empty digest for parts of that size."""
         return MultipartDigest(part_size, self.algorithm)
 
 
 def of_parts(info: ObjectInfo, verify: str) -> PartsPromise | None:
-    """What the store vouches for of the parts of an object, or None; the strongest that it has.
+    """The strongest stored digest of an object's parts, or None.
 
-    ETags count with ``auto`` alone: who asks for an MD5 means that of the file.
+    ETags count only with ``auto``: a user who asks for md5 means the MD5 of the file.
     """
     if info.size <= 0:
         return None
@@ -143,12 +143,12 @@ def of_parts(info: ObjectInfo, verify: str) -> PartsPromise | None:
 
 
 def digest_check(info: ObjectInfo, algorithm: str, digest: str) -> Check:
-    """The check of an object against a digest that somebody else vouches for."""
+    """Return the check of an object against a digest from elsewhere, such as a checksum file."""
     return _Whole(info, algorithm, digest)
 
 
 class _Unchecked:
-    """Nothing to compare with."""
+    """Checks nothing: there is no checksum to compare with."""
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
         return True
@@ -161,7 +161,7 @@ class _Unchecked:
 
 
 class _Insisted(_Unchecked):
-    """A digest is insisted on that the store does not have."""
+    """Fails: the store lacks the digest that the user requires."""
 
     def __init__(self, info: ObjectInfo, verify: str) -> None:
         self._error = ChecksumMismatch(
@@ -178,7 +178,7 @@ class _Insisted(_Unchecked):
 
 
 class _Whole:
-    """One digest of the whole object."""
+    """Checks one digest of the whole object."""
 
     def __init__(self, info: ObjectInfo, algorithm: str, expected: str) -> None:
         self._info, self._algorithm, self._expected = info, algorithm, expected
@@ -199,7 +199,7 @@ class _Whole:
 
 
 class _Multipart:
-    """The digest of the parts' digests, ``hex-N``, for a part size that is known or guessed."""
+    """Checks a digest of the parts' digests, ``hex-N``, for a known or guessed part size."""
 
     def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
         self._info, self._promise, self._sizes, self._known = info, promise, sizes, known
@@ -232,11 +232,11 @@ class _Multipart:
                 expected=self._expected,
                 got=got,
             )
-        return False  # uploaded with parts of some other size: nothing can be said
+        return False  # uploaded with another part size, so the result is unknown
 
 
 class _SideBySide(_Multipart):
-    """The same, where each connection brings whole parts: each is hashed by the thread that receives it."""
+    """As `_Multipart`, but each thread hashes the whole parts that its connection receives."""
 
     def __init__(self, info: ObjectInfo, promise: PartsPromise, sizes: list[int], *, known: bool) -> None:
         super().__init__(info, promise, sizes, known=known)
@@ -246,7 +246,7 @@ class _SideBySide(_Multipart):
         return self._parts.offer(offset, buffer)
 
     def catch_up(self, fd: int, end: Callable[[], int]) -> None:
-        pass  # what an earlier run has brought is read at the end
+        pass  # the bytes of an earlier run are read at the end
 
     def _likeliest(self, fd: int, size: int) -> str:
         self._parts.catch_up(fd)
@@ -254,19 +254,19 @@ class _SideBySide(_Multipart):
 
 
 class Checker:
-    """What a store vouches for of one object, and so how its bytes are best fetched and how they are checked.
+    """Knows an object's stored checksum, and so how to fetch and check its bytes.
 
-    Asks the store in what parts the object was uploaded, if only that tells what its checksum means.
+    Asks the store for the size of the uploaded parts, if the checksum needs it.
 
     Raises
     ------
     ChecksumMismatch
-        If a digest is insisted on that the store does not keep.
+        If the user requires a digest that the store does not keep.
 
     Attributes
     ----------
     layout : int or None
-        Bytes of parts that can be hashed each by itself, side by side; None where there is nothing to gain.
+        Bytes of parts that can be hashed independently, in parallel; None if that has no benefit.
     """
 
     def __init__(self, control: Control, store: Store, info: ObjectInfo, verify: str) -> None:
@@ -281,7 +281,7 @@ class Checker:
             check.finish(-1, info.size)  # raises, before a byte is fetched
 
     def check(self, fetched_in: int | None = None) -> Check:
-        """A new check; `fetched_in` as for `check_for`."""
+        """Return a new check. `fetched_in` is as in `check_for`."""
         return check_for(self._info, self._verify, self._part_size, fetched_in=fetched_in)
 
 
@@ -293,11 +293,11 @@ def check_for(
     readable: bool = True,
     fetched_in: int | None = None,
 ) -> Check:
-    """The check of one object; `part_size` is that of its multipart upload, if the store tells it.
+    """Return the check of one object. `part_size` is that of its multipart upload, if the store reports it.
 
-    `fetched_in` are the bytes of the pieces in which it comes over several connections, each in order.
-    Of bytes that cannot be read again (not `readable`) only the likeliest part size is tried; all have to be
-    offered in order, and any descriptor will do for `finish`.
+    `fetched_in` is the size of the pieces that several connections fetch, each in order. If the bytes cannot be read
+    again (not `readable`), only the likeliest part size is tried. They must all be offered in order, and `finish`
+    accepts any descriptor.
     """
     if verify == "none":
         return _Unchecked()
@@ -314,7 +314,7 @@ def check_for(
 
 
 def stream_check(control: Control, store: Store, info: ObjectInfo, verify: str = "auto") -> Check:
-    """The check of an object that is read once, from its first byte to its last."""
+    """Return the check of an object that is read once, from its first byte to its last."""
     promise = of_parts(info, verify) if stored_checksum(info, verify) is None else None
     part_size = told_part_size(control, store, info) if promise is not None else None
     return check_for(info, verify, part_size, readable=False)

@@ -1,7 +1,7 @@
-"""Compare one file with what a store says of an object, without reading the object.
+"""Compare a file with the store's checksum of an object, without reading the object.
 
-An ETag confirms; whether it refutes depends (see nbdata.integrity.etags). Listings do not tell whether an
-object is encrypted, so before a mismatch is called one the store is asked again.
+An equal ETag confirms; whether a different one refutes depends (see nbdata.integrity.etags). Listings do not show
+whether an object is encrypted, so the store is asked again before a mismatch is reported.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["Answer", "compare"]
 
 @dataclass(frozen=True)
 class Answer:
-    """A verdict and why.
+    """A verdict and its reason.
 
     Attributes
     ----------
     verdict : Verdict
     expected, got : str
-        Digests in hexadecimal digits; empty where there is none.
+        Digests in hex; empty if there is none.
     algorithm : str
-        Of the digests; ``etag`` or ``composite …`` for one of the parts of a multipart upload.
+        The algorithm of the digests; ``etag`` or ``composite …`` for a digest of parts.
     reason : str
-        Why it is not ok, or why nothing can be said.
+        Why the verdict is not ok.
     read : int
-        Bytes that were read, or -1 if nothing was.
+        Bytes read, or -1 if nothing was read.
     """
 
     verdict: Verdict
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Promise:
-    """A digest that the object has, by one of several ways to compute it; only `conclusive` ones refute."""
+    """A stored digest of the object, with one or more ways to compute it. Only a `conclusive` one refutes."""
 
     algorithm: str
     expected: str
@@ -60,15 +60,15 @@ class _Promise:
 def compare(
     control: Control, store: Store, info: ObjectInfo, other: Store, promised: ObjectInfo, algorithm: str
 ) -> Answer:
-    """Hash an object and compare it with what `other` says of `promised`.
+    """Hash an object and compare it with the checksum that the store `other` has of `promised`.
 
     Raises
     ------
     SourceChanged
-        If either of them changed meanwhile.
+        If one of them changed meanwhile.
     """
     md5 = plain_md5(promised) if algorithm in ("auto", "md5") else None
-    if md5:  # known from the listing: no further request unless it differs
+    if md5:  # the listing shows it: no further request unless it differs
         promise: _Promise | None = _Promise("md5", md5, [partial(new_digest, "md5")], conclusive=True)
     else:
         promised = _asked_again(control, other, promised)
@@ -82,7 +82,7 @@ def compare(
         promised = _asked_again(control, other, promised)
         if not promised.encrypted:
             return answer
-        promise = _promise(control, other, promised, algorithm)  # no MD5 this time
+        promise = _promise(control, other, promised, algorithm)  # without the MD5 this time
 
 
 def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -> _Promise | None:
@@ -93,7 +93,7 @@ def _promise(control: Control, store: Store, info: ObjectInfo, algorithm: str) -
     if promise is None:
         return None
     part_size = told_part_size(control, store, info)
-    # Where the store does not tell: each size that is tried costs one more digest of the bytes.
+    # If the store does not report the part size, each tried size costs one more digest of the bytes.
     makers: list[Callable[[], Digest]] = [
         partial(promise.digest, size) for size in promise.sizes(info.size, part_size)
     ]
@@ -116,7 +116,7 @@ def _judged(control: Control, store: Store, info: ObjectInfo, promise: _Promise)
 
 
 def _asked_again(control: Control, store: Store, info: ObjectInfo) -> ObjectInfo:
-    """All that the store says of one object; listings say less."""
+    """Return the store's full metadata of one object, since a listing has less."""
     found = retrying(control, lambda: store.head(info.key))
     if (found.etag.strip('"'), found.size) != (info.etag.strip('"'), info.size) and info.etag:
         raise SourceChanged("the object it is compared with changed meanwhile", path=info.key)

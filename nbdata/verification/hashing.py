@@ -1,7 +1,7 @@
-"""The digests of one object, read as a stream through its store; nothing is kept of the bytes.
+"""Compute digests of one object, read as a stream from its store. No bytes are kept.
 
-Of many objects several are hashed at a time: Python's digests let other threads run meanwhile. The page cache is left
-alone: with ``posix_fadvise`` cold files were read no faster, and who has checked files mostly reads them next.
+Several objects are hashed at the same time, because Python's digests let other threads run. The page cache is left
+alone. With ``posix_fadvise``, cold files were read no faster, and users mostly read checked files next.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from nbdata.transfer.reader import Reader
 
 __all__ = ["Hashed", "biggest_first", "hash_object", "hashing_workers", "note_size"]
 
-# From this size on a file that is begun last would keep one thread busy while all others have nothing to do.
+# From this size on, a file that starts last would keep one thread busy while all others are idle.
 _BIG = 64 << 20
-# Files of a disk that are hashed at a time: enough to keep a fast one busy, and few enough for one that seeks.
+# Local files hashed at the same time: enough for a fast disk, and few enough for a disk that seeks.
 _AT_ONCE = 16
 
 
 class Hashed(NamedTuple):
-    """The digests, in hexadecimal digits and in the order asked for, and how many bytes they are of."""
+    """The digests, in hex and in the requested order, and the number of hashed bytes."""
 
     digests: list[str]
     size: int
 
 
 def hashing_workers(concurrency: int | None, store: Store) -> int | None:
-    """Threads for hashing: what was asked for, else two for each processor for files of the disk."""
+    """The number of hashing threads: as requested, or two per processor for local files."""
     if concurrency is not None or not isinstance(store, LocalStore):
         return concurrency
     return min(_AT_ONCE, 2 * processors())
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def biggest_first(planned: Plan) -> Iterator[Row]:
-    """The rows of a plan with those of big files first, the biggest of them at the very beginning.
+    """Return the rows of a plan with those of large files first, largest first.
 
-    Only those of big files are held. ``details["biggest"]`` is the size of the biggest, see `note_size`.
+    Holds only the rows of large files in memory. ``details["biggest"]`` is the largest size, see `note_size`.
     """
     if planned.details["biggest"] < _BIG:
         return iter(planned.rows)
@@ -59,7 +59,7 @@ def biggest_first(planned: Plan) -> Iterator[Row]:
 
 
 def note_size(planned: Plan, size: int) -> None:
-    """Add a file that is to be read to the sums of its plan."""
+    """Add a file to the sums of its plan."""
     planned.files += 1
     planned.bytes += max(size, 0)
     planned.details["biggest"] = max(size, planned.details.get("biggest", 0))
@@ -68,17 +68,17 @@ def note_size(planned: Plan, size: int) -> None:
 def hash_object(
     control: Control, store: Store, info: ObjectInfo, make: Callable[[], Sequence[Digest]]
 ) -> Hashed:
-    """All bytes of exactly this version of an object, through each of the digests that `make` gives.
+    """Read all bytes of exactly this version of an object through each digest from `make`.
 
-    A read that breaks off goes on where it was (see `nbdata.transfer.reader`); where nothing tells versions apart it
-    begins anew, with new digests. Bytes are counted as they come, and taken back if it cannot be read to its end.
+    An interrupted read resumes (see `nbdata.transfer.reader`). If nothing identifies versions, it starts over with new
+    digests. Bytes count as they come, and are subtracted if the object cannot be read to its end.
 
     Raises
     ------
     SourceChanged
-        If the object is not, or no longer, the one that `info` describes.
+        If the object is not, or no longer, the version of `info`.
     StoreUnavailable
-        If the store gives up, after retries.
+        If the store fails after all retries.
     """
     digests: Sequence[Digest] = ()
     size = 0

@@ -1,4 +1,4 @@
-"""Whether a local file holds what a store vouches for, found out by reading it: what *compare* in a plan means."""
+"""Compare a local file with an object's stored checksum by reading the file: the *compare* of a plan."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["same_bytes"]
 
 
 def same_bytes(control: Control, store: Store, info: ObjectInfo, fd: int, path: str) -> bool:
-    """Whether an open file holds the bytes of an object; False also where nobody can tell.
+    """Whether an open file has the bytes of an object; False also if that cannot be known.
 
-    Where the ETag is no MD5 the store is asked for all that it knows, since a listing says less: other checksums, and
-    in which parts the object was uploaded. Where it does not tell the size of the parts, the likeliest is tried: a
-    wrong guess only costs that the object is moved.
+    If the ETag is no MD5, the store is asked for everything it knows, since a listing has less: other checksums, and
+    the part size of the upload. If the store does not report the part size, the likeliest is tried. A wrong guess only
+    costs a transfer of the object.
     """
     if os.fstat(fd).st_size != info.size:
         return False
     if not plain_md5(info):
         try:
             told = retrying(control, lambda: store.head(info.key))
-        except (AccessDenied, NotFound):  # as who may write and not read; what is moved then says the rest
+        except (AccessDenied, NotFound):  # as with write-only access; the transfer itself reports errors
             return False
         if (told.etag.strip('"'), told.size) != (info.etag.strip('"'), info.size):
             return False

@@ -1,4 +1,4 @@
-"""Whether what a store answers for an upload proves that it got the bytes that were sent."""
+"""Check from a store's answer to an upload whether it received the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["MultipartChecker", "SentHasher"]
 
 
 class SentHasher:
-    """The MD5 of bytes while they leave; see transfer.send.Hasher.
+    """The MD5 of outgoing bytes; see transfer.send.Hasher.
 
-    S3 answers an upload in one piece, and each part, with the MD5 of what it received, unless a KMS key encrypts it.
+    S3 answers an upload in one piece, and each part, with the MD5 of the bytes received, unless a KMS key encrypts
+    them.
     """
 
     def __init__(self, key: str, verify: str) -> None:
@@ -46,7 +47,7 @@ class SentHasher:
 
 
 class MultipartChecker:
-    """The same for an object that was put together from parts."""
+    """Checks an object that was assembled from parts."""
 
     def __init__(self, key: str, verify: str) -> None:
         self._key, self._verify = key, verify
@@ -56,7 +57,7 @@ class MultipartChecker:
             return False
         answered = parse_etag(info.etag)
         if self._verify == "none" or answered.kind != "multipart":
-            # Every part was verified; how the store names the whole is its own affair.
+            # Every part was verified, so the ETag of the whole may be anything.
             return self._verify != "none"
         expected = combine(digests)
         if answered.value != expected:

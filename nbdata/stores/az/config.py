@@ -1,4 +1,4 @@
-"""Where ``az://`` is and who asks there: storage options by adlfs's names, and the client's environment."""
+"""Configuration of ``az://``: account and credentials, from storage options (adlfs's names) and environment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OPTIONS = [
     "account_name", "account_key", "connection_string", "sas_token", "credential", "tenant_id", "client_id",
     "client_secret", "anon", "account_host", "endpoint_url", "verify",
 ]  # fmt: skip
-# Options that adlfs knows and that change nothing here.
+# Options of adlfs that have no effect here.
 _IGNORED = {
     "request_session", "socket_timeout", "blocksize", "default_fill_cache", "default_cache_type", "version_aware",
     "assume_container_exists", "max_concurrency", "location_mode", "asynchronous", "loop", "use_listings_cache",
     "listings_expiry_time", "max_paths", "skip_instance_cache", "exclude_shared_token_cache_credential",
 }  # fmt: skip
-# The account that every emulator has ("Use the Azurite emulator", Azure Storage documentation); it is no secret.
+# The account of every emulator ("Use the Azurite emulator", Azure Storage documentation). It is no secret.
 _EMULATED = {
     "AccountName": "devstoreaccount1",
     "AccountKey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
@@ -35,12 +35,12 @@ _EMULATED = {
 
 @dataclass(frozen=True)
 class AzConfig:
-    """All that decides where requests go and what goes along with them.
+    """The settings that decide where requests go and which credentials they carry.
 
     Attributes
     ----------
     key : str
-        The account's key to sign with, or ''.
+        The account's key for signing, or ''.
     sas : str
         A shared access signature, as a query, or ''.
     """
@@ -58,17 +58,17 @@ class AzConfig:
 
 
 def az_config(host: str, context: Context) -> AzConfig:
-    """The configuration for ``az://`` in a client's context; storage options win over the environment.
+    """Return the configuration of ``az://`` for a client. Storage options override the environment.
 
     Parameters
     ----------
     host : str
-        What the URL says of the account (``account.dfs.core.windows.net``), or ''.
+        The account's host in the URL (``account.dfs.core.windows.net``), or ''.
 
     Raises
     ------
     BadOption
-        For an unknown storage option, no account, or an endpoint that is no URL.
+        For an unknown storage option, a missing account, or an endpoint that is not a URL.
     AccessDenied
         If there are no credentials.
     """
@@ -101,7 +101,7 @@ def az_config(host: str, context: Context) -> AzConfig:
             options.get("account_host") or host.replace(".dfs.", ".blob.") or f"{account}.blob.{suffix}"
         )
         endpoint = f"{told.get('DefaultEndpointsProtocol', 'https')}://{where}"
-    if not is_address(endpoint) or "?" in endpoint or "@" in endpoint:  # not shown: it may hold a SAS
+    if not is_address(endpoint) or "?" in endpoint or "@" in endpoint:  # not shown, since it may hold a SAS
         raise BadOption("endpoint_url: this is not a URL", expected="https://account.blob.core.windows.net")
     credentials = _credentials(options, told, env)
     ca, verify = trusted(options.get("verify", True), authorities_in(env))
@@ -111,7 +111,7 @@ def az_config(host: str, context: Context) -> AzConfig:
 def _credentials(
     options: Mapping[str, Any], told: Mapping[str, str], env: Mapping[str, str]
 ) -> tuple[str, str, TokenSource, str]:
-    """Key, SAS, tokens and where they come from: of the first place that has any."""
+    """Return key, SAS, tokens and their origin, from the first place that has any."""
     nobody = FixedToken("", "nobody (anonymous)")
     if truth(options.get("anon", False)):
         return "", "", nobody, nobody.source
@@ -148,7 +148,7 @@ def _credentials(
 
 
 def _connection(text: str) -> dict[str, str]:
-    """A connection string ("Configure Azure Storage connection strings"), read; BadOption if it is none."""
+    """Parse a connection string ("Configure Azure Storage connection strings"). Raises BadOption if it is not one."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, equals, value = part.partition("=")

@@ -1,7 +1,7 @@
-"""Azure Blob Storage over its REST API: one container.
+"""One container of Azure Blob Storage, over its REST API.
 
-Own code, as for S3 (see `gs` for why). Objects are block blobs: small ones sent in one request, of which
-Azure stores and answers the MD5, big ones as blocks that are then committed as a list.
+This is a client of its own, like that for S3 (`gs` has the reasons). Objects are block blobs. Small ones are sent in
+one request, and Azure stores and returns their MD5. Large ones are sent as blocks, which are then committed as a list.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from nbdata.stores.s3.sigv4 import quote_query
 __all__ = ["AzStore", "signature"]
 
 _VERSION = "2021-08-06"
-# The last one in which the answer to a block tells its MD5 unasked ("Put Block", Blob Storage REST API).
+# The last version that returns the MD5 of a block without being asked ("Put Block", Blob Storage REST API).
 _VERSION_OF_BLOCKS = "2018-11-09"
-# Headers that are signed by their place ("Authorize with Shared Key").
+# Headers that are signed in a fixed position ("Authorize with Shared Key").
 _SIGNED = (
     "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
     "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range",
@@ -54,7 +54,7 @@ _KEPT = {
     "content-disposition": "x-ms-blob-content-disposition",
     "cache-control": "x-ms-blob-cache-control",
 }
-# Inside the class `list` is the method.
+# In the class, `list` means the method.
 _Keys = list[str]
 
 
@@ -66,13 +66,13 @@ class AzStore(ObjectStore):
     container : str
     config : AzConfig
     stop : Stop, optional
-        Ends blocking calls.
+        Stops blocking calls.
     """
 
     multipart = refuses = True
     min_part = 1 << 20
     max_parts = 50_000
-    _page = 5000  # blobs that one answer lists
+    _page = 5000  # the most blobs in one page of a listing
 
     def __init__(self, container: str, config: AzConfig, *, stop: Stop | None = None) -> None:
         self.name = f"az://{container}"
@@ -96,7 +96,7 @@ class AzStore(ObjectStore):
         size: int = 0,
         ok: tuple[int, ...] = (200,),
     ) -> Response:
-        """The answer to a signed request, once its status is one of `ok`; else the error it means."""
+        """Send a signed request and return its response. Raise the matching error if the status is not in `ok`."""
         config = self._config
         length = len(body) if isinstance(body, bytes) else size
         for last in (False, True):
@@ -115,7 +115,7 @@ class AzStore(ObjectStore):
     def _signed(
         self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], length: int
     ) -> tuple[str, dict[str, str]]:
-        """The target and all headers of a request with a body of that length."""
+        """Return the target and all headers of a request with a body of `length` bytes."""
         config = self._config
         path = self._base + (f"/{_quoted(key)}" if key else "")
         sent = {
@@ -141,7 +141,7 @@ class AzStore(ObjectStore):
                 remedy="Check the name and the account",
                 details={"status": response.status, "code": code, "bucket": True},
             )
-        if code == "Md5Mismatch" or b"MD5 doesn't match" in data:  # as Azurite says it
+        if code == "Md5Mismatch" or b"MD5 doesn't match" in data:  # Azurite's wording
             return wrong_bytes(self.said(key), response.status, code)
         status = {"PublicAccessNotPermitted": 403, "NoAuthenticationInformation": 401}.get(
             code, response.status
@@ -174,7 +174,7 @@ class AzStore(ObjectStore):
                     "the store's listing cannot be read", path=self.said(prefix), details={"retry": True}
                 )
             marker = root.findtext("NextMarker")
-            # With folders of their own (Data Lake), accounts list those too.
+            # Accounts with real folders (Data Lake) list those too.
             files = [
                 _listed(item)
                 for item in root.iterfind("Blobs/Blob")
@@ -249,7 +249,7 @@ class AzStore(ObjectStore):
 
 
 class _AzUpload(Upload):
-    """Blocks of one blob. Those that are never committed cost nothing after a week, and cannot be deleted before."""
+    """An upload in blocks. Uncommitted blocks cost nothing after a week, and cannot be deleted before."""
 
     def __init__(self, store: AzStore, key: str, size: int, headers: Mapping[str, str]) -> None:
         self._store, self._key, self._size, self._headers = store, key, size, headers
@@ -284,7 +284,7 @@ class _AzUpload(Upload):
         return ObjectInfo(self._key, self._size, etag=response.headers.get("etag", ""))
 
     def abort(self) -> None:
-        """Nothing: Azure has no request for it."""
+        """Do nothing: Azure has no request to abort an upload."""
 
 
 def signature(
@@ -296,7 +296,7 @@ def signature(
     headers: Mapping[str, str],
     length: int,
 ) -> str:
-    """The Authorization header of a request ("Authorize with Shared Key", Azure Storage REST API)."""
+    """Return the Authorization header of a request ("Authorize with Shared Key", Azure Storage REST API)."""
     known = {**headers, "content-length": str(length) if length else ""}
     lines = [method, *(known.get(name, "") for name in _SIGNED)]
     lines += [f"{name}:{headers[name]}" for name in sorted(headers) if name.startswith("x-ms-")]
@@ -305,7 +305,7 @@ def signature(
     try:
         secret = base64.b64decode(key, validate=True)
     except ValueError:
-        secret = b""  # the store then says that the key is wrong
+        secret = b""  # the store then reports a wrong key
     digest = hmac.digest(secret, "\n".join(lines).encode("utf-8", "surrogatepass"), hashlib.sha256)
     return f"SharedKey {account}:{base64.b64encode(digest).decode()}"
 
@@ -326,23 +326,23 @@ def _kept(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _block_blob(headers: Mapping[str, str], md5: str) -> dict[str, str]:
-    """The headers that make one in one request, of no other bytes than those ("Put Blob", Blob Storage REST API)."""
+    """The headers to create a blob in one request and have its MD5 checked ("Put Blob", Blob Storage REST API)."""
     sent = {"x-ms-blob-type": "BlockBlob", **headers}
     return {**sent, "content-md5": in_base64(md5)} if md5 else sent
 
 
 def _made_of(key: str, size: int, response: Response | Head) -> ObjectInfo:
-    """A blob of `size` bytes as the answer to its PUT tells of it."""
+    """Read the metadata of a new blob of `size` bytes from the response to its PUT."""
     digest = digest_in(response.headers.get("content-md5", ""), 16)
     etag = response.headers.get("etag", "")
     return ObjectInfo(key, size, etag=etag, checksums={"md5": digest} if digest else {})
 
 
 def _name_of(item: ET.Element) -> str:
-    """The key of a blob or a folder of a listing."""
+    """The key of a blob or a folder in a listing."""
     name = item.find("Name")
     key = (name.text or "") if name is not None else ""
-    if name is not None and name.get("Encoded") == "true":  # what XML cannot say
+    if name is not None and name.get("Encoded") == "true":  # the name has characters that XML cannot hold
         return unquote(key)
     return key
 
@@ -364,7 +364,7 @@ def _listed(item: ET.Element) -> ObjectInfo:
 def _info_of(key: str, response: Response | Head) -> ObjectInfo:
     headers = response.headers
     whole = headers.get("x-ms-blob-content-md5", "")
-    if response.status == 200:  # of a range it is that of the range
+    if response.status == 200:  # in a range response it is the digest of the range
         whole = whole or headers.get("content-md5", "")
     digest = digest_in(whole, 16)
     return ObjectInfo(

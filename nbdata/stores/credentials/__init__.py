@@ -1,1 +1,1 @@
-"""Who asks, where other packages find that out: tokens, profiles, and options that stores read alike."""
+"""Credentials from other packages (tokens, profiles), and storage options that several stores share."""

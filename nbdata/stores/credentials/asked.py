@@ -1,7 +1,7 @@
-"""What other packages know of credentials, asked in a short process that has the client's environment.
+"""Get credentials from other packages, in a short-lived process that has the client's environment.
 
-They read the environment of their process, and the agent serves clients with different ones; so the agent never
-imports them for this. Secrets pass through pipes alone, never on a command line.
+Those packages read the environment of their process, but the agent serves clients with different environments. So the
+agent never imports them for this. Secrets pass only through pipes, never on a command line.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["EARLY", "ask"]
 
 #: Ask again this long before credentials expire, in seconds.
 EARLY = 300
-# The longest that an answer may take, and how long one is kept that does not expire, in seconds.
+# The longest wait for an answer, and how long an answer without an expiry is kept, in seconds.
 _LONGEST, _KEPT = 60, 60
-# How long an error is kept, in seconds: many threads may ask for the same, and who has mended it tries at once.
+# How long an error is kept, in seconds. Many threads may ask at once, but a user who fixed the cause retries soon.
 _ERROR_KEPT = 2
-# Files that decide answers, where no variable names others: once one of them was changed, all is asked again.
+# Files that decide answers, unless a variable names another file. A changed file makes every answer stale.
 _FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
@@ -34,7 +34,7 @@ _FILES = {
     "AZURE_CONFIG_DIR": "~/.azure",
 }
 
-# What the variables begin with that a module's package reads.
+# The prefixes of the variables that each module's package reads.
 _PREFIXES = {
     "aws_session": ("AWS_",),
     "azure_session": ("AZURE_", "MSI_", "IDENTITY_", "IMDS_"),
@@ -44,7 +44,7 @@ _PREFIXES = {
         "GCE_",
         "GCLOUD_",
         "AWS_",
-    ),  # of AWS for workload identity federation
+    ),  # AWS_ is for workload identity federation
 }
 
 _answers: dict[str, tuple[float, list[int], dict[str, Any]]] = {}
@@ -52,14 +52,15 @@ _lock = ForkLock()
 
 
 def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = "") -> dict[str, Any]:
-    """The answer of a module of this package, which reads the question from stdin; kept until it nearly expires.
+    """Return the answer of a module of this package, cached until it nearly expires.
 
     Parameters
     ----------
     module : str
-        Its name; it prints a JSON object, which may hold ``expires`` in seconds since the epoch, or ``error``.
+        The module's name. It reads the question from stdin and prints a JSON object. That may hold ``expires`` (seconds
+        since the epoch) or ``error``.
     refused : str
-        A ``token`` that the store does not take any more: an answer with it is not given again.
+        A ``token`` that the store refused. A cached answer with this token is not returned.
     """
     name = hashlib.sha256(json.dumps([module, question, sorted(env.items())]).encode()).hexdigest()
     with _lock:
@@ -67,7 +68,7 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
         times = _times(env)
         if time.time() < until and then == times and not (refused and answer.get("token") == refused):
             return answer
-        # By path: the import path may have another nbdata.
+        # Run by path, because the import path may have another nbdata.
         code = "import json, runpy, sys; sys.path[:] = json.loads(sys.argv.pop());"
         code += "runpy.run_path(sys.argv.pop())['main']()"
         path = os.path.join(os.path.dirname(__file__), f"{module}.py")
@@ -94,7 +95,7 @@ def ask(module: str, question: Any, env: Mapping[str, str], *, refused: str = ""
 
 
 def _times(env: Mapping[str, str]) -> list[int]:
-    """When the files that decide answers were written last."""
+    """Return the modification times of the files that decide answers."""
     found = []
     for variable, usual in _FILES.items():
         path = env.get(variable) or usual
@@ -108,7 +109,7 @@ def _times(env: Mapping[str, str]) -> list[int]:
 
 
 def _concerns(module: str, variable: str) -> bool:
-    """Whether a module's package has to do with a variable; secrets of others are none of its business."""
+    """Whether a module's package needs a variable. It must not get the secrets of other packages."""
     return variable.startswith((*_PREFIXES[module], "SSL_CERT_", "LD_LIBRARY_")) or (
         variable in ("HOME", "PATH", "REQUESTS_CA_BUNDLE") or variable.lower().endswith("_proxy")
     )

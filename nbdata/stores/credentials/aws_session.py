@@ -1,7 +1,7 @@
-"""Runs as a short process of its own: what botocore makes of an AWS environment, as JSON on stdout.
+"""Print botocore's credentials for an AWS environment as JSON. Runs as a short-lived process.
 
-botocore reads the environment of its process, and the agent serves clients with different ones; so the
-agent never imports it for this, but starts this module with the client's environment.
+botocore reads the environment of its process, but the agent serves clients with different environments. So the agent
+starts this module with the client's environment instead of importing botocore.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def describe(profile: str | None) -> dict[str, Any]:
-    """Credentials, region and endpoint of a profile, or of the environment."""
+    """Return the credentials, region and endpoint of a profile, or of the environment."""
     import botocore.exceptions
     import botocore.session
 

@@ -1,7 +1,7 @@
-"""Runs as a short process of its own: an access token for Azure's stores, as JSON on stdout.
+"""Print an access token for Azure's stores as JSON. Runs as a short-lived process.
 
-See `asked` for why. What is asked: null (whatever azure-identity finds: the environment, a managed identity, the Azure
-CLI), or tenant_id, client_id and client_secret of a service principal.
+`asked` gives the reason for the process. The question on stdin is null, or the tenant_id, client_id and client_secret
+of a service principal. Null takes whatever azure-identity finds: the environment, a managed identity or the Azure CLI.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SCOPE = "https://storage.azure.com/.default"
 
 
 def describe(what: dict[str, str] | None) -> dict[str, Any]:
-    """A token and when it expires, or why there is none."""
+    """Return a token and its expiry, or the reason why there is none."""
     try:
         import azure.core.exceptions
         import azure.identity
@@ -27,7 +27,7 @@ def describe(what: dict[str, str] | None) -> dict[str, Any]:
             azure.identity.ClientSecretCredential(**what) if what else azure.identity.DefaultAzureCredential()
         )
         token = credential.get_token(_SCOPE)
-    except (azure.core.exceptions.AzureError, ValueError) as error:  # the text of which may be long
+    except (azure.core.exceptions.AzureError, ValueError) as error:  # its text may be long
         return {"error": f"azure-identity failed ({type(error).__name__})"}
     return {"token": token.token, "expires": token.expires_on}
 

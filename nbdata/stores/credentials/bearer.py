@@ -1,4 +1,4 @@
-"""Access tokens that go along with requests, and are asked for again before they end, or when they are refused."""
+"""Bearer tokens for requests. They are renewed before they expire, or when the store refuses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AskedToken", "FixedToken", "TokenSource"]
 
 
 class FixedToken:
-    """A token that was given, or none."""
+    """A token given by the user, or no token."""
 
     def __init__(self, token: str, source: str) -> None:
         self._token, self.source = token, source
@@ -24,17 +24,17 @@ class FixedToken:
         return f"Bearer {self._token}" if self._token else ""
 
     def renewed(self, header: str) -> bool:
-        """Whether there is another one than that which was refused."""
+        """Whether there is a newer token than the refused one."""
         return False
 
 
 class AskedToken:
-    """A token that a module of this package is asked for (see `asked`).
+    """A token that a module of this package gets (see `asked`).
 
     Parameters
     ----------
     source : str
-        Where the credentials come from, for people.
+        The origin of the credentials, shown in messages.
     """
 
     def __init__(self, module: str, question: Any, env: Mapping[str, str], source: str) -> None:
@@ -44,7 +44,7 @@ class AskedToken:
         self.identity: object = (module, repr(question), tuple(sorted(env.items())))
 
     def header(self) -> str:
-        """The Authorization header; AccessDenied if there is no token."""
+        """The Authorization header. Raises AccessDenied if there is no token."""
         with self._lock:
             answer = ask(self._module, self._question, self._env, refused=self._refused)
         if not answer.get("token"):
@@ -55,7 +55,7 @@ class AskedToken:
         return f"Bearer {answer['token']}"
 
     def renewed(self, header: str) -> bool:
-        """Whether there is another one than that which was refused."""
+        """Whether there is a newer token than the refused one."""
         with self._lock:
             self._refused = header.removeprefix("Bearer ")
         return self.header() != header

@@ -1,8 +1,8 @@
-"""Runs as a short process of its own: an access token for Google's stores, as JSON on stdout.
+"""Print an access token for Google's stores as JSON. Runs as a short-lived process.
 
-See `asked` for why. What is asked: null (whatever google-auth finds: a file that GOOGLE_APPLICATION_CREDENTIALS
-names, what ``gcloud auth application-default login`` left, the machine's service account), the path of a file of
-credentials, or what such a file holds.
+`asked` gives the reason for the process. The question on stdin is null, the path of a credentials file, or the content
+of such a file. Null takes whatever google-auth finds: the file that GOOGLE_APPLICATION_CREDENTIALS names, the file that
+``gcloud auth application-default login`` wrote, or the machine's service account.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
 
 
 def describe(what: str | dict[str, Any] | None) -> dict[str, Any]:
-    """A token and when it expires, or why there is none."""
+    """Return a token and its expiry, or the reason why there is none."""
     try:
         import google.auth
         import google.auth.exceptions
@@ -34,7 +34,7 @@ def describe(what: str | dict[str, Any] | None) -> dict[str, Any]:
             credentials, project = google.auth.load_credentials_from_dict(what, scopes=_SCOPES)
         credentials.refresh(google.auth.transport.requests.Request())
     except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
-        # The text of others may hold what was sent or came.
+        # google-auth's error texts may hold secrets that were sent or received.
         lost = isinstance(error, google.auth.exceptions.DefaultCredentialsError)
         return {"error": str(error) if lost else f"google-auth failed ({type(error).__name__})"}
     expiry = getattr(credentials, "expiry", None)

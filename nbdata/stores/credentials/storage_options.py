@@ -1,4 +1,4 @@
-"""What the stores over HTTP read alike from storage options: their layers, flags, certificates and addresses."""
+"""Storage options that all stores over HTTP share: their layers, flags, certificates and addresses."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["configured", "is_address", "layered", "refuse_no_address", "refuse_u
 
 
 def configured(protocol: str, context: Context) -> dict[str, Any]:
-    """What fsspec's configuration says for a protocol."""
+    """The storage options of a protocol in fsspec's configuration."""
     found = context.fsspec_conf.get(protocol)
     return dict(found) if isinstance(found, dict) else {}
 
 
 def layered(context: Context, *protocols: str) -> dict[str, Any]:
-    """The storage options given with the operation; they win over what fsspec's configuration has for the protocols."""
+    """The storage options of the operation, which override those in fsspec's configuration for the protocols."""
     options: dict[str, Any] = {}
     for protocol in protocols:
         options |= configured(protocol, context)
@@ -28,24 +28,24 @@ def layered(context: Context, *protocols: str) -> dict[str, Any]:
 
 
 def refuse_unknown(options: Mapping[str, Any], known: list[str], ignored: Collection[str]) -> None:
-    """BadOption for an option that the store has no use for, nor the fsspec file system of this protocol."""
+    """Raise BadOption for an option that neither the store nor its fsspec file system knows."""
     for name in options:
         if name not in known and name not in ignored:
             raise BadOption(f"unknown storage option {name!r}", remedy=suggest(name, known))
 
 
 def truth(value: Any) -> bool:
-    """A flag that may have been written as text: ``--option anon=true``."""
+    """A flag, which may be text as in ``--option anon=true``."""
     return value.strip().lower() in ("1", "true", "yes", "on") if isinstance(value, str) else bool(value)
 
 
 def trusted(verify: Any, ca: str) -> tuple[str, bool]:
-    """The certificates to trust, and whether the server's is checked at all.
+    """The certificates to trust, and whether to check the server's certificate at all.
 
     Parameters
     ----------
     verify : bool or str
-        The option: a flag, or a file or folder of certificates, which wins over `ca`.
+        A flag, or a file or folder of certificates, which overrides `ca`.
     """
     if isinstance(verify, str) and verify.lower() not in ("true", "false"):
         return verify, True
@@ -62,7 +62,7 @@ def is_address(url: str) -> bool:
 
 
 def refuse_no_address(endpoint: str) -> None:
-    """BadOption for an endpoint to which no request can go."""
+    """Raise BadOption for an endpoint that is not the URL of a server."""
     if not is_address(endpoint):
         raise BadOption(
             f"endpoint_url: {endpoint!r} is not a URL", expected="http://host:port or https://host"

@@ -1,4 +1,4 @@
-"""Where ``gs://`` is and who asks there: storage options by gcsfs's names, and the client's environment."""
+"""Configuration of ``gs://``: endpoint and credentials, from storage options (gcsfs's names) and environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nbdata.stores.http.proxies import authorities_in, proxy_for
 __all__ = ["GsConfig", "gs_config"]
 
 _OPTIONS = ["token", "anon", "endpoint_url", "project", "requester_pays", "verify"]
-# Options that gcsfs knows and that change nothing here.
+# Options of gcsfs that have no effect here.
 _IGNORED = {
     "access", "consistency", "cache_timeout", "secure_serialize", "check_connection", "default_location",
     "version_aware", "asynchronous", "loop", "callback_timeout", "block_size", "default_block_size",
@@ -33,7 +33,7 @@ _ENDPOINT = "https://storage.googleapis.com"
 
 @dataclass(frozen=True)
 class GsConfig:
-    """All that decides where requests go and what goes along with them."""
+    """The settings that decide where requests go and which credentials they carry."""
 
     endpoint: str
     tokens: TokenSource = field(repr=False)
@@ -45,15 +45,15 @@ class GsConfig:
 
 
 def gs_config(context: Context) -> GsConfig:
-    """The configuration for ``gs://`` in a client's context; storage options win over fsspec's configuration.
+    """Return the configuration of ``gs://`` for a client. Storage options override fsspec's configuration.
 
-    Without a `token` option, credentials are those that google-auth finds in the client's environment
-    (GOOGLE_APPLICATION_CREDENTIALS and so on). STORAGE_EMULATOR_HOST names another server, which is asked without any.
+    Without a `token` option, google-auth finds the credentials in the client's environment
+    (GOOGLE_APPLICATION_CREDENTIALS and so on). STORAGE_EMULATOR_HOST names another server, which gets no credentials.
 
     Raises
     ------
     BadOption
-        For an unknown storage option, or an endpoint that is no URL.
+        For an unknown storage option, or an endpoint that is not a URL.
     """
     options = layered(context, "gcs", "gs")
     refuse_unknown(options, _OPTIONS, _IGNORED)
@@ -65,7 +65,7 @@ def gs_config(context: Context) -> GsConfig:
     pays = options.get("requester_pays", False)
     project = options.get("project")
     if isinstance(pays, str) and pays.lower() not in ("true", "false"):
-        project, pays = pays, True  # gcsfs takes the name of the project that pays here
+        project, pays = pays, True  # gcsfs accepts the name of the paying project here
     pays = pays is True or str(pays).lower() == "true"
     if pays and not project:
         raise BadOption("requester_pays needs the project that pays", remedy="Give --option project=NAME too")

@@ -1,8 +1,8 @@
-"""Google Cloud Storage over its JSON API (v1): one bucket.
+"""One bucket of Google Cloud Storage, over its JSON API (v1).
 
-Own code, as for S3, and for the same reasons: listings tell the checksums of each object, every key can be
-said, a blocking read is stopped at once, and a fork does no harm. Objects are sent in one stream; from `_RESUMABLE`
-bytes on in a resumable upload, of which nothing becomes visible unless all of it arrived.
+This is a client of its own, like that for S3, for four reasons. Listings include each object's checksums, any key can
+be used, a blocking read stops at once, and forks are safe. Objects are sent in one stream. From `_RESUMABLE` bytes on
+that is a resumable upload, of which nothing becomes visible before all bytes have arrived.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class GsStore(ObjectStore):
     bucket : str
     config : GsConfig
     stop : Stop, optional
-        Ends blocking calls.
+        Stops blocking calls.
     """
 
     refuses = True
-    # The generation that was listed is asked for, and one that was replaced is not found either.
+    # Requests name the listed generation, and the store answers "not found" if that was replaced.
     _gone = "the object vanished or changed after it was listed"
 
     def __init__(self, bucket: str, config: GsConfig, *, stop: Stop | None = None) -> None:
@@ -75,7 +75,7 @@ class GsStore(ObjectStore):
         size: int = 0,
         ok: tuple[int, ...] = (200,),
     ) -> Response:
-        """The answer to a request, once its status is one of `ok`; else the error it means."""
+        """Send a request and return its response if the status is in `ok`; otherwise raise the matching error."""
         for last in (False, True):
             target, sent = self._signed(path, query or {}, headers or {})
             response = self._pool.request(method, target, sent, body, size=size, stop=self.stop)
@@ -91,7 +91,7 @@ class GsStore(ObjectStore):
     def _signed(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[str, dict[str, str]]:
-        """The target and all headers of a request."""
+        """Return the target and all headers of a request."""
         asked = dict(query)
         if self._config.user_project:
             asked["userProject"] = self._config.user_project
@@ -143,7 +143,7 @@ class GsStore(ObjectStore):
             **more,
         }
         if after:
-            query["startOffset"] = after  # which is listed too
+            query["startOffset"] = after  # the key `after` is listed again, and dropped below
         path = f"/storage/v1/b/{quote(self._bucket, safe='')}/o"
         while True:
             page = _document(self._send("GET", path, "", query).read())
@@ -172,7 +172,7 @@ class GsStore(ObjectStore):
             raise NbdataError(
                 "the store sends it compressed, although it was asked not to", path=self.said(key)
             )
-        # Only a listing or `head` tells the checksums in one form; an emulator does not name the generation.
+        # Only a listing or `head` has the checksums in one form, and an emulator does not send the generation.
         generation = response.headers.get("x-goog-generation", "")
         if match is not None and match.version and generation == match.version:
             return match
@@ -217,7 +217,7 @@ class GsStore(ObjectStore):
         kind = (headers or {}).get("content-type", _KIND)
         if 0 < size <= _RESUMABLE:
             query = {"uploadType": "multipart", "name": key}
-            # As a whole, so that it can be sent again; and of one that breaks off emulators make an object.
+            # Sent whole, so that it can be repeated. Emulators make an object even of a body that breaks off.
             sent, data = _with_resource(_promised(md5), kind, b"".join(map(bytes, body)))
             response = self._send("POST", self._uploads, key, query, sent, data)
             return _info_of(self._json(response, key))
@@ -226,7 +226,7 @@ class GsStore(ObjectStore):
         return _info_of(self._json(self._send("PUT", *session, sent, body, size=size, ok=(200, 201)), key))
 
     def _session(self, key: str, kind: str, size: int, md5: str) -> tuple[str, str, dict[str, str]]:
-        """Begin a resumable upload: path, key and query of where its bytes go."""
+        """Begin a resumable upload. Returns the path, key and query for its bytes."""
         sent = {"x-upload-content-type": kind, "x-upload-content-length": str(size)}
         sent["content-type"] = "application/json"
         query = {"uploadType": "resumable", "name": key}
@@ -256,17 +256,17 @@ def _quoted(key: str) -> str:
 
 
 def _media(match: ObjectInfo | None) -> dict[str, str]:
-    """The query for the bytes of an object, of that very version."""
+    """The query for the bytes of an object, in exactly that version."""
     return {"alt": "media"} | ({"generation": match.version} if match is not None and match.version else {})
 
 
 def _promised(md5: str) -> dict[str, str]:
-    """A resource by which the store makes no object of other bytes ("Objects: insert", JSON API reference)."""
+    """A resource whose MD5 makes the store reject other bytes ("Objects: insert", JSON API reference)."""
     return {"md5Hash": in_base64(md5)} if md5 else {}
 
 
 def _with_resource(resource: dict[str, str], kind: str, data: bytes) -> tuple[dict[str, str], bytes]:
-    """The headers and the body of a request with an object's resource and bytes ("Multipart upload", likewise)."""
+    """The headers and body of a request with an object's resource and bytes ("Multipart upload", same reference)."""
     boundary = secrets.token_hex(16)
     head = (
         f"--{boundary}\r\ncontent-type: application/json\r\n\r\n{json.dumps(resource)}\r\n"
@@ -285,10 +285,10 @@ def _document(data: bytes) -> dict[str, Any]:
 
 
 def _info_of(item: Mapping[str, Any]) -> ObjectInfo:
-    """What a resource says ("Objects", Cloud Storage JSON API reference).
+    """Read an object resource ("Objects", Cloud Storage JSON API reference).
 
-    Its MD5 stands in the ETag's place, as in the XML API: so the bytes of a file can be compared before it is fetched.
-    Composite objects have none.
+    Its MD5 becomes the ETag, as in the XML API, so that a local file can be compared before a download. Composite
+    objects have no MD5.
     """
     md5 = digest_in(str(item.get("md5Hash") or ""), 16)
     crc32c = digest_in(str(item.get("crc32c") or ""), 4)

@@ -1,1 +1,1 @@
-"""http and https: the client that moves bodies for all stores over HTTP, and the store that only reads."""
+"""HTTP and HTTPS: the client that all stores over HTTP use, and the read-only store for plain web servers."""

@@ -1,4 +1,4 @@
-"""What stores over HTTP read from an answer: times, checksums, errors, the body; and how a range is asked for."""
+"""Read times, checksums, errors and bodies from HTTP responses, and make the header of a range request."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ __all__ = [
     "wrong_bytes",
 ]
 
-# What is worth another try, whoever answers it.
+# Status codes that are worth another try, from any server.
 BUSY = {408, 429, 500, 502, 503, 504, 509}
 
 
 class ResponseBody:
-    """A response as a Body; without one, the empty body of a range beyond the end."""
+    """A response as a Body. Without a response it is the empty body of a range beyond the end."""
 
     def __init__(self, response: Response | None, info: ObjectInfo, start: int) -> None:
         self._response = response
@@ -62,21 +62,21 @@ class ResponseBody:
 
 
 def range_header(start: int, end: int | None) -> dict[str, str]:
-    """The header that asks for the bytes ``start:end``; none for a whole object."""
+    """The header that requests the bytes ``start:end``; none for a whole object."""
     if start <= 0 and end is None:
         return {}
     return {"range": f"bytes={start}-{'' if end is None else end - 1}"}
 
 
 def start_of(response: Response | Head) -> int:
-    """Where the bytes of an answer to a range begin, or -1 if it does not say."""
+    """The offset at which a range response begins, or -1 if it does not say."""
     text = response.headers.get("content-range", "")
     start = text.removeprefix("bytes ").partition("-")[0]
     return int(start) if start.isdigit() else -1
 
 
 def total_of(response: Response | Head) -> int:
-    """Bytes of the whole object, or -1 if the answer does not say."""
+    """The size of the whole object in bytes, or -1 if the response does not say."""
     total = response.headers.get("content-range", "").rpartition("/")[2]
     if response.status in (206, 416):
         return int(total) if total.isdigit() else -1
@@ -85,7 +85,7 @@ def total_of(response: Response | Head) -> int:
 
 
 def digest_in(text: str, size: int) -> str:
-    """A digest of `size` bytes written in base64, as hex; '' if it is none."""
+    """Decode a base64 digest of `size` bytes to hex; '' if the text is not one."""
     try:
         digest = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -94,12 +94,12 @@ def digest_in(text: str, size: int) -> str:
 
 
 def in_base64(digest: str) -> str:
-    """The counterpart of `digest_in`."""
+    """Encode a hex digest in base64; the reverse of `digest_in`."""
     return base64.b64encode(bytes.fromhex(digest)).decode()
 
 
 def goog_hashes(text: str) -> dict[str, str]:
-    """The checksums of an ``x-goog-hash`` header: ``crc32c=n03x6A==,md5=Ojk9c3dhfxgoKVVHYwFbHQ==``."""
+    """Read the checksums of an ``x-goog-hash`` header: ``crc32c=n03x6A==,md5=Ojk9c3dhfxgoKVVHYwFbHQ==``."""
     found = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
@@ -110,7 +110,7 @@ def goog_hashes(text: str) -> dict[str, str]:
 
 
 def differs(info: ObjectInfo, match: ObjectInfo) -> bool:
-    """Whether an answer is of another version than was listed, although the store let it pass."""
+    """Whether a response is of another version than the listed one, although the store did not refuse it."""
     if match.size >= 0 and info.size >= 0 and match.size != info.size:
         return True
     if match.etag and info.etag:
@@ -121,7 +121,7 @@ def differs(info: ObjectInfo, match: ObjectInfo) -> bool:
 
 
 def refuse_another(path: str, info: ObjectInfo, match: ObjectInfo | None) -> None:
-    """SourceChanged if `info` is not the version that `match` describes."""
+    """Raise SourceChanged if `info` is not the version in `match`."""
     if match is not None and differs(info, match):
         raise SourceChanged(
             "the object changed while it was read",
@@ -133,7 +133,7 @@ def refuse_another(path: str, info: ObjectInfo, match: ObjectInfo | None) -> Non
 
 
 def beyond_end(store: Store, path: str, key: str, start: int, match: ObjectInfo | None) -> ResponseBody:
-    """The empty body of a range beyond the end of an object, of which `head` tells the rest."""
+    """Return the empty body of a range beyond the end of an object. `head` gives its metadata."""
     info = store.head(key)
     refuse_another(path, info, match)
     return ResponseBody(None, info, start)
@@ -148,18 +148,18 @@ def refused(
     code: str = "",
     remedy: str = "",
 ) -> NbdataError:
-    """The error that an answer means which is no success.
+    """Return the error for a response without success.
 
     Parameters
     ----------
     path : str
-        What was asked for, as users may see it.
+        The requested object, as users may see it.
     identity : str
-        Where the credentials came from, for people; never a key.
+        The origin of the credentials, shown in messages; never a key.
     code : str
-        The store's own word for it.
+        The store's own error code.
     remedy : str
-        What to do when it denies access.
+        The advice if the store denies access.
     """
     details: dict[str, Any] = {"status": status, "code": code}
     if status in (404, 410):
@@ -187,7 +187,7 @@ def refused(
 
 
 def wrong_bytes(path: str, status: int, code: str) -> ChecksumMismatch:
-    """The error where a store refuses what arrived, since its MD5 is not the one that it was told."""
+    """Return the error for a store that rejects the data because its MD5 is not the announced one."""
     return ChecksumMismatch(
         "what the store received is not what was sent, and it refused it",
         path=path,
@@ -197,7 +197,7 @@ def wrong_bytes(path: str, status: int, code: str) -> ChecksumMismatch:
 
 
 def seconds_asked(text: str) -> int | None:
-    """What a Retry-After header asks for: seconds, or a date."""
+    """Seconds to wait, from a Retry-After header with seconds or a date."""
     if text.isdigit() and len(text) < 9:
         return int(text)
     until = http_time(text)
@@ -205,18 +205,16 @@ def seconds_asked(text: str) -> int | None:
 
 
 def iso_time(text: str | None) -> float | None:
-    """Seconds since the epoch of a time such as 2026-01-31T12:00:00Z."""
+    """Convert a time such as 2026-01-31T12:00:00Z to seconds since the epoch."""
     try:
         return datetime.fromisoformat(f"{(text or '')[:19]}+00:00").timestamp()
     except ValueError:
         return None
 
 
-@functools.lru_cache(
-    maxsize=256
-)  # many objects are as old as another, and to read it takes longer than the rest
+@functools.lru_cache(maxsize=256)  # many objects have the same time, and parsing it costs most
 def http_time(text: str | None) -> float | None:
-    """Seconds since the epoch of a time such as Sat, 31 Jan 2026 12:00:00 GMT."""
+    """Convert a time such as Sat, 31 Jan 2026 12:00:00 GMT to seconds since the epoch."""
     try:
         parsed = parsedate(text) if text else None
         return float(calendar.timegm(parsed)) if parsed else None

@@ -1,10 +1,10 @@
-"""A lean HTTP/1.1 client over blocking sockets: what moves the bodies.
+"""A lean HTTP/1.1 client over blocking sockets, which transfers all bodies.
 
-Own code because it was measured (docs/design/2026-11-20-own-http-client.md): it takes less CPU and memory
-than the Rust clients behind Python bindings, shows every status and header to the engine, can be stopped from
-another thread at once, and survives a fork. It does what object stores need and no more: keep-alive, TLS,
-CONNECT and plain proxies, bodies by length, in chunks or up to the end; no cookies, no redirects, no
-retries (those belong to the store and to the engine).
+It was chosen after measurements (docs/design/2026-11-20-own-http-client.md). It takes less CPU and memory than the Rust
+clients behind Python bindings. It shows every status and header to the engine, another thread can stop it at once, and
+it survives a fork. It has only what object stores need: keep-alive, TLS, CONNECT and plain proxies, and bodies by
+length, in chunks or up to the end. It has no cookies and no redirects. It never retries; that is up to the store and
+the engine.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from nbdata.stores.http.records import receive_records
 
 __all__ = ["Connection", "Origin", "Pool", "Response"]
 
-# Idle connections that a pool keeps.
+# The most idle connections that a pool keeps.
 _KEEP = 64
 _HEAD_BYTES = 64 << 10
-# For how long a connection is kept that nobody uses (servers close theirs after a minute or so).
+# How long an idle connection is kept (servers close theirs after a minute or so).
 _KEEP_SECONDS = 45.0
 _NOTHING = memoryview(b"")
 _CHUNK = re.compile(rb"[0-9A-Fa-f]{1,15}")
-# Lines behind the last chunk of a body.
+# The most trailer lines after the last chunk of a body.
 _TRAILERS = 100
 
 
 class Pool:
-    """Connections to one origin, kept and used again; safe to use from many threads.
+    """Connections to one origin, kept for reuse. Safe to use from many threads.
 
-    A child of a fork finds the pool empty: two processes must not speak on one connection.
+    The child of a fork gets an empty pool, because two processes must not share a connection.
     """
 
     def __init__(self, origin: Origin) -> None:
@@ -56,7 +56,7 @@ class Pool:
         weakref.finalize(self, _close, self._idle)
 
     def forget_all(self) -> None:
-        """In a child of a fork: the connections are the parent's, and the lock may be held by nobody."""
+        """Empty the pool in a fork's child. Its connections are the parent's, and its lock may stay held for ever."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         _close(self._idle)
@@ -71,15 +71,14 @@ class Pool:
         size: int = 0,
         stop: Stop | None = None,
     ) -> Response:
-        """Send a request and read the head of its answer.
+        """Send a request and read the head of its response.
 
         A body of pieces must be `size` bytes long (see `nbdata.stores.filling.fill`).
 
         Raises
         ------
         StoreUnavailable
-            If no answer came; with ``details["retry"]``, and ``["unreached"]`` if this server has never
-            answered at all.
+            If no response came. Has ``details["retry"]``, and ``["unreached"]`` if this server has never responded.
         """
         replayable = body is None or isinstance(body, bytes)
         while True:
@@ -92,8 +91,8 @@ class Pool:
                     raise
                 except (OSError, Closed) as error:
                     connection.drop()
-                    # A kept connection may have been closed by the server just now; that is no failure. Silence is
-                    # one: the server may be at work on this very request.
+                    # A server may just have closed a kept connection, which is no failure. A timeout is a failure: the
+                    # server may be working on this very request.
                     closed = not fresh and not connection.answered and not isinstance(error, TimeoutError)
                     if closed and replayable and not (stop and stop.is_set()):
                         continue
@@ -107,7 +106,7 @@ class Pool:
         return (kept, False) if kept is not None else (self.connect(stop), True)
 
     def kept(self) -> Connection | None:
-        """An open connection that nobody uses, if there is one."""
+        """Return an open idle connection, if there is one."""
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
@@ -117,7 +116,7 @@ class Pool:
         return None
 
     def connect(self, stop: Stop | None) -> Connection:
-        """A new connection; errors as of `request`."""
+        """Open a new connection. Raises the same errors as `request`."""
         try:
             return Connection(self, self._connect(stop))
         except NbdataError:
@@ -126,7 +125,7 @@ class Pool:
             raise self.lost(error) from error
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection whose answer was read to its end."""
+        """Keep a connection whose response was read to its end."""
         self.reached = True
         with self._lock:
             if len(self._idle) < _KEEP and self._pid == os.getpid():
@@ -135,7 +134,7 @@ class Pool:
         connection.drop()
 
     def lost(self, error: Exception) -> StoreUnavailable:
-        """The error that a connection means which broke off."""
+        """Return the error for a connection that broke."""
         details: dict[str, Any] = {"retry": True}
         if not self.reached:
             details["unreached"] = True
@@ -174,20 +173,20 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connection:
-    """One socket, with what was received beyond the head of the current answer."""
+    """One socket, and its received bytes beyond the head of the current response."""
 
     def __init__(self, pool: Pool, sock: socket.socket) -> None:
         self._pool, self.sock = pool, sock
         self._buffer = bytearray(_HEAD_BYTES)
         self._view = memoryview(self._buffer)
-        self._low = self._high = 0  # what of the buffer is received but not used
+        self._low = self._high = 0  # the received but unused bytes of the buffer
         self._stop: Stop | None = None
         self._used = time.monotonic()
         self.answered = False
-        self._half_sent = False  # the answer came before the request was over
+        self._half_sent = False  # True if the response came before the request was fully sent
 
     def usable(self) -> bool:
-        """Whether a kept connection is still open: a readable idle socket has been closed by the peer."""
+        """Whether a kept connection is still open. If an idle socket is readable, the peer has closed it."""
         if time.monotonic() - self._used > _KEEP_SECONDS:
             return False
         poll = select.poll()
@@ -195,15 +194,15 @@ class Connection:
         return not poll.poll(0)
 
     def watch(self, stop: Stop | None) -> None:
-        """Let `stop` end what blocks on this connection."""
+        """Let `stop` interrupt blocking calls on this connection."""
         if stop is not None:
             self._stop = stop
             stop.add(self.abort)
 
     def abort(self) -> None:
-        """End what blocks on this connection; from another thread.
+        """Interrupt the blocking call on this connection, from another thread.
 
-        Only for who uses it now: meanwhile it may have been given back, and taken for another job.
+        Does nothing unless the current user's `Stop` is set: another job may have taken the connection meanwhile.
         """
         if self.stopped:
             shut(self.sock)
@@ -214,12 +213,12 @@ class Connection:
             self._stop = None
 
     def drop(self) -> None:
-        """Close it for good."""
+        """Close the connection for good."""
         self._unwatch()
         self.sock.close()
 
     def release(self, *, keep: bool) -> None:
-        """The answer is over: keep the connection, or close it."""
+        """End a response: keep the connection, or close it."""
         self._unwatch()
         if keep and self._low == self._high:
             self._used = time.monotonic()
@@ -236,7 +235,7 @@ class Connection:
         body: bytes | Iterator[memoryview] | None,
         size: int,
     ) -> Response:
-        """One request, and the head of its answer."""
+        """Send one request, and return its response with the head read."""
         self.answered = False
         length = None if body is None else len(body) if isinstance(body, bytes) else size
         head = request_head(self._pool.origin, method, target, headers, length)
@@ -246,16 +245,17 @@ class Connection:
             elif isinstance(body, bytes):
                 self._send(head + body)
             else:
-                # With the first bytes: SeaweedFS makes an empty object of a request that ends after its head.
+                # The head goes out with the first bytes: SeaweedFS makes an empty object of a request that ends after
+                # its head.
                 first = next(body, _NOTHING)
                 self._send(head + bytes(first[:_HEAD_BYTES]))
                 self._send(first[_HEAD_BYTES:])
                 for piece in body:
                     self._send(piece)
-        except NbdataError:  # the source's, not the connection's
+        except NbdataError:  # the source's error, not the connection's
             raise
         except OSError:
-            # A server that refuses an upload answers and closes before it was read; its answer says why.
+            # A server that refuses an upload responds and closes before reading it all. Its response has the reason.
             if body is None:
                 raise
             self._half_sent = True
@@ -267,7 +267,7 @@ class Connection:
         return self._receive_head(method)
 
     def _send(self, data: bytes | memoryview) -> None:
-        """All of it, however slow the line is, as long as it moves: to `sendall` the time limit is for the whole."""
+        """Send all data, however slowly, as long as bytes move. (`sendall` applies the time limit to the whole.)"""
         left = memoryview(data)
         while left:
             left = left[self.sock.send(left) :]
@@ -305,7 +305,7 @@ class Connection:
     # -- the body, for Response ---------------------------------------------------------------
 
     def receive(self, buffer: memoryview) -> int:
-        """Some bytes of the body: first those that came along with the head."""
+        """Receive some bytes of the body, first those that arrived with the head."""
         held = self._high - self._low
         if held:
             count = min(held, len(buffer))
@@ -319,7 +319,7 @@ class Connection:
         return self.sock.recv_into(buffer)
 
     def line(self) -> bytes:
-        """A line of a chunked body."""
+        """Receive one line of a chunked body."""
         out = bytearray()
         byte = memoryview(bytearray(1))
         while not out.endswith(b"\n"):
@@ -330,16 +330,16 @@ class Connection:
 
     @property
     def stopped(self) -> bool:
-        """Whether the connection was ended from this side."""
+        """Whether the job's `Stop` ended the connection."""
         return self._stop is not None and self._stop.is_set()
 
     def lost(self, error: Exception) -> StoreUnavailable:
-        """The error for a body that broke off."""
+        """Return the error for a body that broke off."""
         return self._pool.lost(error)
 
 
 def _unlike_http(received: bytes) -> str:
-    """Why there is no head of an answer, by what came before the server closed."""
+    """Explain from the received bytes why the server closed without sending a head."""
     if received.startswith(b"\x15\x03"):  # an alert of TLS ("Record Layer", RFC 8446)
         return "the server wants https there"
     if received and not received.startswith(b"HTTP/"):
@@ -348,7 +348,7 @@ def _unlike_http(received: bytes) -> str:
 
 
 class Response:
-    """The head of an answer, and its body while it arrives.
+    """The head of a response, and its body as it arrives.
 
     Attributes
     ----------
@@ -356,7 +356,7 @@ class Response:
     headers : dict
         Names in lower case.
     length : int
-        Bytes of the body, or -1 if nobody knows.
+        Bytes of the body, or -1 if not known.
     """
 
     def __init__(self, connection: Connection, method: str, head: Head) -> None:
@@ -368,7 +368,7 @@ class Response:
         if method == "HEAD" or self.status in (204, 304):
             self._left, self._chunked = 0, False
         elif self._chunked:
-            self._left = 0  # of the current chunk
+            self._left = 0  # bytes left of the current chunk
         else:
             self._left = length_of(self.headers)
             self._keep &= self._left >= 0
@@ -378,12 +378,12 @@ class Response:
             self._over()
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Some bytes of the body, as many as came at once; 0 at its end.
+        """Receive some bytes of the body, as many as came at once; 0 at its end.
 
         Raises
         ------
         StoreUnavailable
-            If it broke off; with ``details["retry"]``.
+            If the body broke off; with ``details["retry"]``.
         """
         connection = self._connection
         if connection is None or not len(buffer):
@@ -406,7 +406,7 @@ class Response:
         return count
 
     def _next_chunk(self, connection: Connection) -> bool:
-        if not self._first_chunk and connection.line():  # the line break behind the chunk before
+        if not self._first_chunk and connection.line():  # the line break after the previous chunk
             raise Closed("the server sent a chunk of another size than it said")
         self._first_chunk = False
         size = connection.line().split(b";")[0].strip()
@@ -426,7 +426,7 @@ class Response:
             connection.release(keep=self._keep)
 
     def read(self, *, limit: int = 16 << 20) -> bytes:
-        """The whole body, which must not be longer than `limit` bytes."""
+        """Return the whole body. Raises StoreUnavailable if it is longer than `limit` bytes."""
         data = bytearray()
         block = memoryview(bytearray(64 << 10))
         try:

@@ -1,4 +1,4 @@
-"""Who asks an http server, and whom it trusts: from the URL, storage options and the client's environment."""
+"""Credentials and trusted certificates of an HTTP server: from the URL, storage options and the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbdata.stores.http.proxies import authorities_in
 __all__ = ["HttpConfig", "http_config"]
 
 _OPTIONS = ["username", "password", "token", "headers", "verify", "client_kwargs"]
-# Options of fsspec's file system that change nothing here.
+# Options of fsspec's file system that have no effect here.
 _IGNORED = {
     "simple_links", "block_size", "same_scheme", "size_policy", "cache_type", "cache_options", "asynchronous", "loop",
     "get_client", "encoded", "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache",
@@ -26,16 +26,16 @@ _NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[^\x00-
 
 @dataclass(frozen=True)
 class HttpConfig:
-    """What goes along with requests to the server that was named, and to no other.
+    """The headers and trust settings for requests to the named server. No other server gets them.
 
     Attributes
     ----------
     authorization : str
-        The header, or ''.
+        The Authorization header, or ''.
     headers : tuple of (str, str)
-        Further ones, names in lower case.
+        Further headers, with names in lower case.
     source : str
-        Where user and password came from, for people.
+        The origin of the user and password, shown in messages.
     env : mapping
         The client's environment, which names proxies.
     """
@@ -49,7 +49,7 @@ class HttpConfig:
 
 
 def http_config(url: str, context: Context) -> HttpConfig:
-    """The configuration for a URL in a client's context; what the URL itself says wins.
+    """Return the configuration for a URL in a client's context. User and password in the URL win.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""From an origin to a connected socket: name, proxy, TLS; and why there is none, in words.
+"""Connect a socket to an origin: resolve the name, pass the proxy, set up TLS, and explain failures.
 
-The part of `client` that has nothing to do with HTTP, but for the one request that a proxy is asked to tunnel with.
+Holds the parts of `client` that are not HTTP, except for the CONNECT request to a proxy.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ __all__ = [
 ]
 
 CONNECT_TIMEOUT = 10.0
-# No byte for this long means that the connection is dead, in seconds.
+# A connection without a byte for this long is dead, in seconds.
 _STALL, _STALL_NAME = 30.0, "NBDATA_STALL_TIMEOUT"
-# Who writes more means for ever, which neither sockets nor poll take.
+# Longest time limit. A larger value means "for ever", which neither sockets nor poll accept.
 _LONGEST = 7 * 86400.0
-# Bytes of a proxy's answer.
+# The most bytes of a proxy's response.
 _ANSWER = 64 << 10
-# What OpenSSL calls an answer that is no TLS.
+# OpenSSL's reasons for a response that is not TLS.
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _NO_TLS = "the server speaks no TLS there"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where to connect: scheme, host and port, through which proxy, trusting whom.
+    """Where and how to connect: scheme, host, port, proxy and trusted certificates.
 
     Attributes
     ----------
     proxy : str
-        URL of a proxy, or ''. It may hold a password, so it is in no repr.
+        URL of a proxy, or ''. It may hold a password, so no repr shows it.
     ca : str
         File or folder of certificates to trust; '' for the system's.
     verify : bool
         Whether the server's certificate is checked.
     stall : float
-        Seconds after which a connection on which no byte moves is given up.
+        Seconds without a byte after which a connection is given up.
     """
 
     scheme: str
@@ -71,14 +71,14 @@ class Origin:
 
     @classmethod
     def of(cls, url: str, *, proxy: str, ca: str, verify: bool, stall: float) -> Origin:
-        """That of a URL, at the port of its scheme unless it names one."""
+        """The origin of a URL, at the default port of its scheme unless the URL has one."""
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return cls(parts.scheme, parts.hostname or "", port, proxy, ca, verify, stall)
 
     @property
     def netloc(self) -> str:
-        """What goes into the Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
@@ -87,12 +87,12 @@ class Origin:
 
 
 def stall_limit(env: Mapping[str, str]) -> float:
-    """Seconds without a byte after which a connection is dead: NBDATA_STALL_TIMEOUT, else 30; a week at most.
+    """Seconds without a byte after which a connection is dead: NBDATA_STALL_TIMEOUT, or 30; a week at most.
 
     Raises
     ------
     BadOption
-        If it is no number of seconds.
+        If the variable is not a number of seconds.
     """
     text = env.get(_STALL_NAME)
     if not text:
@@ -107,11 +107,11 @@ def stall_limit(env: Mapping[str, str]) -> float:
 
 
 class Closed(Exception):
-    """The peer closed, or spoke no HTTP."""
+    """The peer closed the connection, or did not speak HTTP."""
 
 
 def dial(origin: Origin, context: ssl.SSLContext | None, stop: Stop | None) -> socket.socket:
-    """A connection to an origin, through its proxy if it has one, with TLS if `context` is given; `stop` ends it."""
+    """Connect to an origin through its proxy, if it has one, with TLS if `context` is given. `stop` interrupts it."""
     proxy = urlsplit(origin.proxy) if origin.proxy else None
     address = (proxy.hostname or "", proxy.port or 8080) if proxy else (origin.host, origin.port)
     sock = _open_socket(address, stop)
@@ -132,7 +132,7 @@ def dial(origin: Origin, context: ssl.SSLContext | None, stop: Stop | None) -> s
 
 
 def _open_socket(address: tuple[str, int], stop: Stop | None) -> socket.socket:
-    """A connected socket, from the first address of the name that answers; ended by `stop`."""
+    """Connect a socket to the first address of the name that responds. `stop` interrupts it."""
     last: OSError | None = None
     for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
         sock = socket.socket(family, kind, protocol)
@@ -154,7 +154,7 @@ def _open_socket(address: tuple[str, int], stop: Stop | None) -> socket.socket:
 
 @contextlib.contextmanager
 def _watched(sock: socket.socket, stop: Stop | None) -> Iterator[None]:
-    """Let `stop` end what blocks on a socket meanwhile."""
+    """Let `stop` interrupt blocking calls on a socket inside the ``with`` block."""
     abort = functools.partial(shut, sock)
     if stop is not None:
         stop.add(abort)
@@ -166,9 +166,9 @@ def _watched(sock: socket.socket, stop: Stop | None) -> Iterator[None]:
 
 
 def shut(sock: socket.socket) -> None:
-    """End what blocks on a socket, from another thread.
+    """Interrupt blocking calls on a socket, from another thread.
 
-    Not by the method of an SSLSocket: that takes its TLS away, and what is read next would be ciphertext.
+    Does not use SSLSocket's own method: that removes the TLS layer, and the next read would return ciphertext.
     """
     with contextlib.suppress(OSError):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
@@ -189,7 +189,7 @@ def _tunnel(sock: socket.socket, origin: Origin) -> None:
     status = line.split(" ")[1] if line.startswith("HTTP/1.") and " " in line else ""
     if status == "407":
         raise wants_password(origin)
-    if status in ("400", "403", "405"):  # it will not do so the next time either
+    if status in ("400", "403", "405"):  # another try would be refused too
         raise AccessDenied(
             f"the proxy refuses to connect to {target}", path=_address(origin.proxy), got=line,
             remedy="Ask who runs it, or leave this host out of it with no_proxy",
@@ -199,7 +199,7 @@ def _tunnel(sock: socket.socket, origin: Origin) -> None:
 
 
 def wants_password(origin: Origin) -> AccessDenied:
-    """The error for a proxy that does not know who asks."""
+    """The error for a proxy that rejects the credentials or needs some."""
     known = urlsplit(origin.proxy).username is not None
     return AccessDenied(
         "the proxy does not take this user and password"
@@ -217,12 +217,12 @@ def _address(proxy: str) -> str:
 
 
 def way(origin: Origin) -> str:
-    """An origin and the proxy on the way there, for people."""
+    """An origin and the proxy on the way to it, for messages."""
     return f"{origin} through the proxy {_address(origin.proxy)}" if origin.proxy else str(origin)
 
 
 def proxy_headers(origin: Origin) -> dict[str, str]:
-    """What a proxy is to be told beside the request: who asks, if its URL says so."""
+    """The headers for a proxy: its credentials, if its URL has any."""
     proxy = urlsplit(origin.proxy)
     if proxy.username is None:
         return {}
@@ -231,7 +231,7 @@ def proxy_headers(origin: Origin) -> dict[str, str]:
 
 
 def tls_context(origin: Origin) -> ssl.SSLContext:
-    """Whom to trust, as the origin says."""
+    """A TLS context with the certificates that the origin trusts."""
     context = ssl.create_default_context()
     if origin.ca:
         folder = os.path.isdir(origin.ca)
@@ -252,7 +252,7 @@ def tls_context(origin: Origin) -> ssl.SSLContext:
 
 
 def reason(error: Exception) -> str:
-    """Why there is no answer, for people."""
+    """Explain in words why there is no response."""
     if isinstance(error, TimeoutError):
         return "it took too long"
     if isinstance(error, socket.gaierror):
@@ -269,7 +269,7 @@ def reason(error: Exception) -> str:
 
 
 def remedy(error: Exception) -> str:
-    """What the user can do about it."""
+    """Advice for the user about a failed connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "Name the authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
     if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:

@@ -1,4 +1,4 @@
-"""The heads of HTTP/1.1: a request's made, an answer's read (RFC 9112)."""
+"""Write the head of an HTTP/1.1 request, and parse the head of a response (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nbdata.stores.http.dial import Closed, Origin, proxy_headers
 
 __all__ = ["Head", "length_of", "parse_head", "request_head"]
 
-# Digits of ASCII only: `int` and `str.isdigit` take many more.
+# ASCII digits only: `int` and `str.isdigit` accept many more.
 _STATUS, _LENGTH = re.compile(r"[1-5][0-9]{2}"), re.compile(r"[0-9]{1,18}")
 
 
 class Head(NamedTuple):
-    """The head of an answer; names in lower case."""
+    """The head of a response, with header names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -23,12 +23,12 @@ class Head(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """Whether the connection may be used again behind a body whose end is known."""
+        """Whether the connection can be reused after a body of known length."""
         return not self.http10 and "close" not in self.headers.get("connection", "").lower()
 
 
 def parse_head(data: bytes) -> Head:
-    """An answer's head without the empty line at its end; Closed if it is none."""
+    """Parse a response's head, without its empty last line. Raises Closed if it is not HTTP."""
     first, *lines = data.decode("latin-1").split("\r\n")
     parts = first.split(" ", 2)
     if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not _STATUS.fullmatch(parts[1]):
@@ -36,12 +36,12 @@ def parse_head(data: bytes) -> Head:
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
-        headers[name.lower()] = value.strip(" \t")  # no more: bytes of UTF-8 may look like other blanks
+        headers[name.lower()] = value.strip(" \t")  # nothing else: bytes of UTF-8 may look like other blanks
     return Head(int(parts[1]), headers, parts[0] == "HTTP/1.0")
 
 
 def length_of(headers: dict[str, str]) -> int:
-    """Bytes of a body that is not in chunks; -1 if the head does not say."""
+    """The length of a body that is not chunked; -1 if the head does not say."""
     length = headers.get("content-length", "")
     return int(length) if _LENGTH.fullmatch(length) else -1
 
@@ -49,7 +49,7 @@ def length_of(headers: dict[str, str]) -> int:
 def request_head(
     origin: Origin, method: str, target: str, headers: Mapping[str, str], size: int | None = None
 ) -> bytes:
-    """The head of a request, with a body of `size` bytes or (None) without one."""
+    """The head of a request, with a body of `size` bytes, or without one (None)."""
     plain_proxy = origin.proxy and origin.scheme == "http"
     lines = [f"{method} {f'{origin}{target}' if plain_proxy else target} HTTP/1.1"]
     lines += [f"{name}: {value}" for name, value in headers.items()]

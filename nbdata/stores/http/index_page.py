@@ -1,4 +1,4 @@
-"""What the index page of a folder links to: the files and folders below it."""
+"""Read the links of a folder's index page: the files and folders below it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 __all__ = ["links_below"]
 
-# What browsers take away at both ends of a link.
+# Characters that browsers strip from both ends of a link.
 _BLANK = "".join(map(chr, range(33)))
 
 
 def links_below(page: str, url: str) -> set[str]:
-    """Relative names, without escapes, of what a page links to below its own folder; folders end in a slash.
+    """Return the relative, unescaped names that a page links to below its own folder. Folders end in a slash.
 
-    Links with a query are not taken: they sort the page. A link to what lies deeper is taken as its file, unless the
-    folder above it is linked too, whose own page then says what it has.
+    Links with a query are skipped, because they sort the page. A link to a deeper file is kept, unless the page also
+    links to a folder above that file. That folder's own page then lists it.
 
     Parameters
     ----------
     url : str
-        That of the page, to which links are relative; up to the last slash of its path it names the folder.
+        The URL of the page, to which links are relative. Its path up to the last slash is the folder.
     """
     finder = _Links()
     finder.feed(page)
@@ -39,30 +39,30 @@ def links_below(page: str, url: str) -> set[str]:
         parts = [unquote(part, errors="surrogateescape") for part in said]
         if not any(parts):  # the folder itself
             continue
-        # An escaped slash or NUL would be part of a name, and such a name no key can say. As it is escaped it leads
-        # nowhere, so it is counted as what cannot be read.
+        # An escaped slash or NUL would be part of a name, but no key can have such a name. Kept escaped, the name
+        # leads nowhere, and the file is counted as unreadable.
         found.add("/".join(said if any("/" in part or "\0" in part for part in parts) else parts))
     return {name for name in found if not _linked_above(name, found)}
 
 
 def _path(link: SplitResult, base: SplitResult, top: str) -> str | None:
-    """The path that a link leads to on the same server; None if it leads elsewhere.
+    """Return the path that a link leads to on the same server; None if it leads elsewhere.
 
-    Not by `urllib.parse.urljoin`, which takes ``x;`` for ``x`` with an empty parameter: the path is no other than the
-    page has it, but for dots.
+    `urllib.parse.urljoin` does not fit: it takes ``x;`` for ``x`` with an empty parameter. The path stays as the page
+    has it, except for dots.
     """
     if link.scheme and link.scheme != base.scheme:
         return None
     if link.netloc:
         same = (link.hostname, link.port) == (base.hostname, base.port)
         return _without_dots(link.path or "/") if same else None
-    if link.path.startswith("//"):  # browsers take what follows for a host
+    if link.path.startswith("//"):  # browsers take the next part for a host
         return None
     return _without_dots(link.path if link.path.startswith("/") else top + link.path)
 
 
 def _without_dots(path: str) -> str:
-    """A path without the parts that say *here* and *above*, also those that are escaped, as browsers read them."""
+    """Resolve ``.`` and ``..`` in a path, also if they are escaped, as browsers do."""
     kept: list[str] = []
     parts = path.split("/")
     for number, part in enumerate(parts):
@@ -86,7 +86,7 @@ def _linked_above(name: str, found: set[str]) -> bool:
 
 
 class _Links(HTMLParser):
-    """The targets of all links, in their order."""
+    """Collects the targets of all links, in order."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

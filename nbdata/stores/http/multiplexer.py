@@ -1,11 +1,11 @@
 """Drive several HTTP connections from one thread, each with one request at a time.
 
-For objects of a few kilobytes, one thread per object costs more than the transfer itself: with 16 threads in one
-interpreter nearly every system call passes the interpreter's lock to another thread and back. One thread has nobody to
-pass it to (docs/design/2026-11-21-small-objects.md).
+For objects of a few kilobytes, one thread per object costs more than the transfer itself. With 16 threads in one
+interpreter, nearly every system call passes the interpreter's lock to another thread and back. A single thread never
+passes it (docs/design/2026-11-21-small-objects.md).
 
-Only the usual response is handled here: a success of known length. Every other response is left to the caller, who
-repeats the request over the ordinary client, where each status has its meaning.
+Only the usual response is handled here: a success of known length. The caller handles every other response by repeating
+the request over the ordinary client, which knows the meaning of each status.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["Asked", "Came", "Multiplexer"]
 
 # Seconds between two checks for dead connections and for more requests.
 _LOOK = 0.25
-# Connections that are opened at a time, each by a thread of its own.
+# Connections that are opened at the same time, each by its own thread.
 _DIALS = 16
-# Bytes of the longest body for which a connection keeps its memory, so that the next one needs none.
+# Bytes of the longest body for which a connection keeps its buffer for reuse.
 _KEPT = 1 << 20
-# What a non-blocking socket raises when there is nothing to do.
+# Exceptions of a non-blocking socket when there is nothing to do.
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -49,12 +49,12 @@ class Asked(NamedTuple):
         The caller's own tag.
     request : bytes
         Head and body of the request.
-    usual : tuple of int
+    The status codes of a usual response.
         The status codes that are handled here.
-    most : int
+    The length of the longest usual body, in bytes.
         Bytes of the longest body that is handled here.
     into : memoryview or None
-        The buffer for the body, which must have its length. None uses memory of the connection's slot.
+        The buffer for the body, of exactly its length. None uses memory of the connection's slot.
     """
 
     of: Any
@@ -64,8 +64,8 @@ class Asked(NamedTuple):
     into: memoryview | None = None
 
 
-#: The tag of a request with the head and body of its response; or with the error, or the head of another response, and
-#: None.
+#: A request's tag with the head and body of its response. After a failure: the tag, the error or the head of an
+#: unusual response, and None.
 Came = tuple[Any, "Head | NbdataError", "memoryview | None"]
 
 
@@ -80,11 +80,11 @@ class _Slot:
         self.view = memoryview(self.buffer)
         self.may_be_closed = kept  # the server may have closed it since its last response
         self.asked: Asked | None = None
-        self.unsent = memoryview(b"")  # of the request
+        self.unsent = memoryview(b"")  # rest of the request
         self.head: Head | None = None
         self.came = 0  # bytes received: of the response, or of the body once the head is parsed
         self.body = memoryview(b"")  # the buffer for the body, of its length
-        self.beyond = False  # True if bytes came behind the response
+        self.beyond = False  # True if bytes came after the response
         self.moved = 0.0
 
 
@@ -95,7 +95,7 @@ class Multiplexer:
     ----------
     pool : Pool
     stop : Stop or None
-        Ends the waiting.
+        Stops the waiting.
     more : callable
         Returns the next request; None if there is none now.
     width : callable
@@ -114,9 +114,9 @@ class Multiplexer:
         self._slots: dict[int, _Slot] = {}  # by file descriptor
         self._came: deque[Came | None] = deque()
         self._woken = False
-        self._busy = 0  # of them, that wait for an answer
+        self._busy = 0  # connections that wait for a response
         self._free: list[_Slot] = []
-        self._backlog: deque[Asked] = deque()  # one for each connection that is being made
+        self._backlog: deque[Asked] = deque()  # requests that wait for a connection being opened
         self._lock = threading.Lock()
         self._opened: deque[Connection | Exception] = deque()
         self._dialling = 0
@@ -134,7 +134,7 @@ class Multiplexer:
         self._poll.register(self._wake_reader, select.POLLIN)
 
     def answers(self) -> Generator[Came | None, None, None]:
-        """Send requests until there are no more, and yield each response, or stop early if the work is to end.
+        """Send requests until there are no more, and yield each response. Stops early if the job stops.
 
         Yields a `Came` for each request, in any order; a body is valid until the next item. Yields None after `wake`.
         """
@@ -180,7 +180,7 @@ class Multiplexer:
         self._call()
 
     def _call(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake; or over
+        with contextlib.suppress(OSError):  # it is full, so the thread is awake; or it is closed
             self._wake_writer.send(b"x")
 
     def _close(self) -> None:
@@ -226,7 +226,7 @@ class Multiplexer:
             else:
                 self._dialling += 1
                 if not begin(self._dial, name="dialler"):
-                    if self._slots or self._dialling > 1:  # those connections that there are do it
+                    if self._slots or self._dialling > 1:  # the existing connections do it
                         self._dialling -= 1
                         return
                     self._dial()
@@ -269,7 +269,7 @@ class Multiplexer:
         self._free.append(slot)
 
     def _drop(self, slot: _Slot) -> Asked | None:
-        """Close a connection, and return its request."""
+        """Close a connection, and return its current request."""
         fd = slot.sock.fileno()
         self._poll.unregister(fd)
         del self._slots[fd]
@@ -281,18 +281,18 @@ class Multiplexer:
         return slot.asked
 
     def _break(self, slot: _Slot, why: Exception) -> None:
-        """Handle a broken connection."""
+        """Handle a broken connection: repeat its request if the server had closed before, or report the failure."""
         asked = self._drop(slot)
         if asked is None:
             return
         closed = slot.may_be_closed and not slot.came and not isinstance(why, TimeoutError)
         if closed and not (self._stop is not None and self._stop.is_set()):
-            self._backlog.append(asked)  # closed before the request arrived: no failure
+            self._backlog.append(asked)  # the server closed before the request arrived, which is no failure
         else:
             self._missed(asked, self._pool.lost(why))
 
     def _give_up_the_silent(self, now: float) -> None:
-        """Close dead connections; not those that were merely not read, while the caller was busy or paused."""
+        """Close dead connections, but not those left unread while the caller was busy or paused."""
         late = [
             fd
             for fd, slot in self._slots.items()
@@ -334,7 +334,7 @@ class Multiplexer:
             self._poll.modify(slot.sock, select.POLLIN)
 
     def _read(self, slot: _Slot) -> None:
-        """Receive; when the response is complete, send the next request before the caller uses it."""
+        """Receive. When the response is complete, send the next request before the caller uses the body."""
         while True:
             room = slot.view[slot.came :] if slot.head is None else slot.body[slot.came :]
             try:
@@ -362,9 +362,9 @@ class Multiplexer:
                 return  # that was all for now
 
     def _begin(self, slot: _Slot) -> bool:
-        """Parse the head, if it is complete; returns True if the response is handled here.
+        """Parse the head once it is complete. Returns True if the response is a usual one.
 
-        Informational heads (1xx) before it are skipped.
+        Skips informational heads (1xx).
         """
         while True:
             end = slot.buffer.find(b"\r\n\r\n", 0, slot.came)
@@ -413,7 +413,7 @@ class Multiplexer:
         assert asked is not None
         assert head is not None
         self._came.append((asked.of, head, body))
-        # A free connection holds no more than its own buffer, into which it reads whatever comes unasked.
+        # A free connection holds only its own buffer, which takes any unrequested bytes.
         slot.head, slot.came, slot.body = None, 0, memoryview(b"")
         if head.keeps and not slot.beyond and not slot.unsent:
             slot.asked, slot.may_be_closed = None, True

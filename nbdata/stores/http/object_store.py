@@ -1,4 +1,4 @@
-"""How the stores of objects over HTTP (S3, Google's, Azure's) read one, move many small ones, and ask again."""
+"""The common part of the object stores over HTTP (S3, Google's, Azure's): reads, and many small requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nbdata.stores.sessions import AHEAD, Answer, Read, Session, Unusual, Write
 
 __all__ = ["ObjectStore", "SmallRequests", "refuse_spent"]
 
-# Answers of a shape that the multiplexer does not take, after which it is used no more.
+# After this many responses that the multiplexer cannot handle, it is not used any more.
 _UNUSUAL = 8
 
 
@@ -39,17 +39,19 @@ _Q = TypeVar("_Q")
 
 @dataclass(frozen=True)
 class SmallRequests:
-    """Makes the whole requests by which small objects are read and written, and says where they go.
+    """Builds complete requests that read and write small objects, and names the pool to send them on.
 
     Attributes
     ----------
     pool : Pool
     read : callable
-        The request for an object, of that very version, or a range of it: info, start, end or None for all to the end.
+        Builds the request for an object in exactly that version, or for a range of it. Takes info, start and end; an
+        end of None means the object's end.
     write : callable
-        The request that makes one, given key, bytes, and their MD5 in hex or ''.
+        Builds the request that creates an object. Takes the key, the bytes, and their MD5 in hex or ''.
     hold : callable
-        Whether they still do: something may be learnt that later requests need.
+        Returns False once later requests must be built anew, because the store has learned something, such as the
+        region.
     """
 
     pool: Pool
@@ -59,7 +61,7 @@ class SmallRequests:
 
 
 class ObjectStore(Store):
-    """A store that answers GET with an object, or with a range of it, and tells of it in the same answer."""
+    """A store that answers a GET with an object or a range of it, and with its metadata."""
 
     flat = True
     reads_together = writes_together = 256 << 10
@@ -68,21 +70,21 @@ class ObjectStore(Store):
     _unusual = 0
 
     def said(self, key: str) -> str:
-        """A key as users know it."""
+        """A key as users know it: with the store's URL."""
         return f"{self.name}/{key}" if key else self.name
 
     @abc.abstractmethod
     def _get(
         self, key: str, headers: dict[str, str], match: ObjectInfo | None, ok: tuple[int, ...]
     ) -> Response:
-        """The answer to a GET with these headers, on the condition that it is of the version of `match`.
+        """Send a GET with these headers, which requires the version in `match`. Returns its response.
 
-        Its status is one of `ok`; else the error it means is raised.
+        Raises the matching error if the status is not in `ok`.
         """
 
     @abc.abstractmethod
     def _info_of(self, key: str, response: Response, match: ObjectInfo | None) -> ObjectInfo:
-        """What an answer to GET tells of the whole object."""
+        """Read the metadata of the whole object from a GET response."""
 
     def read(
         self, key: str, start: int = 0, end: int | None = None, *, match: ObjectInfo | None = None
@@ -107,19 +109,19 @@ class ObjectStore(Store):
             raise
         return ResponseBody(response, info, start_of(response) if response.status == 206 else 0)
 
-    # -- many small ones ------------------------------------------------------------------------
+    # -- many small objects ---------------------------------------------------------------------
 
     @abc.abstractmethod
     def small_requests(self) -> SmallRequests:
-        """How small objects are read and written from now on."""
+        """The request builders for small objects from now on."""
 
     @abc.abstractmethod
     def info_of_whole(self, listed: ObjectInfo, head: Head) -> ObjectInfo | None:
-        """What an answer with all bytes tells of an object that was listed; None if only `read` finds out."""
+        """Read the metadata of a listed object from a response with all its bytes; None if only `read` can tell it."""
 
     @abc.abstractmethod
     def made(self, key: str, data: bytes, head: Head, body: memoryview) -> ObjectInfo | None:
-        """What the store answers to a request that makes an object; None if that cannot be read."""
+        """Read the store's answer to a write; None if it cannot be read."""
 
     def reading(self, width: Callable[[], int], max_bytes: int) -> Session[Read[Any]]:
         return _ReadSession(self, width, max_bytes)
@@ -128,14 +130,17 @@ class ObjectStore(Store):
         return _WriteSession(self, width, max_bytes)
 
     def note_unusual(self) -> None:
-        """In chunks, say: to ask twice for each is worse than one by one."""
+        """Count a response that the multiplexer cannot handle, such as a chunked one.
+
+        After several, it is not used any more: two requests per object are slower than one thread per object.
+        """
         self._unusual += 1
         if self._unusual >= _UNUSUAL:
             self.reads_together = self.writes_together = -1
 
 
 class _MultiplexedSession(Session[_Q]):
-    """A session over a multiplexer, which begins anew when something was learnt that later requests need.
+    """A session over a multiplexer. It starts a new multiplexer when requests must be built anew.
 
     See `SmallRequests.hold`.
     """
@@ -143,27 +148,27 @@ class _MultiplexedSession(Session[_Q]):
     def __init__(self, store: ObjectStore, width: Callable[[], int], max_bytes: int) -> None:
         self._store, self._width, self._max_bytes = store, width, max_bytes
         self._waiting = deque[_Q]()
-        self._refused = deque[_Q]()  # which the multiplexer does not take
+        self._refused = deque[_Q]()  # requests that the multiplexer cannot handle
         self._busy = self._bytes = 0
         self._multiplexer: Multiplexer | None = None
         self._answers: Generator[Came | None, None, None] | None = None
-        self._taker = 0  # the thread that takes answers
+        self._taker = 0  # the thread that takes the answers
 
     @abc.abstractmethod
     def _asked(self, requests: SmallRequests, request: _Q) -> Asked | None:
-        """How it is asked for; None if the multiplexer does not take it."""
+        """Build a request for the multiplexer; None if that cannot handle it."""
 
     @abc.abstractmethod
     def _answer(self, request: _Q, head: Head, body: memoryview) -> Answer[_Q]:
-        """What the usual answer means."""
+        """Turn the usual response into the answer."""
 
     @abc.abstractmethod
     def _size(self, request: _Q) -> int:
-        """Its bytes in memory; -1 if not known."""
+        """Bytes of memory that the request needs; -1 if not known."""
 
     @abc.abstractmethod
     def _names(self, request: _Q) -> tuple[str, str]:
-        """The key, and the MD5 that the store is told or ''."""
+        """The key, and the MD5 that the store is given, or ''."""
 
     def submit(self, request: _Q) -> None:
         self._waiting.append(request)
@@ -206,7 +211,7 @@ class _MultiplexedSession(Session[_Q]):
                 return
 
     def _next(self, requests: SmallRequests) -> Asked | None:
-        """What is asked for next; nothing once something was learnt."""
+        """The multiplexer's next request; None if requests must be built anew."""
         while self._waiting and requests.hold():
             size = max(0, self._size(self._waiting[0]))
             if self._bytes and self._bytes + size > self._max_bytes:
@@ -220,14 +225,14 @@ class _MultiplexedSession(Session[_Q]):
         return None
 
     def _error(self, request: _Q, why: NbdataError | Head) -> NbdataError:
-        """What it means that no usual answer came, as far as that shows without its body."""
+        """Return the error for a missing or unusual response, as far as its head alone tells."""
         if isinstance(why, NbdataError):
             return why
         key, md5 = self._names(request)
         path = self._store.said(key)
         if why.status in BUSY:
             return refused(why.status, why.headers, path=path, identity="")
-        if why.status == 400 and md5:  # which may be what was refused
+        if why.status == 400 and md5:  # perhaps because of the MD5
             return wrong_bytes(path, why.status, "")
         if 200 <= why.status < 300:
             self._store.note_unusual()
@@ -243,7 +248,7 @@ class _MultiplexedSession(Session[_Q]):
 class _ReadSession(_MultiplexedSession[Read[Any]]):
     def _asked(self, requests: SmallRequests, request: Read[Any]) -> Asked | None:
         size, ranged = request.size, bool(request.start) or request.end is not None
-        if self._store.reads_together < 0 or (ranged and size <= 0):  # which no range header can say
+        if self._store.reads_together < 0 or (ranged and size <= 0):  # no header for an empty range
             return None
         asked = requests.read(request.info, request.start, request.end)
         most = max(size, ObjectStore.reads_together)
@@ -292,12 +297,12 @@ class _WriteSession(_MultiplexedSession[Write[Any]]):
 
 
 def refuse_spent(body: bytes | Iterator[memoryview] | None, why: str, path: str) -> None:
-    """Before a request is sent again: whoever made a body of pieces has to begin again, for these are spent.
+    """Refuse to send a streamed body again: its pieces are used up, and only its maker can start again.
 
     Raises
     ------
     StoreUnavailable
-        With ``details["retry"]``, for such a body.
+        If the body is streamed; with ``details["retry"]``.
     """
     if body is not None and not isinstance(body, bytes):
         raise StoreUnavailable(why, path=path, details={"retry": True})

@@ -1,4 +1,4 @@
-"""Listings that come in pages: the next page is asked for while the objects of one are looked at."""
+"""Paged listings: request the next page while the caller uses the items of the current one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Page(Generic[_T]):
-    """What one answer lists, and whether there is more."""
+    """The items of one page of a listing, and whether there is another page."""
 
     items: Sequence[_T]
     more: bool
 
 
 def ahead(pages: Iterator[Page[_T]]) -> Iterator[_T]:
-    """All items of pages, in order.
+    """Yield all items of pages, in order.
 
-    Never more than two pages are held. Who takes only the first item has one page asked for; who leaves later may
-    leave a request behind, whose answer nobody reads.
+    Holds at most two pages. A caller that takes only the first item causes one request. A caller that leaves later may
+    leave one running request, whose response is dropped.
     """
     page = next(pages, None)
     while page is not None:
@@ -42,7 +42,7 @@ def ahead(pages: Iterator[Page[_T]]) -> Iterator[_T]:
 
 
 class _Coming(Generic[_T]):
-    """The next of some pages, on its way."""
+    """The next page, which a thread requests."""
 
     def __init__(self, pages: Iterator[Page[_T]]) -> None:
         self._pages = pages
@@ -61,7 +61,7 @@ class _Coming(Generic[_T]):
             self._fetched.set()
 
     def page(self) -> Page[_T] | None:
-        """Wait for it; None if there is none."""
+        """Wait for the page; None if there is none."""
         self._fetched.wait()
         if self._error is not None:
             raise self._error

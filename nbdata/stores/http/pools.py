@@ -1,4 +1,4 @@
-"""The pools of connections of this process, one for each identity at each origin."""
+"""The connection pools of this process, one per identity and origin."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _pools_lock = ForkLock()
 
 
 def pool_of(origin: Origin, identity: object) -> Pool:
-    """The connections of one identity to one origin: never shared between identities."""
+    """Return the pool of one identity at one origin. Identities never share connections."""
     with _pools_lock:
         return _pools.setdefault((origin, identity), Pool(origin))

@@ -1,4 +1,4 @@
-"""The proxy for a URL, as the usual variables name it."""
+"""Find the proxy for a URL in the usual environment variables."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["authorities_in", "proxy_for"]
 
 
 def proxy_for(url: str, env: Mapping[str, str]) -> str:
-    """URL of the proxy, or ''; lower case wins, as in curl.
+    """Return the URL of the proxy, or ''. Variables in lower case win, as in curl.
 
     Raises
     ------
     BadOption
-        If what a variable holds is no URL.
+        If a variable holds no URL.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
@@ -25,7 +25,7 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
         if entry == "*" or (entry and (host == entry or host.endswith("." + entry))):
             return ""
     name = f"{parts.scheme}_proxy"
-    # HTTP_PROXY in capitals can be set by a web request's header (httpoxy); curl ignores it, and so do we.
+    # A web request's header can set HTTP_PROXY in capitals (httpoxy), so curl and nbdata ignore it.
     found = env.get(name) or (env.get(name.upper()) if parts.scheme == "https" else "")
     found = found or env.get("all_proxy") or env.get("ALL_PROXY") or ""
     if not found:
@@ -35,7 +35,7 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
         good = bool(urlsplit(proxy).hostname) and (urlsplit(proxy).port or 1) > 0
     except ValueError:
         good = False
-    if not good:  # it may hold a password, so it is not shown
+    if not good:  # the value may hold a password, so it is not shown
         raise BadOption(
             f"{name}: the proxy is not a URL",
             expected="http://user:password@host:port, with '/', '?' and '#' of a password escaped",
@@ -44,5 +44,5 @@ def proxy_for(url: str, env: Mapping[str, str]) -> str:
 
 
 def authorities_in(env: Mapping[str, str]) -> str:
-    """File or folder of the certificates to trust, or '' for the system's."""
+    """The file or folder of certificates to trust, or '' for the system's."""
     return env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""

@@ -1,9 +1,9 @@
-"""Receiving over TLS in blocks as large as what has come, by few threads at a time.
+"""Receive over TLS in blocks as large as what has arrived, in few threads at a time.
 
-Python's ``ssl`` gives at most one record, 16 KiB, a call, and lets go of the interpreter's lock for each. Where every
-record was hashed, written and counted by itself, by sixteen threads that handed the lock around among them, that took
-more CPU than the decryption (docs/performance.md). So a thread that finds something to receive takes a turn, of which
-there are as many as cores, and fills its block; nobody has one while it waits for a server.
+Python's ``ssl`` returns at most one record (16 KiB) per call, and releases the interpreter's lock for each. Sixteen
+threads that hashed, wrote and counted each record passed that lock around. This took more CPU than the decryption
+(docs/performance.md). So a thread with data to receive takes a turn and fills its block. There are as many turns as
+cores, and no thread holds one while it waits for a server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _turns = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
 def _after_fork() -> None:
-    global _turns  # a thread may have had one that is not in the child
+    global _turns  # a thread of the parent may have held a turn
     _turns = threading.BoundedSemaphore(os.cpu_count() or 1)
 
 
@@ -27,19 +27,19 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def receive_records(sock: ssl.SSLSocket, buffer: memoryview, stall: float) -> int:
-    """Some bytes, as many as have come and fit; 0 at the end. Waits for the first.
+    """Receive as many bytes as have arrived and fit; 0 at the end. Waits for the first byte.
 
     Parameters
     ----------
     stall : float
-        Seconds to wait, and the time limit of `sock` as it is found and left.
+        Seconds to wait. `sock` has this time limit before and after the call.
 
     Raises
     ------
     OSError
-        If the connection broke, TimeoutError if nothing came.
+        If the connection broke; TimeoutError if no byte came.
     """
-    if sock.pending() >= len(buffer):  # such as the lines of a chunked body, byte by byte
+    if sock.pending() >= len(buffer):  # such as the lines of a chunked body, read byte by byte
         return sock.recv_into(buffer)
     count = 0
     poll = select.poll()
@@ -56,10 +56,10 @@ def receive_records(sock: ssl.SSLSocket, buffer: memoryview, stall: float) -> in
                         if not more:
                             return count
                         count += more
-                except ssl.SSLWantReadError:  # that was all, or a part of a record
+                except ssl.SSLWantReadError:  # all that arrived is read, or the rest is a part of a record
                     pass
                 except OSError:
-                    if not count:  # else the next call will meet it
+                    if not count:  # otherwise the next call meets the error
                         raise
         return count
     finally:

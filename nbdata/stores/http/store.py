@@ -1,10 +1,10 @@
-"""http and https as a store that is only read: any server, with or without ranges, validators and lengths.
+"""A read-only store over HTTP and HTTPS, for any server, with or without ranges, validators and lengths.
 
-Keys are paths without their escapes; the query of the place goes along with every request, so that a signed URL
-or a token of a folder holds for what lies below it. It is a secret, and is never shown.
+Keys are paths without their escapes. The query of the given URL goes with every request, so a signed URL or a folder's
+token also holds for everything below it. The query is a secret and is never shown.
 
-A folder is listed from its index page, as Apache, nginx or ``python -m http.server`` make one: the links that lead
-below it. The size and the validator of each file are asked of the file itself, since such pages round both.
+A folder is listed from its index page, as Apache, nginx or ``python -m http.server`` make one: from the links that lead
+below it. Each file is then asked for its size and validator, because such pages round both.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from nbdata.stores.http.proxies import proxy_for
 __all__ = ["HttpStore", "key_of"]
 
 _REDIRECTS, _REDIRECTED = 10, (301, 302, 303, 307, 308)
-# Answers of servers that know GET, and not HEAD.
+# Status codes of servers that support GET but not HEAD.
 _NO_HEAD = (400, 401, 403, 405, 406, 500, 501)
-# What is read of an index page, in bytes; how deep folders may lie, and how many there may be: a server may
-# make up both without end.
+# Limits, since a server may make up pages and folders without end: the bytes read of an index page, the depth of
+# folders, and the number of folders.
 _PAGE, _DEPTH, _FOLDERS = 16 << 20, 64, 100_000
-# Files that are asked about at a time, and ahead of who reads the listing.
+# Files that are asked about at the same time, and files asked about ahead of the listing's reader.
 _ASKING, _AHEAD = 8, 64
-# What is left of a path or query as it was written: all that may stand there, and escapes.
+# Characters of a path or query that stay as written: all valid ones, and escapes.
 _PATH, _QUERY = "/-_.~!$&'()*+,;=:@%[]", "/-_.~!$&'()*+,;=:@%[]?"
-# Files whose encoding servers tell as if they had applied it themselves.
+# Files for which servers report the file's own compression as if they had applied it.
 _PACKED = (".gz", ".tgz", ".z", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".svgz", ".br")
 
 
 class _Url(NamedTuple):
-    """Where one request goes; `target` holds path and query."""
+    """The address of one request. `target` holds path and query."""
 
     scheme: str
     host: str
@@ -69,15 +69,15 @@ class _Url(NamedTuple):
 
 
 class HttpStore(Store):
-    """What a server has, at one origin and with one query.
+    """The objects of one HTTP server, at one origin and with one query.
 
     Parameters
     ----------
     url : str
-        A URL of the server; its path is kept as it is spelled, for servers to which that matters.
+        A URL of the server. The spelling of its path is kept, since it matters to some servers.
     config : HttpConfig
     stop : Stop, optional
-        Ends blocking calls.
+        Stops blocking calls.
     """
 
     read_only = True
@@ -89,7 +89,7 @@ class HttpStore(Store):
         self._server = given.server
         self._query = given.target.partition("?")[2]
         self._spelled = {key_of(url): given.path}
-        self._object = ""  # the key that `head` found last: nothing is below it
+        self._object = ""  # the key that `head` found last; nothing is below an object
         self.name = str(self._origin(given))
 
     def _origin(self, url: _Url) -> Origin:
@@ -103,7 +103,7 @@ class HttpStore(Store):
     # -- one request --------------------------------------------------------------------------
 
     def _send(self, method: str, key: str, headers: Mapping[str, str] | None = None) -> tuple[Response, _Url]:
-        """The answer that redirects lead to, and whose it is."""
+        """Send a request and follow redirects. Returns the final response and its URL."""
         path = self._spelled.get(key) or "/" + quote(key, safe="/-_.~", errors="surrogateescape")
         url = _Url(*self._server, f"{path}?{self._query}" if self._query else path)
         for _ in range(_REDIRECTS + 1):
@@ -118,14 +118,14 @@ class HttpStore(Store):
     def _redirected(self, url: _Url, where: str, key: str) -> _Url:
         try:
             return _parsed(urljoin(f"{Origin(*url.server)}{url.target}", where))
-        except BadOption:  # where it leads may hold a signature, so it is not shown
+        except BadOption:  # the address may hold a signature, so it is not shown
             raise StoreUnavailable(
                 "the server redirects to what is no http address", path=self._said(key)
             ) from None
 
     def _exchange(self, method: str, url: _Url, headers: Mapping[str, str]) -> Response:
         origin, own = self._origin(url), url.server == self._server
-        # What was given for this server is told to no other.
+        # No other server gets the headers and credentials of this one.
         sent = dict(self._config.headers) if own else {}
         sent |= {"host": origin.netloc, "accept-encoding": "identity", "accept": "*/*", **headers}
         sent.setdefault("user-agent", "nbdata")
@@ -158,7 +158,7 @@ class HttpStore(Store):
         return info
 
     def _head(self, key: str) -> ObjectInfo | None:
-        """What HEAD says; None if the server does not know it."""
+        """Ask with HEAD; None if the server does not support it."""
         response, url = self._send("HEAD", key)
         response.close()
         if response.status in _NO_HEAD:
@@ -212,7 +212,7 @@ class HttpStore(Store):
         if url.path == asked + "/" or (url.path.endswith("/") and unquote(url.path) == f"/{key}/"):
             raise NotFound("a folder, not an object", path=self._said(key), details={"folder": True})
         encoding = headers.get("content-encoding", "identity").strip().lower()
-        # Apache calls what a .gz file is its encoding; then the bytes are those of the file.
+        # Apache reports a .gz file's compression as its encoding; the bytes are the file's own.
         if encoding not in ("identity", "") and not key.lower().endswith(_PACKED):
             raise NbdataError(
                 f"the server sends it compressed ({encoding[:20]}), although it was asked not to",
@@ -225,7 +225,7 @@ class HttpStore(Store):
             etag=headers.get("etag", ""),
             modified=http_time(headers.get("last-modified")),
             checksums=_checksums(response),
-            # Servers make ETags as they like; that of S3 is a digest, and it says so itself.
+            # Servers choose ETags freely. S3's ETag is a digest, and its headers identify S3.
             encrypted="x-amz-request-id" not in headers
             or "x-amz-server-side-encryption-customer-algorithm" in headers
             or headers.get("x-amz-server-side-encryption", "").startswith("aws:kms"),
@@ -257,7 +257,7 @@ class HttpStore(Store):
     def _walk(
         self, folder: str, start: str, folders: _Count, depth: int, asking: ThreadPoolExecutor
     ) -> Iterator[ObjectInfo]:
-        """What lies below a folder, in the order of keys, as its pages have it."""
+        """Yield all objects below a folder, in key order, from its index pages."""
         folders[0] += 1
         if depth > _DEPTH or folders[0] > _FOLDERS:
             raise BadOption(
@@ -277,7 +277,7 @@ class HttpStore(Store):
                     yield from self._walk(f"{folder}{name.rstrip('/')}/", "", folders, depth + 1, asking)
 
     def _look(self, key: str) -> ObjectInfo | None:
-        """What a link leads to: an object, or None for a folder."""
+        """Return the object that a link leads to, or None for a folder."""
         if key.endswith("/"):
             return None
         try:
@@ -285,11 +285,11 @@ class HttpStore(Store):
         except StoreUnavailable:
             raise
         except NbdataError as error:
-            # A link that leads nowhere is named when it is fetched; it does not end the listing.
+            # A dead link does not end the listing; it is reported when it is fetched.
             return None if error.details.get("folder") else ObjectInfo(key, -1)
 
     def _page(self, folder: str) -> set[str] | None:
-        """The names that the index page of a folder links to, folders with a slash; None if there is no folder."""
+        """Return the names that a folder's index page links to (folders with a slash); None if there is no folder."""
         response, url = self._send("GET", folder)
         if response.status in (404, 410):
             response.close()
@@ -338,12 +338,12 @@ class HttpStore(Store):
         raise self._refused()
 
 
-# Inside the class `list` is the method.
+# In the class, `list` means the method.
 _Count = list[int]
 
 
 def key_of(url: str) -> str:
-    """The key that a URL names: its path without escapes, but for an escaped slash, which is of a name."""
+    """Return the key of a URL: its path unescaped, except for an escaped slash, which is part of a name."""
     path = urlsplit(url).path.lstrip("/")
     return "/".join(
         unquote(part, errors="surrogateescape") if "%2f" not in part.lower() else part
@@ -352,7 +352,7 @@ def key_of(url: str) -> str:
 
 
 def _parsed(url: str) -> _Url:
-    """A URL ready to be asked for; BadOption if it is none of http."""
+    """Split and escape a URL for a request. Raises BadOption if it is not an HTTP URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -371,10 +371,10 @@ def _parsed(url: str) -> _Url:
 
 
 def _checksums(response: Response) -> dict[str, str]:
-    """The digests of the whole object that an answer tells.
+    """Read the digests of the whole object from a response.
 
-    ``Repr-Digest`` is of RFC 9530, ``Digest`` of RFC 3230, ``Content-MD5`` of RFC 1864, the others of Google's, Azure's
-    and Amazon's stores.
+    ``Repr-Digest`` is defined in RFC 9530, ``Digest`` in RFC 3230 and ``Content-MD5`` in RFC 1864. The other headers
+    are of Google's, Azure's and Amazon's stores.
     """
     headers = response.headers
     found = goog_hashes(headers.get("x-goog-hash", ""))
@@ -385,7 +385,7 @@ def _checksums(response: Response) -> dict[str, str]:
             if name.strip().lower() == "sha-256" and digest:
                 found["sha256"] = digest
     whole = headers.get("x-ms-blob-content-md5", "")
-    if response.status == 200:  # of a range it is that of the range
+    if response.status == 200:  # in a range response it is the digest of the range
         whole = whole or headers.get("content-md5", "")
     if digest := digest_in(whole, 16):
         found["md5"] = digest

@@ -1,1 +1,1 @@
-"""S3 and what speaks its protocol."""
+"""S3 and compatible stores."""

@@ -1,4 +1,4 @@
-"""What an answer of S3 tells of an object: key, ETag, checksums, metadata, and how it is encrypted."""
+"""Read an object's metadata from an S3 response: key, ETag, checksums, headers and encryption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbdata.stores.http.heads import Head
 
 __all__ = ["decoded", "encrypted", "info_of", "listed", "made_of", "quoted"]
 
-# Headers that are kept with an object, beside user metadata ("PutObject", Amazon S3 API reference).
+# Headers that S3 stores with an object, beside user metadata ("PutObject", Amazon S3 API reference).
 _KEPT = {
     "cache-control",
     "content-disposition",
@@ -23,24 +23,24 @@ _KEPT = {
     "content-type",
     "expires",
 }
-# Algorithms by which S3 keeps checksums, and the bytes of their digests.
+# S3's checksum algorithms, and the length of their digests in bytes.
 _STORED = {"sha512": 64, "sha256": 32, "sha1": 20, "crc64nvme": 8, "crc32c": 4, "crc32": 4}
 
 
 def decoded(key: str) -> str:
-    """A key of an answer with ``encoding-type=url``; some servers write a blank as ``+``."""
+    """Decode a key of a response with ``encoding-type=url``. Some servers write a blank as ``+``."""
     if "%" not in key and "+" not in key:
         return key
     return unquote(key.replace("+", "%20"), errors="surrogatepass")
 
 
 def quoted(etag: str | None) -> str:
-    """An ETag as listings have it; SeaweedFS answers a copy, and Ceph also a finished upload, without its quotes."""
+    """An ETag with quotes, as in listings. SeaweedFS omits them after a copy, Ceph also after a finished upload."""
     return f'"{etag}"' if etag and not etag.endswith('"') else etag or ""
 
 
 def listed(root: ET.Element) -> list[ObjectInfo]:
-    """The objects of a page of a listing."""
+    """Read the objects in a page of a listing."""
     encoded = root.findtext("EncodingType") == "url"
     found = []
     for item in root:
@@ -60,7 +60,7 @@ def listed(root: ET.Element) -> list[ObjectInfo]:
 
 
 def info_of(key: str, response: Response | Head) -> ObjectInfo:
-    """What the headers of an answer to GET or HEAD tell of the whole object."""
+    """Read the metadata of the whole object from the headers of a GET or HEAD response."""
     headers = response.headers
     size = headers.get("content-length", "")
     total = headers.get("content-range", "").rpartition("/")[2]
@@ -70,7 +70,7 @@ def info_of(key: str, response: Response | Head) -> ObjectInfo:
         int(total) if total.isdigit() else int(size) if size.isdigit() else -1,
         etag=headers.get("etag", ""),
         modified=http_time(headers.get("last-modified")),
-        # A strong ETag tells versions apart as well, and asking by version id takes a permission of its own.
+        # A strong ETag also identifies the version, and reading by version id needs an extra permission.
         version=""
         if headers.get("etag", "W/").strip('"') and not headers.get("etag", "W/").startswith("W/")
         else headers.get("x-amz-version-id", "").replace("null", ""),
@@ -82,7 +82,7 @@ def info_of(key: str, response: Response | Head) -> ObjectInfo:
 
 
 def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The stored checksums in hexadecimal digits: of the whole object, and of the checksums of its parts."""
+    """Read the stored checksums in hex: those of the whole object, and the composite ones of its parts."""
     whole, composite = dict[str, str](), dict[str, str]()
     if not any(name.startswith("x-amz-checksum-") for name in headers):
         return whole, composite
@@ -94,25 +94,25 @@ def _checksums_of(headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
             digest = base64.b64decode(value, validate=True)
         except ValueError:
             continue
-        if len(digest) != length:  # a store that answers another algorithm's, or none
+        if len(digest) != length:  # some stores send another algorithm's checksum, or none
             continue
         if parts.isdigit() or (kind == "COMPOSITE" and count.isdigit()):
             composite[name] = f"{digest.hex()}-{parts or count}"
         elif kind == "FULL_OBJECT" or (not kind and (not count or name == "crc64nvme")):
             whole[name] = digest.hex()
-        # Else it is of an object in parts, and nothing tells which of the two it is.
+        # Otherwise the object has parts, and the response does not tell which kind this checksum is.
     return whole, composite
 
 
 def encrypted(response: Response | Head) -> bool:
-    """Whether the object is encrypted so that its ETag is no digest of its bytes."""
+    """Whether the object's encryption makes its ETag something else than a digest of its bytes."""
     headers = response.headers
     kms = headers.get("x-amz-server-side-encryption", "").startswith("aws:kms")
     return kms or "x-amz-server-side-encryption-customer-algorithm" in headers
 
 
 def made_of(key: str, size: int, response: Response | Head) -> ObjectInfo:
-    """An object of `size` bytes as the answer to its PUT tells of it."""
+    """Read the metadata of a new object of `size` bytes from the response to its PUT."""
     info = info_of(key, response)
     return ObjectInfo(
         key, size, etag=info.etag, version=info.version, checksums=info.checksums, encrypted=info.encrypted

@@ -1,4 +1,4 @@
-"""Requests to one bucket of S3: addressed, signed, and sent again with other credentials or to another region."""
+"""Send signed requests to one S3 bucket, and repeat them with new credentials or for another region."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from nbdata.stores.s3.sigv4 import EMPTY, UNSIGNED, Identity, Signer, quote_path
 
 __all__ = ["Endpoint", "S3Client"]
 
-# Seconds between two questions for credentials that are said to expire soon all the same.
+# Seconds between two requests for new credentials, if the source keeps giving some that expire soon.
 _ASK_AGAIN = 30.0
 
-# The namespace of a document, which is another with each server. To take it out of the names of a thousand objects
-# takes longer than never to have it there.
+# The namespace of a document, which differs between servers. Removing it here is faster than removing it from the
+# names of a thousand elements.
 _NAMESPACE = re.compile(rb"\A((?:<\?xml[^>]*>\s*)?<[\w.-]+)\s+xmlns=(?:\"[^\"<>]*\"|'[^'<>]*')")
 
 
 class Endpoint(NamedTuple):
-    """Where requests go, and how they are signed."""
+    """The address of requests, and how they are signed."""
 
     region: str
     prefix: str
@@ -44,7 +44,7 @@ class Endpoint(NamedTuple):
 
 
 class S3Client:
-    """Sends requests to one bucket and reads their answers; safe to use from many threads.
+    """Sends requests to one bucket and reads their responses. Safe to use from many threads.
 
     Parameters
     ----------
@@ -63,29 +63,29 @@ class S3Client:
         self._aim_at(config.region)
 
     def said(self, key: str) -> str:
-        """A key as users know it."""
+        """A key as users know it: with the bucket's URL."""
         return f"{self.name}/{key}" if key else self.name
 
     @property
     def server(self) -> str:
-        """Where the buckets live; all regions of AWS are one."""
+        """The endpoint, which identifies the store. All regions of AWS are one store."""
         return self._config.endpoint.rstrip("/").lower()
 
     @property
     def stop(self) -> Stop | None:
-        """What ends its requests."""
+        """The `Stop` that ends this client's requests."""
         return self._stop
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What tells two identities apart, wherever they were found."""
+        """The keys and token, which identify the user whatever their origin."""
         identity = self._config.identity
         return (identity.key, identity.secret, identity.token) if identity else ()
 
-    # -- where to, and by whom ----------------------------------------------------------------
+    # -- endpoint and identity ----------------------------------------------------------------
 
     def _aim_at(self, region: str) -> Endpoint:
-        """Address and sign for a region; one assignment, so that other threads see all of it or nothing."""
+        """Set address and signer for a region. A single assignment, so that other threads see all of it or nothing."""
         config = self._config
         scheme, host, port, prefix = S3Config(**{**vars(config), "region": region}).host_for(self.bucket)
         origin = Origin(scheme, host, port, config.proxy, config.ca, config.verify, config.stall)
@@ -95,11 +95,11 @@ class S3Client:
 
     @property
     def aims(self) -> Endpoint:
-        """Where requests go at the moment."""
+        """The current endpoint."""
         return self._aimed
 
     def aim(self) -> Endpoint:
-        """The aim, with an identity that is not about to expire if there is another."""
+        """The current endpoint. If the identity expires soon, it is renewed first, if possible."""
         identity = self._config.identity
         if identity is not None and identity.expires is not None and time.time() > identity.expires - EARLY:
             try:
@@ -110,7 +110,7 @@ class S3Client:
         return self._aimed
 
     def _renewed(self, old: Identity, refused: str = "") -> bool:
-        """Whether there is another identity now."""
+        """Renew the identity `old`. Returns whether there is another one now."""
         with self._renewing:
             if self._renew is None or self._config.identity != old:
                 return self._config.identity != old
@@ -137,7 +137,7 @@ class S3Client:
         size: int = 0,
         ok: tuple[int, ...] = (200,),
     ) -> Response:
-        """The answer to a signed request, once its status is one of `ok`; else the error it means."""
+        """Send a signed request and return its response. Raise the matching error if the status is not in `ok`."""
         for last in (False, False, True):
             aim, signed = self.aim(), self._config.identity
             target, extra = self._signed(aim, method, key, query, headers, body)
@@ -158,8 +158,8 @@ class S3Client:
                 continue
             region = new_region(response, data)
             if region and not last and region != aim.region:
-                if self._aimed is aim:  # else another thread has learnt it meanwhile
-                    self._aim_at(region)  # the bucket lives elsewhere, and the answer says where
+                if self._aimed is aim:  # otherwise another thread has learned it meanwhile
+                    self._aim_at(region)  # the response names the bucket's region
                 refuse_spent(body, f"the bucket is in region {region}", self.name)
                 continue
             break
@@ -181,7 +181,7 @@ class S3Client:
         headers: dict[str, str] | None,
         body: bytes | Iterator[memoryview] | None,
     ) -> tuple[str, dict[str, str]]:
-        """The target and all headers of a request."""
+        """Return the target and all headers of a request."""
         path = f"{aim.prefix}/{quote_path(key)}"
         text = quote_query(query) if query else ""
         extra = dict(headers or {})
@@ -203,8 +203,8 @@ class S3Client:
         headers: dict[str, str],
         body: bytes | None = None,
     ) -> bytes:
-        """A whole request, signed now, for who sends it himself."""
-        # As bodies that are streamed: to hash it takes as long as to send it.
+        """Return a complete request, signed now, which the caller sends."""
+        # The body is not hashed, as for streams: hashing takes as long as sending.
         target, signed = self._signed(aim, method, key, query, headers, None if body is None else iter(()))
         size = None if body is None else len(body)
         return request_head(aim.pool.origin, method, target, signed, size) + (body or b"")
@@ -217,7 +217,7 @@ class S3Client:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ET.Element:
-        """The document that an answer holds; names without their namespace."""
+        """Send a request and return the XML document in its response, with names without their namespace."""
         return self.answer(method, key, query, body, headers)[1]
 
     def answer(
@@ -228,7 +228,7 @@ class S3Client:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[Response, ET.Element]:
-        """An answer, and the document that it holds."""
+        """Send a request and return its response and the XML document in it."""
         sent = dict(headers or {})
         if body:
             digest = hashlib.md5(body, usedforsecurity=False).digest()
@@ -236,7 +236,7 @@ class S3Client:
         response = self.send(method, key, query, sent, body)
         data = response.read()
         try:
-            # Blanks may come first: they keep a connection alive while the store works (CompleteMultipartUpload).
+            # Blanks may come first: they keep the connection alive while the store works (CompleteMultipartUpload).
             data = _NAMESPACE.sub(rb"\1", data.lstrip())
             root = ET.fromstring(data)  # noqa: S314  expat refuses entity bombs since 2.4.1
         except ET.ParseError as error:
@@ -248,7 +248,7 @@ class S3Client:
         if b"xmlns" in data:
             for element in root.iter():
                 element.tag = element.tag.rpartition("}")[2]
-        if root.tag in ("Error", "Unreadable"):  # S3 may say 200 and mean 500 (CompleteMultipartUpload)
+        if root.tag in ("Error", "Unreadable"):  # S3 may send errors with 200 (CompleteMultipartUpload)
             response.status = 500
             raise error_of(response, data, path=f"{self.name}/{key}", identity="")
         return response, root

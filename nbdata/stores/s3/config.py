@@ -1,7 +1,7 @@
-"""Who signs S3 requests and where they go: from storage options, the client's environment, and AWS profiles.
+"""Configuration of S3: credentials and endpoint, from storage options, the environment and AWS profiles.
 
-Names are those of s3fs's ``storage_options``. Static keys need no botocore; anything that its configuration
-files or providers decide is asked of botocore in a short process with the client's environment.
+Options have the names of s3fs's ``storage_options``. Static keys need no botocore. For settings of AWS's configuration
+files or credential providers, botocore is asked in a short-lived process with the client's environment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPTIONS = [
     "addressing_style",
     "verify",
 ]
-# Options that s3fs knows and that change nothing here.
+# Options of s3fs that have no effect here.
 _IGNORED = {
     "default_block_size",
     "default_fill_cache",
@@ -69,7 +69,7 @@ _IGNORED = {
 
 @dataclass(frozen=True)
 class S3Config:
-    """All that decides how requests for one bucket are addressed and signed."""
+    """The settings that decide how requests for one bucket are addressed and signed."""
 
     identity: Identity | None
     region: str
@@ -82,7 +82,7 @@ class S3Config:
     stall: float = 30.0
 
     def host_for(self, bucket: str) -> tuple[str, str, int, str]:
-        """Scheme, host, port and path prefix for a bucket; without one, of the service itself."""
+        """Return scheme, host, port and path prefix for a bucket, or without a bucket for the service itself."""
         endpoint = self.endpoint or self._aws_endpoint()
         parts = urlsplit(endpoint)
         scheme = parts.scheme.lower()
@@ -106,18 +106,18 @@ class S3Config:
 
 
 def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
-    """The configuration for ``s3://`` or ``obs://`` in a client's context.
+    """Return the configuration for ``s3://`` or ``obs://`` in a client's context.
 
-    Storage options given with the operation win over fsspec's configuration, that over the environment, and
-    that over AWS's configuration files. Keys and token come from one place, never from two. A session token that was
-    `refused` is asked for anew, where it was asked for.
+    Storage options of the operation override fsspec's configuration. That overrides the environment, which overrides
+    AWS's configuration files. Keys and token come from one place, never from two. A `refused` session token is replaced
+    by a new one, if it came from botocore.
 
     Raises
     ------
     BadOption
-        For an unknown storage option, half an identity, or an endpoint that is no URL.
+        For an unknown storage option, a key without its secret, or an endpoint that is not a URL.
     AccessDenied
-        If there are no credentials at all, or the profile cannot be used.
+        If there are no credentials, or the profile cannot be used.
     """
     layers = {
         "storage options": context.storage_options,
@@ -156,7 +156,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
         identity = _from_environment(env, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     profile = profile or env.get("AWS_PROFILE") or env.get("AWS_DEFAULT_PROFILE")
     if scheme == "s3" and ((identity is None and not anonymous) or _has_config_file(env)):
-        # Which botocore does not read by the name that other clients of AWS do.
+        # botocore does not read AWS_REGION, unlike other AWS clients.
         told = {"AWS_DEFAULT_REGION": str(region), **env} if region else env
         asked = ask("aws_session", profile, told, refused=refused)
         region = region or asked.get("region")
@@ -186,7 +186,7 @@ def s3_config(scheme: str, context: Context, *, refused: str = "") -> S3Config:
 
 
 def _chosen(layers: Mapping[str, Mapping[str, Any]]) -> tuple[Identity | None, bool, str | None]:
-    """Identity, whether anonymous, and profile, of the first layer that says anything of them."""
+    """Return identity, anonymity and profile from the first layer that has any of them."""
     for source, options in layers.items():
         client = dict(options.get("client_kwargs") or {})
         key = options.get("key") or options.get("username") or client.get("aws_access_key_id")

@@ -1,4 +1,4 @@
-"""How S3 deletes many objects with one request."""
+"""Delete many S3 objects with one request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nbdata.stores.s3.client import S3Client
 
 __all__ = ["delete"]
 
-# What XML 1.0 cannot say ("Char"), or its parsers change ("End-of-Line Handling").
+# Characters that XML 1.0 cannot hold ("Char"), or that its parsers change ("End-of-Line Handling").
 _NOT_IN_XML = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff\\ufffe\\uffff]")
 
 
 def delete(client: S3Client, keys: Iterable[str]) -> None:
-    """Delete objects, a thousand with each request."""
+    """Delete objects, a thousand per request."""
     batch = deque[str]()
     for key in keys:
         if _NOT_IN_XML.search(key):
@@ -40,6 +40,6 @@ def _delete(client: S3Client, keys: Sequence[str]) -> None:
         ET.SubElement(ET.SubElement(root, "Object"), "Key").text = key
     body = ET.tostring(root, encoding="utf-8")
     failed = {item.findtext("Key") for item in client.xml("POST", "", {"delete": ""}, body).iterfind("Error")}
-    for key in keys:  # one by one, so that the error names the key and the reason
+    for key in keys:  # one request each, so that the error names the key and the reason
         if key in failed:
             client.send("DELETE", key, ok=(200, 204, 404)).close()

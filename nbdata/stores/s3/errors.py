@@ -1,4 +1,4 @@
-"""What an answer of S3 that is no success means, in the errors of nbdata."""
+"""Translate S3's error responses to the errors of nbdata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbdata.stores.http.client import Response
 
 __all__ = ["EXPIRED", "error_of", "field", "new_region"]
 
-# "Error Responses" of the Amazon S3 API reference: what is worth another try.
+# Responses that are worth another try ("Error Responses", Amazon S3 API reference).
 _BUSY_STATUS = {408, 429, 500, 502, 503, 504, 509}
 _BUSY_CODE = {
     "InternalError",
@@ -21,7 +21,7 @@ _BUSY_CODE = {
     "ThrottlingException",
     "OperationAborted",
 }
-#: What is said of credentials that were good once.
+#: Error codes for credentials that were valid once.
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _DENIED = {
     "AccessDenied": ("the store denies access", "Check that this identity may do this to this bucket"),
@@ -36,18 +36,18 @@ _DENIED = {
     "InvalidObjectState": ("the object is archived", "Have the store restore it first"),
     "AllAccessDisabled": ("the store has disabled all access to this bucket", "Ask the bucket's owner"),
 }
-# A region that is not the bucket's, and which the answer does not name.
+# Codes for a wrong region, in responses that do not name the right one.
 _REGION = ("AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 
 
 def field(data: bytes, name: str) -> str:
-    """The text of one element of an error document, however it is wrapped."""
+    """The text of an element in an error document, at any depth."""
     match = re.search(rb"<%b>([^<]*)</%b>" % (name.encode(), name.encode()), data)
     return match.group(1).decode("utf-8", "replace") if match else ""
 
 
 def new_region(response: Response, data: bytes) -> str:
-    """The region that an answer says the bucket is in, or ''."""
+    """The bucket's region according to a response, or ''."""
     if response.status not in (301, 307, 400, 403):
         return ""
     if response.status in (400, 403) and field(data, "Code") not in ("AuthorizationHeaderMalformed", ""):
@@ -58,18 +58,18 @@ def new_region(response: Response, data: bytes) -> str:
 def error_of(
     response: Response, data: bytes, *, path: str, identity: str, copied_along: str = ""
 ) -> NbdataError:
-    """The error that an answer means.
+    """Return the error that a response stands for.
 
     Parameters
     ----------
     data : bytes
         The error document; empty after HEAD.
     path : str
-        What was asked for.
+        The requested object.
     identity : str
-        Where the credentials came from, for people; never a key.
+        The origin of the credentials, shown in messages; never a key.
     copied_along : str
-        What is wrong with their form (`Identity.copied_along`), or ''.
+        What is wrong with the form of the keys (`Identity.copied_along`), or ''.
     """
     status, code = response.status, field(data, "Code")
     details: dict[str, Any] = {"status": status, "code": code}
@@ -92,7 +92,7 @@ def error_of(
     if code in _DENIED or status in (401, 403):
         what, remedy = _DENIED.get(code, _DENIED["AccessDenied"])
         if copied_along and code not in ("ExpiredToken", "RequestTimeTooSkewed", "InvalidObjectState"):
-            # An answer to HEAD has no code, and most stores only deny access then.
+            # A response to HEAD has no code, and most stores then only deny access.
             what, remedy = f"the store denies access, and {copied_along}", "Take it away"
         return AccessDenied(what, path=path, remedy=f"{remedy} (identity from {identity})", details=details)
     if status in (412, 409) and code in ("PreconditionFailed", "ConditionalRequestConflict", ""):
@@ -112,7 +112,7 @@ def error_of(
             path=path,
             details=details,
         )
-    # The first is Amazon's; Alibaba's OSS says the second, and Garage tells it in words.
+    # Codes of Amazon and of Alibaba's OSS. Garage has only a message.
     if code in ("BadDigest", "InvalidDigest") or (
         status == 400 and "content-md5" in field(data, "Message").lower()
     ):

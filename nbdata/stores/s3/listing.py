@@ -1,4 +1,4 @@
-"""What S3 lists: objects, folders and buckets, and unfinished uploads."""
+"""List objects, folders, buckets and unfinished uploads in S3."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["children", "pages", "pages_of_folder", "pending"]
 
 
 def pages(client: S3Client, prefix: str, after: str) -> Iterator[Page[ObjectInfo]]:
-    """The objects below a prefix, behind one of them, page by page."""
+    """Yield pages of the objects below a prefix that come after the key `after`."""
     return _pages(client, prefix, after, {})
 
 
 def pages_of_folder(client: S3Client, prefix: str) -> Iterator[Page[ObjectInfo]]:
-    """Objects and folders below a prefix, no deeper than the next slash, page by page."""
+    """Yield pages of the objects and folders below a prefix, no deeper than the next slash."""
     return _pages(client, prefix, "", {"delimiter": "/"})
 
 
@@ -31,7 +31,7 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
     while True:
         root = client.xml("GET", "", query)
         if root.tag != "ListBucketResult" and root.find("IsTruncated") is None:
-            # Of a login page, say: taken for an empty bucket, it would have a mirror delete everything.
+            # For example a login page. Taken for an empty bucket, it would make a mirror delete everything.
             raise StoreUnavailable(
                 "the store's answer is no listing", path=client.name, got=f"<{root.tag[:40]}>"
             )
@@ -45,7 +45,7 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
             query["continuation-token"] = token
             query.pop("start-after", None)
             continue
-        # A server that knows only version 1 of the listing gives no token, and goes on behind `marker`.
+        # A server with only version 1 of the listing sends no token, and continues after `marker`.
         last = objects[-1].key if objects else ""
         if token or not last or last == query.get("marker"):
             raise StoreUnavailable(
@@ -57,7 +57,7 @@ def _pages(client: S3Client, prefix: str, after: str, more: dict[str, str]) -> I
 
 
 def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...]:
-    """Some objects and folders below a prefix, as `Store.children`; without a bucket, buckets."""
+    """List some objects and folders below a prefix, as `Store.children`. Without a bucket, list buckets."""
     if not client.bucket:
         names = (bucket.findtext("Name") or "" for bucket in client.xml("GET", "", {}).iter("Bucket"))
         return tuple(ObjectInfo(f"{name}/", -1) for name in names if name.startswith(prefix))[:limit]
@@ -68,7 +68,7 @@ def children(client: S3Client, prefix: str, limit: int) -> tuple[ObjectInfo, ...
 
 
 def _folders(root: Element) -> list[ObjectInfo]:
-    """The folders of a page of a listing."""
+    """The folders in a page of a listing."""
     decode = decoded if root.findtext("EncodingType") == "url" else str
     return [ObjectInfo(decode(item.findtext("Prefix") or ""), -1) for item in root.iterfind("CommonPrefixes")]
 
@@ -79,7 +79,7 @@ def _key(info: ObjectInfo) -> bytes:
 
 def pending(client: S3Client, prefix: str) -> Iterator[tuple[str, str]]:
     """Unfinished multipart uploads below a prefix, as (key, id)."""
-    query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here although it says so
+    query = {"uploads": "", "prefix": prefix}  # SeaweedFS does not encode here, although it says so
     while True:
         root = client.xml("GET", "", query)
         for item in root.iterfind("Upload"):

@@ -1,6 +1,7 @@
-"""AWS Signature Version 4 for S3, as "Authenticating Requests (AWS Signature Version 4)" of the Amazon S3 API
-reference has it. Own code because botocore's signer takes longer than the request it signs;
-tests compare the two.
+"""Sign S3 requests with AWS Signature Version 4.
+
+Follows "Authenticating Requests (AWS Signature Version 4)" of the Amazon S3 API reference. This is code of its own
+because botocore's signer takes longer than the request it signs. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BLANKS = re.compile(f"[{_BLANK}]+")
 
 @dataclass(frozen=True)
 class Identity:
-    """Keys to sign with; in no repr. `source` says where they came from, for error messages.
+    """Keys to sign with, which no repr shows. `source` is their origin, for error messages.
 
     `expires` is in seconds since the epoch, or None.
     """
@@ -41,7 +42,7 @@ class Identity:
 
     @property
     def copied_along(self) -> str:
-        """What is wrong with a key as it came, in words that do not show it; '' if nothing is."""
+        """Describe a copying mistake in a key without showing the key; '' if there is none."""
         named = {"access key": self.key, "secret key": self.secret, "session token": self.token}
         for name, value in named.items():
             if value != value.strip():
@@ -54,12 +55,12 @@ class Identity:
 
 
 def quote_path(key: str) -> str:
-    """A key as part of a request target: everything but unreserved characters and slashes is escaped."""
+    """Escape a key for a request target: all but unreserved characters and slashes."""
     return quote(key.encode("utf-8", "surrogatepass"), safe="/-_.~")
 
 
 def quote_query(query: Mapping[str, str]) -> str:
-    """A query as it is signed and sent: names in order, everything but unreserved characters escaped."""
+    """Write a query as it is signed and sent: sorted names, and all but unreserved characters escaped."""
     return "&".join(
         f"{quote(name, safe='-_.~')}={quote(value.encode('utf-8', 'surrogatepass'), safe='-_.~')}"
         for name, value in sorted(query.items())
@@ -67,11 +68,11 @@ def quote_query(query: Mapping[str, str]) -> str:
 
 
 class Signer:
-    """Signs requests for one identity, region and host; the derived key is kept for its day."""
+    """Signs requests for one identity, region and host. Keeps the derived key for its day."""
 
     def __init__(self, identity: Identity, region: str, host: str) -> None:
         self._identity, self._region, self._host = identity, region, host
-        self._derived = ("", b"")  # day and key, in one tuple: threads see both or neither
+        self._derived = ("", b"")  # day and key in one tuple, so that threads see both or neither
 
     def headers(
         self,
@@ -82,7 +83,7 @@ class Signer:
         payload: str,
         now: float | None = None,
     ) -> dict[str, str]:
-        """All headers of a request: `extra` (names in lower case) and the signature over them.
+        """Return all headers of a request: `extra` (names in lower case) and the signature over them.
 
         Parameters
         ----------
@@ -106,8 +107,8 @@ class Signer:
             headers["x-amz-security-token"] = self._identity.token
         names = sorted(headers)
         signed = ";".join(names)
-        # Runs of blanks count as one ("Trim" of the canonical request); only metadata has any. Bytes of UTF-8 may look
-        # like blanks of other kinds.
+        # A run of blanks counts as one ("Trim" of the canonical request); only metadata has any. Only ASCII blanks
+        # count: bytes of UTF-8 may look like other blanks.
         lines = "\n".join(f"{name}:{_BLANKS.sub(' ', headers[name].strip(_BLANK))}" for name in names)
         request = f"{method}\n{path}\n{query}\n{lines}\n\n{signed}\n{payload}"
         scope = f"{day}/{self._region}/s3/aws4_request"

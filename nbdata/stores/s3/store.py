@@ -1,4 +1,4 @@
-"""S3 and what speaks its protocol, over `http.client` and `sigv4`: one code path for bodies and for control."""
+"""S3 and compatible stores, over `http.client` and `sigv4`: one code path for bodies and for control."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nbdata.stores.s3.sigv4 import quote_path
 __all__ = ["S3Store"]
 
 _MD5 = re.compile("[0-9a-f]{32}")
-# Inside the class `list` is the method.
+# In the class, `list` means the method.
 _Keys = list[str]
 
 
@@ -39,10 +39,10 @@ class S3Store(ObjectStore):
         Empty for the service itself, whose `children` are the buckets.
     config : S3Config
     stop : Stop, optional
-        Ends blocking calls.
+        Stops blocking calls.
     renew : callable, optional
-        Gives the configuration anew when its identity is about to expire, or when the session token that it is told
-        was refused.
+        Returns a new configuration. Called when the identity expires soon, or with a session token that the store
+        refused.
     """
 
     multipart = reopens = refuses = True
@@ -84,15 +84,15 @@ class S3Store(ObjectStore):
         except Cancelled:
             raise
         except Exception as error:
-            # A moment's trouble must not make an object that can be verified one that cannot.
+            # A temporary failure must not make a verifiable object unverifiable.
             if worth_retrying(error):
                 raise
-            return None  # a courtesy of the store; without it part sizes are guessed
-        # Parts may differ in size; then no single size makes the ETag, and a mismatch would mean nothing.
+            return None  # not every store reports part sizes; without them they are guessed
+        # If parts differ in size, no single size gives the ETag, and a mismatch would mean nothing.
         return size if size > 0 and size * (parts - 1) + last == info.size else None
 
     def _part(self, key: str, number: int) -> tuple[int, int]:
-        """Bytes of one part, and how many parts there are."""
+        """Return the bytes of one part, and the number of parts."""
         headers = self._client.send("HEAD", key, {"partNumber": str(number)}, ok=(200, 206)).headers
         return int(headers["content-length"]), int(headers["x-amz-mp-parts-count"])
 
@@ -187,7 +187,7 @@ class S3Store(ObjectStore):
 
     def upload(self, key: str, size: int, *, headers: Mapping[str, str] | None = None) -> Upload:
         upload_id = self._client.xml("POST", key, {"uploads": ""}, headers=headers).findtext("UploadId")
-        if not upload_id:  # without it, to give the upload up would delete the object
+        if not upload_id:  # without an id, aborting the upload would delete the object
             raise StoreUnavailable("the store gave the upload no id", path=self.said(key))
         return _S3Upload(self, key, size, upload_id)
 
@@ -218,7 +218,7 @@ class S3Store(ObjectStore):
 
 
 def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, str]:
-    """What asks for an object with its checksums, and if it is that version; adds headers, and gives the query."""
+    """Add headers that request checksums and the version in `match`. Returns the query for it."""
     headers["x-amz-checksum-mode"] = "ENABLED"
     if match is not None:
         if match.version:
@@ -229,7 +229,7 @@ def _condition(headers: dict[str, str], match: ObjectInfo | None) -> dict[str, s
 
 
 def _proof(md5: str) -> dict[str, str]:
-    """The header with which S3 makes no object of other bytes ("PutObject", Amazon S3 API reference)."""
+    """The header that makes S3 reject other bytes ("PutObject", Amazon S3 API reference)."""
     return {"content-md5": in_base64(md5)} if md5 else {}
 
 
@@ -270,17 +270,18 @@ class _S3Upload(Upload):
         try:
             answer = self._store._client.xml("POST", self._key, {"uploadId": self.id}, ET.tostring(root))
         except (StoreUnavailable, NotFound):
-            # Perhaps only the answer was lost, and with it the request asked again, of an upload that is an object now.
+            # The upload may be complete, with only the response lost. The repeated request then fails, as the upload
+            # is gone.
             made = self._made_of(parts)
             if made is None:
                 raise
             return made
-        # Some servers do not say here.
+        # Some servers send no ETag here.
         etag = quoted(answer.findtext("ETag")) or self._store.head(self._key).etag
         return ObjectInfo(self._key, self._size, etag=etag, encrypted=self.encrypted)
 
     def _made_of(self, parts: _Keys) -> ObjectInfo | None:
-        """What stands at the key, if its ETag says that it was put together from just these parts."""
+        """Return the object at the key, if its ETag shows that it was made from exactly these parts."""
         digests = [part.strip('"').lower() for part in parts]
         if self.encrypted or not all(_MD5.fullmatch(digest) for digest in digests):
             return None
