@@ -123,9 +123,7 @@ class StagedFetcher:
                 self._let_go()
                 if not left:
                     raise
-            except (
-                BaseException
-            ):  # the cache has ended; or Ctrl-C, and an answer is still on its way
+            except BaseException:  # the cache has ended; or Ctrl-C, and an answer is still on its way
                 self._let_go()
                 raise
         raise AssertionError("the last try has raised")
@@ -200,9 +198,7 @@ class StagedFetcher:
             self.counts.cached += read
             return got
         except NbdataError:
-            staging.acquire(
-                []
-            )  # recheck: after an agent's end, the next one may have removed it
+            staging.acquire([])  # recheck: after an agent's end, the next one may have removed it
             raise
         finally:
             staging.release(read)
