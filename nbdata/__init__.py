@@ -1,7 +1,7 @@
 """Stage, verify, extract and push data between any object store and a small disk.
 
-The same verbs in Python (`pull`, `push`, `copy`, `md5check`, `untar_volumes`, `ls`, `quota`, `transfers`, `cleanup`),
-as IPython magics (``%load_ext nbdata``) and on the command line (``nbdata pull …``).
+The verbs are the same in Python (`pull`, `push`, `copy`, `md5check`, `untar_volumes`, `ls`, `quota`, `transfers`,
+`cleanup`), as IPython magics (``%load_ext nbdata``) and on the command line (``nbdata pull …``).
 
 Examples
 --------
@@ -170,19 +170,19 @@ slots.conversion = _conversion
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """What ``%load_ext nbdata`` calls: register the magics."""
+    """Register the magics; IPython calls this for ``%load_ext nbdata``."""
     from nbdata.notebook import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """What ``%unload_ext nbdata`` calls."""
+    """Remove the magics; IPython calls this for ``%unload_ext nbdata``."""
     from nbdata.notebook import unload
 
     unload(shell)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    """Where Jupyter finds the server's part of the JupyterLab panel."""
+    """List the server extension of the JupyterLab panel; Jupyter calls this."""
     return [{"module": "nbdata.server"}]

@@ -1,4 +1,4 @@
-"""The command, where its script is not on the path: ``python -m nbdata``."""
+"""Runs the command as ``python -m nbdata``, for when its script is not on the path."""
 
 import sys
 

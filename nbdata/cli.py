@@ -1,6 +1,6 @@
 """The command line: ``nbdata VERB …``.
 
-Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 failures, 2 wrong use, 130 interrupted.
+Results go to stdout, progress and errors to stderr. Exit status: 0 done, 1 failures, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -58,31 +58,31 @@ _MORE = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     shown_before, output = slots.display, sys.stdout
     try:
-        sys.stdout = _Output(output or open(os.devnull, "w"))  # noqa: SIM115  there is none where it is closed
-        # A hang-up ends only this process: the agent's job goes on.
+        sys.stdout = _Output(output or open(os.devnull, "w"))  # noqa: SIM115  stdout is None if it is closed
+        # A hang-up ends only this process: the agent's job continues.
         leave_interrupts()
         return _told(words)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _drop_output()  # whoever read it is gone
+        _drop_output()  # the reader of our output is gone
         return 1
     finally:
-        # Whoever calls this function goes on with their own.
+        # The caller of this function gets its own output back.
         slots.display, sys.stdout = shown_before, output
 
 
 def _drop_output() -> None:
-    """Let nobody have what is left of our output: flushing it at exit would fail once more."""
+    """Discard the output that is left: flushing it at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Output:
-    """Standard output, of which it is told if it cannot be written; a pipe that nobody reads is no error of ours."""
+    """Wraps standard output and notes write errors. A pipe without a reader is not our error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -112,12 +112,12 @@ class _Output:
 
 
 def _told(words: list[str]) -> int:
-    """Run one command, and say what went wrong; its exit status."""
+    """Run one command, print any error and return the exit status."""
     try:
         try:
             return _run(words)
         finally:
-            sys.stdout.flush()  # when Python ends it would be too late to say what is wrong with it
+            sys.stdout.flush()  # at Python's exit it would be too late to report an error
     except NbdataError as error:
         text = str(error)
         print(printable(text if text.startswith("nbdata ") else f"nbdata: {text}"), file=sys.stderr)
@@ -165,7 +165,7 @@ def _overview() -> str:
 
 
 def _extra(cls: type[Operation]) -> dict[str, Option]:
-    """The options that the command line adds to a verb."""
+    """Return the options that the command line adds to a verb."""
     if issubclass(cls, Listing):
         return _ROWS
     return {**_RUN, **_EXTRA} if cls is CacheStream else _EXTRA
@@ -194,7 +194,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         return 1 if isinstance(planned, Plan) and (planned.empty or not planned.fits) else 0
     begun: Job | None = None
     if face.get("background"):
-        if os.environ.get("NBDATA_HOST") == "inline":  # this process ends now, and the job with it
+        if os.environ.get("NBDATA_HOST") == "inline":  # the job would end with this process, which ends now
             raise BadOption(
                 "-b needs the agent, and NBDATA_HOST=inline does without it", remedy="Leave one of them out"
             )
@@ -213,7 +213,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     try:
         if cls is CacheStream:
             result = _each(operation, face["run"], quiet, as_json=as_json)
-        elif begun is not None:  # no agent can carry it, and it would end with this process
+        elif begun is not None:  # no agent can run it, and it would end with this process
             result = display.follow(begun, quiet=quiet)
         else:
             result = operation.run(quiet=quiet)
@@ -226,19 +226,19 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
         if as_json or not quiet:
             _print_listing(operation, result, as_json=as_json)
     elif getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
-        # What was asked for are the names: all of them, one a line; people see more, other programs do not.
+        # The names are the result: print all of them, one per line. A terminal shows more columns, a pipe does not.
         for row in result.rows:
             print(_member_line(row) if sys.stdout.isatty() else printable(row.path))
         print(result.line, file=sys.stderr)
     elif cls is CacheStream and not as_json and not quiet:
-        print(result.text(), file=sys.stderr)  # stdout is the command's
+        print(result.text(), file=sys.stderr)  # stdout belongs to the command
     else:
         _print(result, as_json=as_json, quiet=quiet)
     return 1 if isinstance(result, Report) and not result.ok else 0
 
 
 def _print_listing(operation: Listing, report: Report, *, as_json: bool) -> None:
-    """All rows on stdout, none of which is held; what is said of them besides on stderr."""
+    """Print all rows on stdout without holding any in memory; notes about them go to stderr."""
     for line in operation.lines(report, as_json=as_json, people=sys.stdout.isatty()):
         print(line)
     if not as_json:
@@ -246,13 +246,13 @@ def _print_listing(operation: Listing, report: Report, *, as_json: bool) -> None
 
 
 def _member_line(row: Row) -> str:
-    """A member as people see it: size, time and name."""
+    """Format a member for people: size, time and name."""
     size, at = member_cells(row.size, row.detail.get("kind", "file"), row.detail.get("mtime", 0))
     return f"{size:>9}  {at:20}  {printable(row.path)}"
 
 
 def _each(operation: Operation, command: str | None, quiet: bool, *, as_json: bool) -> Report:
-    """Run a command for each item of a stream; with `as_json` stdout is the Report's alone."""
+    """Run a command for each item of a stream; with `as_json`, stdout carries only the Report."""
     try:
         words = shlex.split(command or "")
     except ValueError as error:

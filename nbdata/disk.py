@@ -1,4 +1,4 @@
-"""What the operating system says and does with disks: its errors in nbdata's words, folders made, bytes synced."""
+"""Local disk access: the system's errors as nbdata's errors, durable folders and files, syncing."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ __all__ = [
     "write_file",
 ]
 
-#: How the names of files end that are being written; never listed.
+#: Suffix of files that are still being written; listings skip them.
 PARTIAL = ".nbdata-partial"
-#: What is said of a disk that has bytes left, and can hold no more files.
+#: Message for a disk that has free bytes but can hold no more files.
 NO_INODES = "the disk has no inodes left for more files"
-#: Who limits, where the file system says that its quota is used up.
+#: Name of the limit if the file system reports that its quota is used up.
 QUOTA = "the quota of the file system"
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, or this user's share of it, has no room for more."""
+    """True if the disk, or this user's quota on it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_error(error: OSError, path: str) -> NbdataError:
-    """The error of the interface for an error of the local disk."""
+    """Convert an OSError of the local disk into an NbdataError."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return NotFound("no such file or folder", path=path)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -68,7 +68,7 @@ def disk_error(error: OSError, path: str) -> NbdataError:
             "the disk quota is used up" if quota else full,
             path=path,
             remedy=f"{ROOM_THEN_AGAIN}. %quota shows the disks",
-            # How much a quota of the file system's leaves can not be asked for everywhere; what the disk has is more.
+            # Not every system can say how much of a quota is left; the free space of the disk would be too high.
             details={"free": 0, "source": QUOTA} if quota else {},
         )
     return StoreUnavailable(f"the disk failed ({os.strerror(error.errno or 0)})", path=path)
@@ -76,10 +76,10 @@ def disk_error(error: OSError, path: str) -> NbdataError:
 
 @contextlib.contextmanager
 def full_disk_told(where: str | None) -> Iterator[None]:
-    """NotEnoughSpace for what a full disk or quota refuses where nobody expects it; None: no disk of ours.
+    """Raise NotEnoughSpace if a disk or quota is full at a call that does not expect it; None: no disk of ours.
 
-    Not only a write may meet that: copy-on-write file systems need room to cut a file, and those that allocate late
-    tell it at a sync.
+    Not only writes can fail so. Copy-on-write file systems need room to truncate a file, and file systems that allocate
+    late report the error at a sync.
     """
     try:
         yield
@@ -90,16 +90,16 @@ def full_disk_told(where: str | None) -> Iterator[None]:
 
 
 def _lacks_inodes(path: str) -> bool:
-    """Whether the disk of a path has bytes left and no inodes."""
+    """True if the disk of a path has free bytes but no free inodes."""
     try:
         found = os.statvfs(os.path.dirname(path) or ".")
-    except OSError:  # its path is not known, or goes through what could not be made
+    except OSError:  # the path is unknown, or one of its folders could not be made
         return False
     return found.f_files > 0 and found.f_favail == 0 and found.f_bavail > 0
 
 
 def special_kind(mode: int) -> str:
-    """What stands there, if it is neither a file, a folder nor a link."""
+    """Name the kind of a file that is neither a regular file, a folder nor a link."""
     if stat.S_ISFIFO(mode):
         return "named pipe"
     if stat.S_ISSOCK(mode):
@@ -108,7 +108,7 @@ def special_kind(mode: int) -> str:
 
 
 def sync_folder(path: str) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in a folder durable (fsync)."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -119,17 +119,18 @@ def sync_folder(path: str) -> None:
 def write_file(
     path: str, pieces: Iterable[bytes | memoryview], *, umask: int | None = None
 ) -> os.stat_result:
-    """Make a file of these bytes, whole and durable or not at all; what it then is.
+    """Write a file of these bytes, whole and durable or not at all; return its stat result.
 
-    An existing file is replaced, and its permissions are kept; a new one gets them by `umask`, None: the process's.
+    An existing file is replaced and keeps its permissions. A new one gets them from `umask` (None: the process's
+    umask).
 
     Raises
     ------
     NbdataError
-        What the disk refuses, and whatever `pieces` raises.
+        If the disk refuses; errors of `pieces` pass through.
     """
     folder = os.path.dirname(path)
-    # In the same folder, so that the rename crosses no disks; short, whatever the name's length.
+    # In the same folder, so that the rename stays on one disk; a short name, however long the final one is.
     partial = f"{folder}/.{secrets.token_hex(8)}{PARTIAL}"
     try:
         fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -166,16 +167,16 @@ _WRITE = 2  # SYNC_FILE_RANGE_WRITE of <fcntl.h>
 
 
 def begin_writing(fd: int, start: int, count: int) -> None:
-    """Have the system begin to bring these bytes of a file to the disk, where it can; waits for none of it.
+    """Start writing these bytes of a file to the disk, where the system can; does not wait.
 
-    A sync that comes later has less to do: of 512 MiB it took 0.01 s in place of 0.32.
+    A later sync has less to do: for 512 MiB it took 0.01 s instead of 0.32 s.
     """
     if _sync_file_range is not None:
         _sync_file_range(fd, ctypes.c_int64(start), ctypes.c_int64(count), _WRITE)
 
 
 def make_folders(path: str, mode: int) -> None:
-    """Make a folder and those above it, durably where the disk can do that."""
+    """Make a folder and its parents, durably where the disk supports it."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
@@ -186,7 +187,7 @@ def make_folders(path: str, mode: int) -> None:
         sync_folder(above)
 
 
-#: Of libc; None where it is missing.
+#: The function of libc; None where it is missing.
 syncfs: Callable[[int], int] | None
 try:
     syncfs = ctypes.CDLL(None, use_errno=True).syncfs
@@ -195,7 +196,7 @@ except (AttributeError, OSError):  # not Linux
 
 
 def make_durable(files: Sequence[str]) -> None:
-    """Bytes of all files on disk: one syncfs for many, else fdatasync each (as for one or two)."""
+    """Sync the bytes of all files to disk: one syncfs for many, else fdatasync for each (as for one or two)."""
     if len(files) > 2 and syncfs is not None:
         sync_disks(files)
         return
@@ -208,7 +209,7 @@ def make_durable(files: Sequence[str]) -> None:
 
 
 def sync_disks(files: Sequence[str]) -> None:
-    """All bytes and names on the disks that these files are on."""
+    """Sync all bytes and names on the disks that hold these files."""
     assert syncfs is not None
     for folder in {file.rpartition("/")[0] for file in files}:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

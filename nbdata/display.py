@@ -17,17 +17,18 @@ from nbdata.sizes import format_duration, format_size
 
 __all__ = ["Follower", "TextDisplay", "numbers_of", "share_of"]
 
-# Jobs that end sooner show no bar.
+# Jobs that end sooner than this many seconds show no bar.
 _SHOW_AFTER = 0.5
 
 
 class Follower:
-    """What every display of a foreground job does; subclasses say how it looks."""
+    """Follows a foreground job for a display; subclasses say how it looks."""
 
     def follow(self, job: Job, *, quiet: bool = False, held: Held | None = None) -> Report:
-        """Show a foreground job until it ends, and return its Report or raise what went wrong.
+        """Show a foreground job until it ends, and return its Report or raise its error.
 
-        Ctrl-C cancels it, resumable; if others wait for it too, or it was begun in the background, it only detaches.
+        Ctrl-C cancels the job, which can be resumed. If others wait for it too, or it started in the background, Ctrl-C
+        only detaches.
         """
         try:
             if held is not None:
@@ -43,7 +44,7 @@ class Follower:
                 alone = job.interrupt()
                 if not quiet:
                     if alone:
-                        # Not "stopped": when the kernel is being restarted, the agent goes on with it.
+                        # Not "stopped": when the kernel is being restarted, the agent continues the job.
                         self.end(f"interrupted; {job.snapshot().stopped_means}", None)
                     else:
                         self.end(f"detached: job {job.id} goes on; transfers {job.id} --cancel ends it", None)
@@ -53,27 +54,27 @@ class Follower:
                 self.lost(error)
             raise
         if not quiet:
-            # An error that has no rows to show says everything in its own line.
+            # An error without rows to show says everything in its own line.
             told = report.ok or bool(report.counts)
             self.end(report.line if told else "", report if told else None)
         return job.wait()
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
-        """Before the first snapshot."""
+        """Called before the first snapshot."""
 
     def update(self, snapshot: Snapshot) -> None:
-        """At each change, at most four times a second."""
+        """Called at each change, at most four times a second."""
 
     def end(self, text: str, report: Report | None) -> None:
-        """Once, at the end: the last, true line, and the report if there is one."""
+        """Called once at the end, with the final line and the report if there is one."""
 
     def lost(self, error: BaseException) -> None:
-        """In place of `end`: nobody can say any more how it goes on."""
+        """Called in place of `end` if the state of the job can no longer be known."""
         self.end("", None)
 
 
 class TextDisplay(Follower):
-    """A bar on stderr while a job runs, and one true line at its end on the same stream.
+    """A bar on stderr while a job runs, and one final line at its end on the same stream.
 
     Parameters
     ----------
@@ -114,9 +115,9 @@ class TextDisplay(Follower):
 
 
 class _Bar:
-    """One bar over all of a job, with the numbers that the job itself gives.
+    """One progress bar for a whole job, with the numbers from the job itself.
 
-    tqdm only draws it: what it would measure is how fast this process is told of what was done before.
+    tqdm only draws it. It would measure how fast this process receives news of work done earlier.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -125,7 +126,7 @@ class _Bar:
         self._told = ""
 
     def show(self, snapshot: Snapshot) -> None:
-        if snapshot.finished:  # the line that comes now says more
+        if snapshot.finished:  # the final line that follows says more
             return
         waits = snapshot.condition if snapshot.reason else ""
         if not self._stream.isatty():
@@ -157,17 +158,17 @@ class _Bar:
 
 
 def _details(snapshot: Snapshot) -> str:
-    """The numbers, and the state if it is not the usual one; what matters least comes last, and is cut off."""
+    """Return the numbers, and the state if it is unusual. The least important comes last, where it may be cut off."""
     moving = snapshot.state == "RUNNING"
     words = numbers_of(snapshot, moving=moving)
     return printable(", ".join(words if moving else [snapshot.condition, *words]))
 
 
 def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
-    """Share, bytes, rate, time left, files, retries and failures, as far as they are known.
+    """Return share, bytes, rate, time left, files, retries and failures, as far as they are known.
 
-    Rate and time left are the job's own, over its last seconds and without what was there before; only of one that is
-    `moving`.
+    Rate and time left are the job's own, over its last seconds and without bytes from earlier runs. Only a `moving` job
+    has them.
     """
     words = []
     if (share := share_of(snapshot)) is not None:
@@ -192,7 +193,7 @@ def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
 
 
 def share_of(snapshot: Snapshot) -> float | None:
-    """How much is done, from 0 to 1: by bytes, else by files; None while nobody knows."""
+    """Return the share done, from 0 to 1: by bytes, else by files; None while the total is unknown."""
     if snapshot.bytes_total:
         return min(snapshot.bytes / snapshot.bytes_total, 1.0)
     if snapshot.files_total:
@@ -202,7 +203,7 @@ def share_of(snapshot: Snapshot) -> float | None:
 
 @contextlib.contextmanager
 def _no_more_interrupts() -> Iterator[None]:
-    """A second Ctrl-C must not keep the first from being told."""
+    """Ignore a second Ctrl-C, so that the first is still reported."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

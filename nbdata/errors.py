@@ -1,4 +1,4 @@
-"""One tree of errors.
+"""The tree of all errors that nbdata raises.
 
 ::
 
@@ -17,9 +17,9 @@
     ├── AgentUnavailable   (ConnectionError)    the process that does the work cannot be reached
     └── Cancelled                               somebody cancelled
 
-Every error says what was expected, what came and what to do; it travels between processes as
-plain data (`NbdataError.to_dict`, `error_from_dict`). Where Python has a word for the case, the
-class derives from that builtin too, so ``except FileNotFoundError`` works.
+Every error says what was expected, what came and what to do. It travels between processes as plain data
+(`NbdataError.to_dict`, `error_from_dict`). Where Python has a builtin for the case, the class derives from that too, so
+``except FileNotFoundError`` works.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NbdataError(Exception):
     message : str
         What happened, as one sentence without a full stop.
     path : str, optional
-        The local path or URL that it happened to.
+            The local path or URL that the error concerns.
     expected, got : str, optional
         What was expected there, and what came.
     remedy : str, optional
@@ -95,11 +95,11 @@ class NbdataError(Exception):
         self.details: dict[str, Any] = dict(details or {})
         self.scrub()
         if self.errno_code is not None:
-            # Set on those that are OSErrors too, where `errno` is how callers tell them apart.
+            # For classes that are OSErrors too: callers tell those apart by `errno`.
             setattr(self, "errno", self.errno_code)  # noqa: B010
 
     def scrub(self) -> None:
-        """Take out what is known by now to be secret, or looks like it."""
+        """Remove known secrets and text that looks like a secret."""
         self.message = scrub(self.message)
         self.path, self.expected, self.got, self.remedy = (
             value if value is None else scrub(str(value))
@@ -118,11 +118,11 @@ class NbdataError(Exception):
             text += f" (expected {self.expected})"
         elif self.got is not None:
             text += f" (got {self.got})"
-        # Names of keys are in it, which may come from anyone.
+        # The text contains keys, which may come from anyone.
         return printable(f"{text}. {self.remedy}" if self.remedy else text)
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as JSON-able data; `error_from_dict` is the way back."""
+        """Return the error as JSON-able data; `error_from_dict` rebuilds it."""
         return {
             "class": type(self).__name__,
             "message": self.message,
@@ -148,7 +148,7 @@ class NotFound(NbdataError, FileNotFoundError):
 
 
 class AccessDenied(NbdataError, PermissionError):
-    """The store or the disk refuses; names where the identity came from, never a key."""
+    """The store or the disk refuses; names the source of the credentials, never a key."""
 
     errno_code = errno.EACCES
 
@@ -158,10 +158,10 @@ class StoreUnavailable(NbdataError, ConnectionError):
 
 
 class NotEnoughSpace(NbdataError, OSError):
-    """It does not fit: known before the start, or a disk that filled meanwhile.
+    """The data does not fit: known before the start, or the disk filled meanwhile.
 
-    ``details`` holds ``needed`` and ``free`` in bytes, ``limit`` in bytes or None, ``source``
-    (who sets the limit) and ``disks`` (paths of disks where it would fit).
+    ``details`` holds ``needed`` and ``free`` in bytes, ``limit`` in bytes or None, ``source`` (the name of the limit)
+    and ``disks`` (paths of disks with enough room).
     """
 
     errno_code = errno.ENOSPC
@@ -172,11 +172,11 @@ class SourceChanged(NbdataError):
 
 
 class ChecksumMismatch(NbdataError):
-    """The bytes that came are not the bytes that were promised."""
+    """The bytes that came do not have the expected checksum."""
 
 
 class MissingVolume(NbdataError):
-    """A set of volumes has a hole."""
+    """A volume of a set is missing."""
 
 
 class BadArchive(NbdataError):
@@ -184,15 +184,15 @@ class BadArchive(NbdataError):
 
 
 class UnsafeMember(NbdataError):
-    """An archive member or key that would be written outside its target."""
+    """An archive member or key would be written outside its target."""
 
 
 class TransferFailed(NbdataError):
-    """The rest was done, some objects failed; `report` has the counts and the failures."""
+    """Some objects failed and the rest was done; `report` has the counts and the failures."""
 
     @property
     def report(self) -> Any:
-        """The Report of the whole operation, or None when it could not be had."""
+        """The Report of the whole operation, or None if it could not be fetched."""
         return getattr(self, "_report", None)
 
     @report.setter
@@ -205,7 +205,7 @@ class AgentUnavailable(NbdataError, ConnectionError):
 
 
 class Cancelled(NbdataError):
-    """Somebody cancelled; what was done is kept, and the command resumes."""
+    """The job was cancelled; finished work is kept, and the command resumes."""
 
 
 _CLASSES: dict[str, type[NbdataError]] = {
@@ -243,16 +243,16 @@ def error_from_dict(data: dict[str, Any]) -> NbdataError:
 
 
 class WithheldError(Exception):
-    """Stands in a chain of causes for an error of another library that showed a secret."""
+    """Replaces, in a chain of causes, an error of another library that showed a secret."""
 
 
 def cleaned(error: BaseException, outer: BaseException | None = None) -> BaseException:
-    """The same error, with nothing secret in its chain of causes, nor in the local variables of its traceback.
+    """Return the same error without secrets in its chain of causes or in the local variables of its traceback.
 
-    A cause that shows a secret is replaced by a `WithheldError` with what of its text may be shown.
-    Tracebacks are kept but for those whose variables show a secret, as IPython's verbose mode would; the variables of
-    calls that are over are let go, since they may hold buffers of megabytes as long as the error is kept. What the
-    caller was handling when he called, `outer`, is his, and stays as it is.
+    A `WithheldError` with the harmless part of the text replaces a cause that shows a secret. Tracebacks are kept,
+    except those whose variables show a secret, as IPython's verbose mode would. Variables of finished calls are
+    released: they may hold buffers of megabytes for as long as the error is kept. The error that the caller was
+    handling at the call, `outer`, belongs to the caller and stays unchanged.
     """
     seen = {id(outer)}
     chain: list[BaseException] = [error]
@@ -268,16 +268,16 @@ def cleaned(error: BaseException, outer: BaseException | None = None) -> BaseExc
         _let_go(at.__traceback__)
         quiet = at.__suppress_context__
         at.__cause__, at.__context__ = _showable(at.__cause__), _showable(at.__context__)
-        at.__suppress_context__ = quiet  # setting a cause changes it
+        at.__suppress_context__ = quiet  # assigning a cause changes it
         chain += [inner for inner in (at.__cause__, at.__context__) if inner is not None]
     return error
 
 
 def without_calls(error: BaseException) -> BaseException:
-    """The same error, without the tracebacks of its chain of causes.
+    """Return the same error, without the tracebacks of its chain of causes.
 
-    For an error that is remembered: the calls of a traceback hold functions with all that these close over, and
-    letting go of variables does not end that.
+    For an error that is kept for long. The calls of a traceback hold functions with all their closures, and clearing
+    the variables does not release those.
     """
     seen = set[int]()
     chain: list[BaseException | None] = [error]
@@ -295,13 +295,13 @@ _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 
 def _let_go(trace: TracebackType | None) -> None:
     while trace is not None:
-        # That of a generator which waits would end it.
+        # Clearing the frame of a suspended generator would end it.
         if trace.tb_frame.f_code.co_flags & _GENERATOR:
             trace = trace.tb_next
             continue
-        with contextlib.suppress(RuntimeError):  # a call that is not over
+        with contextlib.suppress(RuntimeError):  # a call that is still running
             trace.tb_frame.clear()
-            # Before Python 3.13 who has looked at variables has made a copy of them, which is renewed by looking again.
+            # Before Python 3.13, reading f_locals left a copy of the variables; reading it again renews the copy.
             trace.tb_frame.f_locals  # noqa: B018
         trace = trace.tb_next
 

@@ -1,7 +1,8 @@
-"""FFRecord files, for code that knows the ffrecord library: its names and meanings.
+"""FFRecord files for code written for the ffrecord library: the same names and meanings.
 
-What is a crash, an empty data set or undefined there is an error with a remedy here. `nbdata.samples` reads the same
-files for a training loop, `nbdata.loaders.ffrecord` has counterparts of ``ffrecord.torch``.
+Where that library crashes, gives an empty data set or is undefined, this one raises an error with a remedy.
+`nbdata.samples` reads the same files for a training loop; `nbdata.loaders.ffrecord` has counterparts of
+``ffrecord.torch``.
 
 Examples
 --------

@@ -1,8 +1,8 @@
-"""What is remembered of jobs beyond their agents: ``jobs.log`` in the state folder.
+"""The record of jobs that outlives their agents: ``jobs.log`` in the state folder.
 
-An append-only file of `nbdata.sealed_lines`, each an object: one when a job begins, and one, with its report and its
-error, when it ends; the last one of a job holds. Torn lines are passed over. A file that has grown is
-written anew with the newest. A job that began, and whose process is gone without a word of its end, was interrupted.
+An append-only file of `nbdata.sealed_lines`, each an object. A job gets one line when it begins, and one with its
+report and error when it ends; its last line holds. Torn lines are skipped. A file that has grown too large is rewritten
+with the newest jobs. A job counts as interrupted if it began and its process is gone without a line of its end.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from nbdata.sealed_lines import append, format_line, value_of
 
 __all__ = ["Past", "past_jobs", "record_of", "remember"]
 
-# Jobs that are remembered, and bytes beyond which the file is written anew with at most half of that.
+# Most jobs that are remembered, and the size in bytes beyond which the file is rewritten with at most half of that.
 _KEPT, _LARGE = 300, 1 << 20
-# Bytes of one record, and characters of one text in a list of it, and how many of those.
+# Most bytes of a record, characters of a text in a list of it, and texts in such a list.
 _RECORD, _TEXT, _NAMED = 16 << 10, 500, 10
-# A job whose process cannot be looked for from here is taken for interrupted after this many seconds.
+# A job whose process cannot be looked up from here counts as interrupted after this many seconds.
 _ELSEWHERE = 24 * 3600.0
-# Of a report and of an error; the rest may be large.
+# The fields that are kept of a report and of an error; others may be large.
 _REPORT = ("verb", "source", "target", "state", "counts", "files", "bytes", "present", "seconds", "retries")
 _ERROR = ("class", "message", "path", "expected", "got", "remedy")
 
 
 @dataclass
 class Past:
-    """A job as it is remembered.
+    """A job from the record.
 
     Attributes
     ----------
     snapshot : Snapshot
     report, failure : dict or None
-        As `Report.to_dict` and `NbdataError.to_dict` have them, without what may be large.
+            As in `Report.to_dict` and `NbdataError.to_dict`, without the fields that may be large.
     on_error : str
-        What who waits for it wants to have of failures.
+            What to do about failures, as the job's options say: raise or report.
     host, holder : str
-        Its machine, and the file on which its process held a flock while it lived.
+            The job's machine, and the file on which its process held a flock while it ran.
     """
 
     snapshot: Snapshot
@@ -57,11 +57,11 @@ class Past:
 
     @property
     def key(self) -> tuple[str, float]:
-        """What tells it from all others: ids come again."""
+        """Identifies the job among all others; an id alone may be used again."""
         return self.snapshot.id, self.snapshot.created
 
     def carried_on(self) -> bool:
-        """Whether somebody may still work on it."""
+        """True if some process may still work on it."""
         if (self.host, os.path.dirname(self.holder)) == (os.uname().nodename, runtime_folder()):
             return held(self.holder)
         return time.time() - self.snapshot.created < _ELSEWHERE
@@ -70,7 +70,7 @@ class Past:
 def record_of(
     snapshot: Snapshot, report: Report | None, failure: dict[str, Any] | None, on_error: str
 ) -> dict[str, Any]:
-    """What to remember of a job, at its beginning or at its end."""
+    """Make the record of a job, at its beginning or at its end."""
     short = None
     if report is not None:
         short = {name: getattr(report, name) for name in _REPORT}
@@ -89,7 +89,7 @@ def record_of(
 
 
 def remember(state_dir: str, record: dict[str, Any], holder: str) -> None:
-    """Add a record of a job of the process that holds a flock on `holder`; OSError if there is no room for it."""
+    """Append a record of a job whose process holds a flock on `holder`; OSError if there is no room for it."""
     record = scrub_data({**record, "holder": holder})
     line = format_line(record)
     if len(line) > _RECORD:
@@ -110,7 +110,7 @@ def remember(state_dir: str, record: dict[str, Any], holder: str) -> None:
 
 
 def _write_anew(path: str) -> None:
-    """Keep the newest: a file that was not written whole takes no one's place."""
+    """Rewrite the file with the newest jobs; it replaces the old one only once it is written whole."""
     newest = dict[tuple[str, float], bytes]()
     for line in _lines(path, os.path.getsize(path)):
         if (past := _parse(line)) is not None:
@@ -134,13 +134,13 @@ def _write_anew(path: str) -> None:
 
 
 def past_jobs(state_dir: str) -> list[Past]:
-    """The jobs that are over, oldest first, as far as they are remembered; what cannot be read is none.
+    """Return the finished jobs on record, oldest first; records that cannot be read are skipped.
 
-    What began and never ended is INTERRUPTED; what may still be carried on is left out.
+    A job that began and never ended is INTERRUPTED. A job that may still be running is left out.
     """
     open_ended = [p.key for p in _read(state_dir) if not p.snapshot.finished and not p.carried_on()]
     found = []
-    # Read again after the look at the processes: one may have written of its end, and ended, in between.
+    # Read again after looking at the processes: one may have recorded its end and exited in between.
     for past in _read(state_dir):
         if past.snapshot.finished:
             found.append(past)
@@ -169,7 +169,7 @@ def _read(state_dir: str) -> list[Past]:
 
 @functools.lru_cache(maxsize=2)
 def _parsed(path: str, size: int, *_version: int) -> list[Past]:
-    """What the file says; faces look several times a second, and it seldom changes."""
+    """Parse the file, cached by size and version: faces ask several times a second, and it seldom changes."""
     newest = dict[tuple[str, float], Past]()
     for line in _lines(path, size):
         if (past := _parse(line)) is not None:
@@ -179,7 +179,7 @@ def _parsed(path: str, size: int, *_version: int) -> list[Past]:
 
 
 def _lines(path: str, size: int) -> list[bytes]:
-    """The lines of a file; never more than it is large, and no more of one that somebody let grow beyond reason."""
+    """Read the lines of a file: no more than its size, and no more than a bound if it grew beyond reason."""
     with open(path, "rb") as file:
         return file.read(min(size, 4 * _LARGE)).splitlines(keepends=True)
 
@@ -193,5 +193,5 @@ def _parse(line: bytes) -> Past | None:
         data = value_of(line)
         snapshot = Snapshot.from_dict(data["snapshot"])
         return Past(snapshot, data["report"], data["failure"], data["on_error"], data["host"], data["holder"])
-    except (ValueError, KeyError, TypeError, AttributeError):  # another version's
+    except (ValueError, KeyError, TypeError, AttributeError):  # a record of another version
         return None

@@ -1,4 +1,4 @@
-"""A Ctrl-C that comes while a job is begun: it waits until somebody has the job and can end it."""
+"""Holds back a Ctrl-C while a job is being started, until some code has the job and can end it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["Held", "held_interrupt"]
 
 
 class Held:
-    """Whether somebody pressed Ctrl-C meanwhile."""
+    """Records whether Ctrl-C was pressed while it was held back."""
 
     def __init__(self, signals: list[signal.Signals]) -> None:
         self.pressed = False
         self._signals = signals
 
     def let_go(self) -> None:
-        """Hold no more: from here on Ctrl-C raises KeyboardInterrupt again."""
+        """Stop holding: from here on Ctrl-C raises KeyboardInterrupt again."""
         while self._signals:
             signal.signal(self._signals.pop(), signal.default_int_handler)
 
     def let_through(self) -> None:
-        """Hold no more, and raise the KeyboardInterrupt of a Ctrl-C that was held; for who can handle it."""
+        """Stop holding, and raise KeyboardInterrupt if a Ctrl-C was held; for a caller that can handle it."""
         self.let_go()
         pressed, self.pressed = self.pressed, False
         if pressed:
@@ -32,15 +32,15 @@ class Held:
 
 @contextmanager
 def held_interrupt() -> Iterator[Held]:
-    """Hold the first Ctrl-C back, as who does not hear the answer cannot take back what was begun by it.
+    """Hold back the first Ctrl-C: a caller that misses the answer cannot cancel the job that it started.
 
-    A second one is raised at once: whoever is to answer may hang. Only the main thread gets signals; in others
-    nothing is held. Nor is it within another of these, which holds it already.
+    A second Ctrl-C is raised at once, because the other side may hang. Only the main thread receives signals; in other
+    threads nothing is held. A nested use holds nothing either, since the outer one already does.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Held([])
         return
-    # A terminal takes SIGTERM for one too; who handles a signal in another way, or not at all, goes on doing so.
+    # A terminal program treats SIGTERM the same; a signal with another handler, or an ignored one, is left as it is.
     numbers = [
         n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is signal.default_int_handler
     ]

@@ -1,7 +1,7 @@
-"""Operation: what a verb is told, decided before anything is done; its Context, and the Python function made of it.
+"""Operation: the validated options of a verb, decided before any work; its Context and its Python function.
 
-An Operation is a frozen, validated set of options (`nbdata.option`); a Host plans it and carries it out. Which Host
-that is, and which Display shows it, is put into `slots` by ``nbdata/__init__.py`` (and by the notebook's face).
+An Operation is a frozen, validated set of options (`nbdata.option`). A Host plans it and carries it out.
+``nbdata/__init__.py`` (and the notebook's face) put the Host and the Display in use into `slots`.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Host(Protocol):
         """See `Operation.plan`."""
 
     def submit(self, operation: Operation, *, background: bool) -> Job:
-        """Start it, or attach to the running job of the same identity."""
+        """Start the operation, or attach to the running job of the same identity."""
 
     def jobs(self) -> list[Snapshot]:
-        """All jobs that can be seen, running and finished, newest last."""
+        """Return all visible jobs, running and finished, newest last."""
 
     def job(self, job_id: str) -> Job:
-        """A job by its id; NotFound if there is none."""
+        """Return a job by its id; NotFound if there is none."""
 
 
 class InProcess(Protocol):
-    """An operation that this process carries out, since it calls what is the caller's own."""
+    """An operation that this process carries out, because it calls objects of the caller."""
 
     def plan(self) -> Plan:
         """See `Operation.plan`."""
@@ -52,8 +52,10 @@ class InProcess(Protocol):
 
 
 class _Slots:
-    """Which Host and Display are used, and what makes an iterable of a stream, a sequence of samples, a writer of
-    shards, a pack that changes samples, and a conversion; each is called when first needed.
+    """Factories for the Host, the Display and the operations that this process carries out; called when first needed.
+
+    The latter are an iterable of a stream, a sequence of samples, a writer of shards, a pack that changes samples, and
+    a conversion.
     """
 
     host: Callable[[], Host]
@@ -70,30 +72,29 @@ slots = _Slots()
 
 @dataclass(frozen=True)
 class Operation:
-    """Base of all verbs: options that are decided before anything is done.
+    """Base of all verbs: options that are decided before any work starts.
 
-    Subclasses set `verb` and declare fields with `argument` and `option`. Construction validates and
-    makes values canonical, so that an Operation that exists makes sense, and two ways to write
-    the same thing compare equal.
+    Subclasses set `verb` and declare fields with `argument` and `option`. Construction validates the values and makes
+    them canonical. So every existing Operation makes sense, and two ways to write the same command compare equal.
     """
 
     verb: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     examples: ClassVar[tuple[str, ...]] = ()
-    # A question rather than work: answered, but kept in no list of jobs.
+    # True for a question: it is answered, but appears in no list of jobs.
     query: ClassVar[bool] = False
-    # Worth nothing without the process that asked for it, and ends with its connection.
+    # True if the job is worth nothing without the process that asked for it, and ends with its connection.
     bound: ClassVar[bool] = False
-    # Of use to several processes at a time, and ends some time after the last of them.
+    # True if several processes can use the job at a time; it ends some time after the last of them.
     shared: ClassVar[bool] = False
-    #: What is said of one that was stopped.
+    #: The advice for a job that was stopped.
     stopped: ClassVar[str] = "Run it again to resume"
-    #: With which option it takes less room.
+    #: The option with which the operation needs less room.
     less: ClassVar[str] = "--max-bytes"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Before `dataclass` looks: it would make one that shows passwords in URLs.
+        # Before `dataclass` looks: its own repr would show passwords in URLs.
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = Operation.__repr__  # type: ignore[method-assign]
 
@@ -116,14 +117,14 @@ class Operation:
         """Refuse combinations that make no sense (BadOption); subclasses extend it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Verb and options as JSON-able data; bindings are left out."""
+        """Return verb and options as JSON-able data; bindings are left out."""
         declared = options_of(type(self))
         return Hidden(
             {"verb": self.verb, **{n: getattr(self, n) for n, (_, o) in declared.items() if not o.binding}}
         )
 
     def identity(self) -> str:
-        """What *the same command* means: a hash of all that decides which bytes end where."""
+        """Return a hash of all options that decide which bytes end where; equal hashes mean *the same command*."""
         deciding = {
             n: getattr(self, n)
             for n, (_, o) in options_of(type(self)).items()
@@ -132,19 +133,19 @@ class Operation:
         return hashlib.sha256(json.dumps([self.verb, deciding], sort_keys=True).encode()).hexdigest()[:32]
 
     def places(self) -> tuple[str, str]:
-        """Source and target, as far as the verb has them."""
+        """Return source and target, as far as the verb has them."""
         return getattr(self, "source", "") or "", getattr(self, "target", "") or ""
 
     def line(self, show: Callable[[str], str] = str) -> str:
-        """The words that say this operation again: ``pull s3://b/data /w/data --include '*.mp4'``.
+        """Return the command of this operation: ``pull s3://b/data /w/data --include '*.mp4'``.
 
-        Options that have their default are left out, and so are bindings, which may be secret. Empty if no line can say
-        it (a list of places).
+        Options with their default value are left out, and so are bindings, which may be secret. Empty if no command can
+        express the operation (a list of places).
 
         Parameters
         ----------
         show : callable
-            How a place is written, for example without its password.
+                Formats a place, for example without its password.
         """
         places, options = [self.verb], list[str]()
         for name, (declared_field, declared) in options_of(type(self)).items():
@@ -158,65 +159,65 @@ class Operation:
         return shlex.join([*places, *options])
 
     def local_target(self) -> str | None:
-        """The local folder that this would write to, or None: what the space check looks at."""
+        """Return the local folder that the operation would write to, or None; the space check looks there."""
         return None
 
     @property
     def room_elsewhere(self) -> str:
-        """What the room must not be made of, if it is to go on by itself; begins with a comma, or is empty."""
+        """Return which files must stay so that the job resumes by itself; starts with a comma, or is empty."""
         return ""
 
     def with_room(self, line: str) -> str:
-        """What to do once a full disk has stopped it, whose line is `line`."""
+        """Return the advice once a full disk has stopped the operation, whose command is `line`."""
         del line
         return ROOM_THEN_AGAIN
 
     def locked_target(self) -> str | None:
-        """The local folder in which nobody else may work meanwhile, or None."""
+        """Return the local folder that only this job may work in, or None."""
         return self.local_target()
 
     # -- doing it -----------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """What would happen, with counts, bytes and space; reads only."""
+        """Return what would happen, with counts, bytes and space; reads only."""
         return slots.host().plan(self)
 
     def start(self) -> Job:
-        """Begin, in the background; the Job can be watched, paused, cancelled and waited for."""
+        """Start in the background; the Job can be watched, paused, cancelled and waited for."""
         return slots.host().submit(self, background=True)
 
     def run(self, *, quiet: bool = False) -> Any:
-        """Begin, show progress, wait; returns the Report, or raises what went wrong."""
-        with held_interrupt() as held:  # until the display has it, which knows what to do
+        """Start, show progress and wait; return the Report, or raise the error."""
+        with held_interrupt() as held:  # until the display takes over, which can handle it
             job = slots.host().submit(self, background=False)
             return slots.display().follow(job, quiet=quiet, held=held)
 
 
 @dataclass
 class Context:
-    """Whose credentials, whose folder: what a client sends along with an Operation, in memory only.
+    """The client's credentials and working folder, which it sends along with an Operation; held in memory only.
 
     Attributes
     ----------
     cwd, umask
-        The client's; the engine has others. The folder is empty where somebody has deleted it.
+            The client's working folder and umask; the engine has others. The folder is empty if it was deleted.
     env : dict
         The part of the client's environment that stores read (``AWS_*``, ``*_PROXY`` …).
     storage_options : dict
         As given with the operation (fsspec names).
     target_options : dict
-        The same for the target alone, of verbs with two stores; empty where `storage_options` hold there too.
+            The same for the target alone, for verbs with two stores; empty where `storage_options` apply there too.
     fsspec_conf : dict
         ``fsspec.config.conf``: protocol to options.
-    filesystem : dict or None
+        A file system passed with ``fs=``, as fsspec's ``to_dict``, if it can be rebuilt.
         A file system handed in with ``fs=``, as fsspec's ``to_dict``, when it can be rebuilt.
     state_dir : str
-        Where the index is kept.
+            The folder of the index.
     target_id : tuple of (path, st_dev, st_ino) or None
-        The target's nearest existing ancestor as the client sees it; an agent that sees another
-        one lives in another mount namespace and must not do the work.
+            The target's nearest existing ancestor as the client sees it. An agent that sees another one lives in
+            another mount namespace and must not do the work.
     owner : str
-        A short name of the client for lists (``kernel 1234``), no secret.
+            A short name of the client for lists (``kernel 1234``), not a secret.
     """
 
     cwd: str
@@ -241,12 +242,12 @@ class Context:
             remember_options(options)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, secrets included: for the private socket only."""
+        """Return all fields, secrets included: for the private socket only."""
         return Hidden({f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Context:
-        """The way back from `to_dict`."""
+        """Rebuild a Context from `to_dict`."""
         known = {f.name for f in fields(cls)}
         context = cls(**{k: v for k, v in data.items() if k in known})
         if context.target_id is not None:
@@ -255,21 +256,21 @@ class Context:
 
 
 _Op = TypeVar("_Op", bound=Operation)
-# What a Python function takes beside the options of its operation.
+# Declares the further flags of a verb's Python function, beside the options of its operation.
 _FACE_FLAG = Option("", kind="flag")
 
 
 def function_of(cls: type[_Op]) -> Callable[..., Any]:
-    """The Python function of a verb, with signature and documentation made from the declaration.
+    """Make the Python function of a verb, with signature and documentation from its declaration.
 
-    It returns the Report; with ``dry_run=True`` the Plan, with ``background=True`` the Job.
+    The function returns the Report; with ``dry_run=True`` the Plan, with ``background=True`` the Job.
     """
 
     def run_verb(
         *args: Any, dry_run: bool = False, background: bool = False, quiet: bool = False, **options: Any
     ) -> Any:
         operation = _made(cls, signature, args, options)
-        del args, options  # a traceback of what comes now may show local variables
+        del args, options  # a later traceback may show local variables
         if isinstance(operation, BadOption):
             raise operation
         for name, value in (("dry-run", dry_run), ("background", background), ("quiet", quiet)):
@@ -300,7 +301,7 @@ def function_of(cls: type[_Op]) -> Callable[..., Any]:
 def _made(
     cls: type[_Op], signature: inspect.Signature, args: tuple[Any, ...], options: dict[str, Any]
 ) -> _Op | BadOption:
-    """The operation that a call means, or what is wrong with it: without the frames that hold what was given."""
+    """Return the operation of a call, or its error, without the frames that hold the arguments."""
     declared = options_of(cls)
     for name in options:
         if name not in declared:
@@ -318,7 +319,7 @@ def _made(
 
 
 def numpydoc(cls: type[Operation]) -> str:
-    """The documentation of a verb's Python function."""
+    """Return the documentation of a verb's Python function."""
     lines = [cls.summary, "", inspect.cleandoc(cls.__doc__ or ""), "", "Parameters", "----------"]
     for name, (declared_field, declared) in options_of(cls).items():
         kind = " or ".join(repr(c) for c in declared.choices) or declared.kind

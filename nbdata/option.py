@@ -1,6 +1,6 @@
-"""The declaration of one option, and what is made of it: a checked value, and the words that say it.
+"""The declaration of one option, the check of its value, and its words on a command line.
 
-An option is declared once, with its help text, as a field of its Operation; the magic, the command line, the Python
+An option is declared once, with its help text, as a field of its Operation. The magic, the command line, the Python
 function and the panel's form are made from that.
 """
 
@@ -44,18 +44,18 @@ class Option:
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
     identity : bool
-        Whether it decides which bytes end where, and so belongs to what *the same command* means.
+            Whether it decides which bytes end where, and so is part of the operation's identity.
     short : str
         One-letter spelling, or empty.
     choices : tuple of str
         The allowed values, or empty.
     metavar : str
-        How the value is named in help texts.
+            The name of the value in help texts.
     positional : bool
         Given by position, not by name.
     binding : bool
-        Stays beside the Operation: it is no part of its JSON, its repr or its identity, because it
-        is secret (storage options) or lives only in this process (a file system object).
+            Whether it stays beside the Operation, outside its JSON, its repr and its identity: it is secret (storage
+            options) or lives only in this process (a file system object).
     """
 
     help: str
@@ -69,7 +69,7 @@ class Option:
 
     @property
     def is_path(self) -> bool:
-        """Whether its values are paths or URLs."""
+        """True if its values are paths or URLs."""
         return self.kind in ("place", "places", "path")
 
 
@@ -90,18 +90,18 @@ def option(default: Any, help: str, **declaration: Any) -> Any:  # noqa: A002
 
 
 def options_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Option]]:
-    """The declared options of a verb by field name, positional ones first."""
+    """Return the declared options of a verb by field name, positional ones first."""
     found = {f.name: (f, f.metadata["option"]) for f in fields(cls) if "option" in f.metadata}
     return dict(sorted(found.items(), key=lambda item: not item[1][1].positional))
 
 
 def suggest(word: str, known: list[str]) -> str:
-    """A remedy for a misspelt word: the nearest known one, or the list."""
+    """Suggest a remedy for a misspelt word: the nearest known one, or the list."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}"
 
 
-# What users know as options of other programs, and what the storage option is called.
+# Names of storage options as users know them from other programs, and the names of the options here.
 _STORAGE = {
     **{name: name for name in ("profile", "endpoint_url", "region", "anon", "token", "key", "secret")},
     "endpoint": "endpoint_url",
@@ -118,9 +118,9 @@ _STORAGE = {
 
 
 def storage_pair(name: str, value: str) -> str:
-    """``KEY=VALUE`` for ``--option``, if `name` is what users call a storage option; else empty.
+    """Return ``KEY=VALUE`` for ``--option`` if `name` is a user's word for a storage option; else empty.
 
-    What may be secret is not said again.
+    A value that may be secret is not repeated.
     """
     key = _STORAGE.get(name.removeprefix("--").replace("-", "_"), "")
     if key in ("key", "secret", "token"):
@@ -129,14 +129,14 @@ def storage_pair(name: str, value: str) -> str:
 
 
 def shown(value: Any, declared: Option) -> Any:
-    """A value as its operation's repr has it."""
+    """Return a value as its operation's repr shows it."""
     if not declared.is_path or value is None:
         return value
     return tuple(map(redacted, value)) if isinstance(value, tuple) else redacted(value)
 
 
 def checked(name: str, value: Any, declared: Option) -> Any:
-    """One value in its canonical form, or BadOption: whatever it is, nothing else is raised."""
+    """Return one value in its canonical form, or raise BadOption; no value raises another error."""
     kind = declared.kind
     if kind == "pairs":
         return _pairs(name, value)
@@ -181,13 +181,13 @@ def checked(name: str, value: Any, declared: Option) -> Any:
 
 
 def words_of(flag: str, value: Any, declared: Option, show: Callable[[str], str]) -> list[str]:
-    """One option as words of a command line."""
+    """Return one option as words of a command line."""
     if declared.kind == "flag" or value is True:
         return [flag]
     words = []
     for one in value if isinstance(value, tuple) else (value,):
         text = show(one) if declared.is_path else str(one)
-        # A value that looks like an option must be one word with its name.
+        # A value that looks like an option must share one word with its name.
         words += [f"{flag}={text}"] if text.startswith("-") else [flag, text]
     return words
 
@@ -195,14 +195,14 @@ def words_of(flag: str, value: Any, declared: Option, show: Callable[[str], str]
 def _wrong(
     name: str, value: Any, what: str, expected: str | None = None, remedy: str | None = None
 ) -> BadOption:
-    """The error for a value of a wrong kind: short ones are shown, and the types of others."""
+    """Make the error for a value of a wrong kind; it shows short values, and of others the type."""
     if isinstance(value, (str, int, float)):
         return BadOption(f"{name}: {value!r} is {what}", expected=expected, remedy=remedy)
     return BadOption(f"{name}: this is {what}", expected=expected, got=type(value).__name__, remedy=remedy)
 
 
 def _several(value: Any) -> tuple[Any, ...] | None:
-    """What an iterable gives, or None if it is none."""
+    """Return the values of an iterable, or None if it is not iterable."""
     try:
         return tuple(value)
     except TypeError:
@@ -218,7 +218,7 @@ def _place(name: str, value: Any) -> str:
 
 
 def _places(name: str, value: Any) -> str | tuple[str, ...]:
-    """One place, or several in their order."""
+    """Check one place, or several in their order."""
     unordered = isinstance(value, (bytes, bytearray, Mapping, Set))
     if path_text(value) is not None or unordered or (values := _several(value)) is None:
         return _place(name, value)

@@ -1,7 +1,7 @@
-"""Paths and URLs as users write them, made canonical; says nothing of whether they exist.
+"""Paths and URLs as users write them, made canonical; does not check whether they exist.
 
-A *place* is either a local path (absolute after `canonical`) or a URL ``scheme://…`` of any fsspec
-protocol. A trailing slash is kept: it says "a folder, not an object".
+A *place* is either a local path (absolute after `canonical`) or a URL ``scheme://…`` of any fsspec protocol. A trailing
+slash is kept: it means "a folder, not an object".
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ __all__ = [
     "working_folder",
 ]
 
-#: The folder that is nobody's data, at every depth: partials, caches, locks.
+#: Name of nbdata's own folders, at every depth, with partials, caches and locks; never treated as data.
 OWN_FOLDER = ".nbdata"
-#: Its folder for splits of data sets that are being converted.
+#: Subfolder for splits of data sets that are being converted.
 CONVERTING = "converting"
-#: How the files end in which lists of paths are kept that came by a pipe, and how errors name them.
+#: Suffixes of files that hold lists of paths from a pipe, and their names in errors.
 PIPED_LISTS = {".nbdata-stdin": "standard input", ".nbdata-pipe": "the pipe"}
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# What str(Path("s3://bucket/x")) gives; one letter would be a drive.
+# The form of str(Path("s3://bucket/x")); a single letter would be a drive.
 _COLLAPSED = re.compile(r"(s3a?|obs|gs|gcs|az|abfss?|https?|file|memory|sftp|hf):/(?!/)(.*)", re.DOTALL)
 _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _GLOB = re.compile(rf"[*?\[]|{_BRACES.pattern}")
-# Origin, path, and what follows it: in a query nothing is a glob.
+# Origin, path, and the rest; a query is never a glob.
 _HTTP = re.compile(r"(https?://[^/?#]*)([^?#]*)(.*)", re.DOTALL)
 
 
 def _parted(place: str) -> tuple[str, str, str]:
-    """What of a place is its path, with what stands before and behind it: the query of an http URL, mostly."""
+    """Split a place into its path and the text before and after it (mostly the query of an http URL)."""
     match = _HTTP.fullmatch(place)
     return (match[1], match[2], match[3]) if match else ("", place, "")
 
 
 def working_folder() -> str:
-    """This process's working folder; empty if somebody has deleted it."""
+    """Return this process's working folder; empty if it was deleted."""
     try:
         return os.getcwd()
     except OSError:
@@ -64,21 +64,21 @@ def working_folder() -> str:
 
 
 def is_url(place: str) -> bool:
-    """Whether `place` is a URL rather than a local path (``file://`` is made local by `canonical`)."""
+    """True if `place` is a URL and not a local path (`canonical` makes ``file://`` local)."""
     return _URL.match(place) is not None
 
 
 def path_text(value: object) -> str | None:
-    """The text of a path, or None for what is no path; paths of bytes are none either."""
+    """Return the text of a path, or None for any other value, paths of bytes included."""
     try:
-        text = os.fspath(value)  # type: ignore[call-overload]  # which says so
+        text = os.fspath(value)  # type: ignore[call-overload]  # fspath checks the type itself
     except TypeError:
         return None
     return text if isinstance(text, str) else None
 
 
 def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: str = "path") -> str:
-    """The one spelling of a place: an absolute local path, or a URL.
+    """Return the one spelling of a place: an absolute local path, or a URL.
 
     ``~`` is expanded, ``file://`` becomes a local path, ``s3:/bucket/x`` becomes
     ``s3://bucket/x``; a trailing slash is kept. Symbolic links are not followed.
@@ -86,7 +86,7 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     Raises
     ------
     BadOption
-        For an empty path, a NUL, ``pipe:``, or a relative path where the working folder is gone.
+            For an empty path, a NUL, ``pipe:``, or a relative path if the working folder was deleted.
     """
     text = os.fspath(place)
     if not text or "\0" in text:
@@ -118,43 +118,43 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
             )
         path = os.path.join(here, path)
     path = os.path.normpath(path)
-    if path.startswith("//"):  # POSIX keeps two leading slashes apart; nobody means that here
+    if path.startswith("//"):  # special in POSIX; no user means that here
         path = path[1:]
     return path + "/" if folder and path != "/" else path
 
 
 def is_brace_pattern(text: str) -> bool:
-    """Whether a text in braces is a pattern: ``{a,b}`` or ``{000..099}``."""
+    """True if a text in braces is a pattern: ``{a,b}`` or ``{000..099}``."""
     return _BRACES.fullmatch(text) is not None
 
 
 def has_glob(place: str) -> bool:
-    """Whether a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``; the query of an http URL is none."""
+    """True if a place holds ``*``, ``?``, ``[…]``, ``{a,b}`` or ``{000..099}``, except in the query of an http URL."""
     return _GLOB.search(_parted(place)[1]) is not None
 
 
 def glob_base(place: str) -> str:
-    """The fixed part of a place with a glob: everything up to the last slash before the pattern, and a query."""
+    """Return the fixed part of a place with a glob: everything up to the last slash before the pattern, and a query."""
     before, path, after = _parted(place)
     match = _GLOB.search(path)
     return place if match is None else before + path[: path.rfind("/", 0, match.start()) + 1] + after
 
 
 def glob_pattern(place: str) -> str:
-    """What of a place with a glob follows its fixed part."""
+    """Return the part of a place with a glob that follows its fixed part."""
     path = _parted(place)[1]
     match = _GLOB.search(path)
     return "" if match is None else path[path.rfind("/", 0, match.start()) + 1 :]
 
 
 def as_folder(place: str) -> str:
-    """The place with a slash at the end of its path."""
+    """Return the place with a slash at the end of its path."""
     before, path, after = _parted(place)
     return before + path.rstrip("/") + "/" + after
 
 
 def last_component(place: str) -> str:
-    """The last part of a path or of a URL's path; the bucket or host if there is nothing else."""
+    """Return the last part of a path or of a URL's path; the bucket or host if there is nothing else."""
     before, path, _ = _parted(place)
     bare = path.rstrip("/")
     if before:
@@ -170,23 +170,23 @@ def last_component(place: str) -> str:
 
 
 def join(base: str, relative: str) -> str:
-    """`relative` below `base`, which may be a path or a URL, with exactly one slash between."""
+    """Join `relative` to `base`, which may be a path or a URL, with exactly one slash between."""
     return f"{base.rstrip('/')}/{relative}" if base else relative
 
 
 def folder_below(base: str, relative: str) -> str:
-    """A folder by its name below `base`, which may be a path or a URL."""
+    """Return the folder of that name below `base`, which may be a path or a URL."""
     before, path, after = _parted(base)
     return f"{before}{path.rstrip('/')}/{quote(relative) if before else relative}/{after}"
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether canonical `path` is `folder` or lies below it."""
+    """True if canonical `path` is `folder` or lies below it."""
     bare = folder.rstrip("/")
     return path.rstrip("/") == bare or path.startswith(bare + "/")
 
 
 def is_ours(path: str) -> bool:
-    """Whether a path lies in ``.nbdata``, which is nobody's data."""
+    """True if a path lies in ``.nbdata``, nbdata's own folder."""
     path = path.lower()
     return OWN_FOLDER in path and OWN_FOLDER in path.split("/")

@@ -1,4 +1,4 @@
-"""The protocols of what carries operations out and shows them: Job, the items it hands out, and Display."""
+"""Protocols for carrying out and showing operations: Job, the items that it hands out, Staging and Display."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ __all__ = ["Acquired", "Display", "Item", "Job", "Staging", "Waiting"]
 
 @dataclass(frozen=True)
 class Item:
-    """Something a job hands out while it runs, leased to one connection until it is acknowledged.
+    """A piece of data that a running job hands out, leased to one connection until it is acknowledged.
 
-    Unpacks as ``path, size``. It is there until the next one is asked for.
+    Unpacks as ``path, size``. Its files exist until the next item is requested.
 
     Attributes
     ----------
     number : int
         Counts the items of the job from 0.
     path : str
-        Local: a folder, a file, or what the names of a sample's files begin with.
+            Local: a folder, a file, or the common start of the names of a sample's files.
     key : str
         Relative to the source: folder, file, or the sample's name without extensions.
     size : int
         Bytes of its files.
     epoch : int
-        From 0.
+            The pass over the data, from 0.
     began : float
-        When there was room for it, so that its bytes could be asked for (``time.monotonic``, 0 if nobody noted it).
+            When there was room for it, so that its transfer could start (``time.monotonic``, 0 if not recorded).
     """
 
     number: int
@@ -51,7 +51,7 @@ class Item:
 
     @property
     def files(self) -> list[str]:
-        """Its local files, sorted."""
+        """Return its local files, sorted."""
         if os.path.isdir(self.path):
             return sorted(
                 os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names
@@ -62,16 +62,16 @@ class Item:
 
 
 class Waiting(Protocol):
-    """Who is told how long items were waited for."""
+    """Receives how long the loop waited for items."""
 
     def add(self, asked: float, came: float, item: Item) -> None:
-        """When an item was asked for and when it came (``time.monotonic``)."""
+        """Note when an item was requested and when it came (``time.monotonic``)."""
 
 
 class Job(Protocol):
     """A running operation, as a client sees it.
 
-    `done`, `result` and `exception` are those of `concurrent.futures.Future`.
+    `done`, `result` and `exception` behave as in `concurrent.futures.Future`.
 
     Examples
     --------
@@ -83,56 +83,56 @@ class Job(Protocol):
 
     @property
     def id(self) -> str:
-        """Short id, as lists show it."""
+        """The short id that lists show."""
 
     def snapshot(self) -> Snapshot:
-        """How it looks now."""
+        """Return the current state."""
 
     def watch(self) -> Iterator[Snapshot]:
-        """Snapshots as they change, at most four a second; ends with the finished state."""
+        """Yield snapshots as they change, at most four a second; the last has the finished state."""
 
     def wait(self, timeout: float | None = None) -> Report:
-        """Wait for the end; returns the Report or raises what went wrong. The same as `result`."""
+        """Wait for the end; return the Report or raise the error. The same as `result`."""
 
     def done(self) -> bool:
-        """Whether the job is over: it went well, failed, was cancelled or was interrupted. Waits for nothing.
+        """True if the job is over: it succeeded, failed, was cancelled or was interrupted. Does not wait.
 
         Returns
         -------
         bool
-            True also if the agent that carried the job is gone: nothing moves any more.
+                    True also if the agent that ran the job is gone: nothing moves any more.
         """
 
     def result(self, timeout: float | None = None) -> Report:
-        """Wait for the end, and return the Report.
+        """Wait for the end and return the Report.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait at most; None (default) is without end.
+                    Seconds to wait at most; None (default) waits without end.
 
         Returns
         -------
         Report
-            Also if objects failed, where the operation has ``on_error="report"``.
+                    Also if objects failed, if the operation has ``on_error="report"``.
 
         Raises
         ------
         TimeoutError
-            If the job is not over in time; it goes on.
+                    If the job is not over in time; it continues.
         Cancelled
             If it was cancelled.
         NbdataError
-            What went wrong; see `nbdata.errors`.
+                    The error of the job; see `nbdata.errors`.
         """
 
     def exception(self, timeout: float | None = None) -> NbdataError | None:
-        """Wait for the end, and return the error that `result` would raise.
+        """Wait for the end and return the error that `result` would raise.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait at most; None (default) is without end.
+                    Seconds to wait at most; None (default) waits without end.
 
         Returns
         -------
@@ -142,47 +142,49 @@ class Job(Protocol):
         Raises
         ------
         TimeoutError
-            If the job is not over in time; it goes on.
+                    If the job is not over in time; it continues.
         Cancelled
             If it was cancelled.
         """
 
     def report(self) -> Report:
-        """The Report of a finished job, whether it went well or not."""
+        """Return the Report of a finished job, whether it succeeded or not."""
 
     def pause(self) -> None:
         """Stop moving bytes until `resume`."""
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Resume after `pause`."""
 
     def cancel(self) -> None:
-        """End within a second, resumable."""
+        """End the job within a second; the command resumes it."""
 
     def interrupt(self) -> bool:
-        """Ctrl-C in the foreground; False when it only detached: others wait too, or it was begun in the background."""
+        """Handle Ctrl-C in the foreground; False if it only detached: others wait too, or the job runs in the
+        background."""
 
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
-        """The items it hands out; at most `credit` are leased at a time, each until the next is asked for.
+        """Yield the items; at most `credit` are leased at a time, each until the next is requested.
 
-        Who leaves early gives back what it has not seen. `waits` is told how long each was waited for."""
+        A loop that ends early gives back the items that it has not seen. `waits` receives how long each took to
+        come."""
 
     def release(self) -> None:
-        """End a job that is bound to this process, and wait until what it held is free."""
+        """End a job that is bound to this process, and wait until its resources are free."""
 
     def stage(self) -> Staging:
-        """Use the cache that it keeps; NotFound if it has just come to its end."""
+        """Use the cache that the job keeps; NotFound if the job has just ended."""
 
 
 class Acquired(NamedTuple):
-    """What became of objects that were acquired.
+    """The outcome of acquiring objects.
 
     Attributes
     ----------
     failed : dict
-        By name why some could not be had.
+            Per name of a missing object the reason.
     fetched : int
-        Bytes of those that had to come; the others were there, or had come for somebody else.
+            Bytes that had to be fetched; the other objects were there already, or another process had fetched them.
     """
 
     failed: dict[str, NbdataError]
@@ -190,42 +192,42 @@ class Acquired(NamedTuple):
 
 
 class Staging(Protocol):
-    """A process's use of a cache that a job keeps; for one thread at a time."""
+    """One process's use of a cache that a job keeps; for one thread at a time."""
 
     @property
     def folder(self) -> str:
-        """Where the objects are, each in a file of its name."""
+        """The folder of the objects, each in a file of its name."""
 
     def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
-        """Say what will be acquired next: of each the name of its file, and what a store's `ObjectInfo` has."""
+        """Say what will be acquired next: for each object its file name and the fields of a store's `ObjectInfo`."""
 
     def forget(self) -> None:
-        """Say that something else will be acquired than was announced."""
+        """Withdraw the announcement: other objects will be acquired."""
 
     def acquire(self, names: Sequence[str]) -> Acquired:
-        """Hold objects that were announced until `release`, once they are all there or cannot be had."""
+        """Hold announced objects until `release`; returns once each is there or known to be missing."""
 
     def release(self, read: int = 0) -> None:
-        """Hold no object any more; so many bytes of them were read."""
+        """Release all held objects; `read` is the number of bytes that were read of them."""
 
     def close(self) -> None:
-        """Use it no more."""
+        """End this use of the cache."""
 
 
 class Display(Protocol):
-    """How progress and results are shown."""
+    """Shows progress and results."""
 
     def follow(self, job: Job, *, quiet: bool = False, held: Held | None = None) -> Report:
-        """Show a foreground job until it ends; returns its Report or raises. A Ctrl-C that is held is let through."""
+        """Show a foreground job until it ends; return its Report or raise. A held Ctrl-C is let through."""
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
-        """Before the first snapshot; `bound` says that the job ends with the loop over its items."""
+        """Called before the first snapshot; `bound` says that the job ends with the loop over its items."""
 
     def update(self, snapshot: Snapshot) -> None:
-        """At each change, at most four times a second."""
+        """Called at each change, at most four times a second."""
 
     def end(self, text: str, report: Report | None) -> None:
-        """Once, at the end: the last, true line, and the report if there is one."""
+        """Called once at the end, with the final line and the report if there is one."""
 
     def tell(self, text: str) -> None:
-        """One line about work of this process that is no job; the next takes its place, an empty one takes it away."""
+        """Show one line about work of this process that is not a job; the next replaces it, an empty one removes it."""

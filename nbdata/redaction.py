@@ -1,9 +1,9 @@
-"""What may be shown: the one place that takes secrets out of places, texts, data and errors, and control characters.
+"""Removes secrets and control characters from places, texts, data and errors before they are shown.
 
-Secrets are kept out of what is written in the first place: options and environments have no repr, and places are shown
-by `redacted`. Below that are two nets, through which every error, log and report goes (`scrub`). Values that came in as
-a secret option, variable or credential are remembered, in the memory of this process only (`remember`), and cut out of
-every text. And what looks like a secret is cut out wherever it stands: signatures, tokens, passwords of URLs.
+First, secrets are not written at all: options and environments have no repr, and `redacted` shows places. Below that
+are two nets, through which every error, log and report goes (`scrub`). One net cuts known secrets out of every text:
+values of secret options, variables and credentials, which `remember` keeps in the memory of this process only. The
+other cuts out text that looks like a secret: signatures, tokens, passwords of URLs.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [
     "scrub_data",
 ]
 
-#: Protocols of S3, in whose URLs no password and no query can be: "@" and "?" are of the key.
+#: Protocols of S3. Their URLs have no password and no query: "@" and "?" belong to the key.
 S3_SCHEMES = ("s3", "s3a", "obs")
-#: Protocols of Azure; what stands before "@" is the container.
+#: Protocols of Azure; the text before "@" is the container.
 AZURE_SCHEMES = ("az", "abfs", "abfss")
 
 _MARK = "…"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# Shorter values are in too many words that are no secrets to be cut out of texts.
+# Shorter values are not cut out: they occur in too many harmless words.
 _SHORTEST = 8
-# Of a query, whatever the parameter is called.
+# The same for values of a query whose parameter has any name.
 _SHORTEST_UNNAMED = 16
-# Values that are remembered, the newest; tokens are renewed for as long as a process lives.
+# Most values that are remembered, the newest; a long-lived process renews tokens again and again.
 _KEPT = 512
 
 _SECRET_NAME = re.compile(
@@ -60,9 +60,9 @@ _PARAMETERS = (
     r"(?:x-(?:amz|goog|oss|obs)-)(?:signature|credential|security-token)"
     r"|signature|sig|awsaccesskeyid|googleaccessid|ossaccesskeyid|security-token|access_token"
 )
-# What must be in a text (in lower case) for the pattern to be tried at all, the pattern, and what is left of it.
+# Per pattern: a text (lower case) without which it is not tried, the pattern, and its replacement.
 _LOOKS = (
-    # of a query, of a signed header, of a form
+    # in a query, a signed header or a form
     (
         "=",
         re.compile(rf"(?<![\w-])({_PARAMETERS})=(?!{_MARK})[^&\s\"'<>#,;]+", re.IGNORECASE),
@@ -77,7 +77,7 @@ _LOOKS = (
     ),
     ("bearer", re.compile(r"\b(bearer)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
     ("basic", re.compile(r"\b(basic)\s+[\w+/=.~-]{16,}", re.IGNORECASE), rf"\1 {_MARK}"),
-    # user:password@ of a URL, but for these very words, which say how one is written; and a token in the user's place
+    # user:password@ of a URL, except these very words, which documentation uses; and a token in the user's place
     (
         "://",
         re.compile(
@@ -99,7 +99,8 @@ _longest_first: tuple[str, ...] = ()
 
 
 def redacted(place: str) -> str:
-    """A place as users, logs and records may see it: no password, and no query, which may be a signature."""
+    """Return a place as users, logs and records may see it: without a password, and without a query (maybe a
+    signature)."""
     if not _URL.match(place):
         return place
     scheme, _, rest = place.partition("://")
@@ -112,22 +113,22 @@ def redacted(place: str) -> str:
         return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{key}"
     try:
         parts = urlsplit(place)
-    except ValueError:  # brackets that are no address
+    except ValueError:  # brackets without an address
         return f"{scheme}://{_MARK}"
     netloc = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, netloc, parts.path, _MARK if parts.query else "", ""))
 
 
-# -- what is remembered -------------------------------------------------------------------------
+# -- remembered secrets -------------------------------------------------------------------------
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option, a variable or a header of this name holds a secret."""
+    """True if an option, a variable or a header of this name holds a secret."""
     return bool(_SECRET_NAME.search(name)) and not _NO_SECRET_NAME.search(name)
 
 
 def remember(*values: str) -> None:
-    """Cut these values out of every text from now on, as they are and as URLs and JSON write them."""
+    """Cut these values out of every text from now on, also as URLs and JSON encode them."""
     global _known, _longest_first
     forms = [form for value in values for form in _forms(value) if len(form) >= _SHORTEST]
     if all(form in _known for form in forms):
@@ -136,12 +137,12 @@ def remember(*values: str) -> None:
         kept = [form for form in _known if form not in forms]
         known = dict.fromkeys((kept + forms)[-_KEPT:])
         _longest_first = tuple(sorted(known, key=len, reverse=True))
-        # Last: who finds a form here, another thread or a child of a fork, relies on its being cut out.
+        # Last: another thread or a forked child that finds a form here relies on its being cut out.
         _known = known
 
 
 def remember_options(options: Mapping[str, Any] | None) -> None:
-    """Remember the secrets among options, variables or headers, by their names; and those in URLs among them."""
+    """Remember the secrets among options, variables or headers, by their names, and secrets in URLs among them."""
     if options:
         remember(*_secrets_in(options, ""))
 
@@ -172,7 +173,7 @@ def _secrets_of_url(text: str, *, proxy: bool = False) -> Iterator[str]:
         if not proxy:
             return
     netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    # A proxy's URL has no path: what stands before the last "@" is its password, even if that was not escaped.
+    # A proxy's URL has no path: the text up to the last "@" holds its password, even if that was not escaped.
     user, _, password = (rest if proxy else netloc).rpartition("@")[0].partition(":")
     if password:
         yield from (password, base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
@@ -195,7 +196,7 @@ def _forms(value: str) -> set[str]:
 
 
 def scrub(text: str) -> str:
-    """A text without what is known to be secret, and without what looks like it."""
+    """Return a text without known secrets and without text that looks like a secret."""
     for known in _longest_first:
         if known in text:
             text = text.replace(known, _MARK)
@@ -207,7 +208,7 @@ def scrub(text: str) -> str:
 
 
 def scrub_data(data: Any, *, names: bool = False) -> Any:
-    """JSON-able data with every text in it scrubbed; with `names` whatever has a secret name is left out altogether."""
+    """Scrub every text in JSON-able data; with `names`, drop all entries with a secret name."""
     if isinstance(data, str):
         return scrub(data)
     if isinstance(data, Mapping):
@@ -226,32 +227,32 @@ _TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 def printable(text: str) -> str:
-    """Text that may come from anyone, on one line and without what a terminal would obey."""
+    """Return text of any origin on one line, without characters that a terminal would obey."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c.encode("unicode_escape").decode() if _obeyed(c) else c for c in text)
 
 
 def _obeyed(char: str) -> bool:
-    """Control characters, surrogates, and what turns the direction of text, so that it reads as other text."""
+    """True for control characters, surrogates, and characters that change the direction of text to disguise it."""
     return unicodedata.category(char) in ("Cc", "Cs") or unicodedata.bidirectional(char) in _TURNS
 
 
 class Hidden(dict[str, Any]):
-    """A dictionary that may hold secrets, and whose repr holds none: tracebacks show local variables."""
+    """A dictionary that may hold secrets and shows none in its repr: tracebacks show local variables."""
 
     def __repr__(self) -> str:
         return repr(scrub_data(dict(self), names=True))
 
 
 class ScrubbedStream:
-    """A text stream that lets no secret through; for logs, to which everybody writes."""
+    """A text stream that removes secrets; for logs, to which all code writes."""
 
     def __init__(self, stream: TextIO | TextIOBase) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write it without its secrets."""
+        """Write a text without its secrets."""
         self._stream.write(scrub(text))
         return len(text)
 
@@ -259,11 +260,11 @@ class ScrubbedStream:
         return getattr(self._stream, name)
 
 
-# -- what tracebacks show -----------------------------------------------------------------------
+# -- local variables in tracebacks --------------------------------------------------------------
 
 
 def frames_leak(trace: TracebackType | None) -> bool:
-    """Whether a local variable of a frame shows a secret, as verbose tracebacks would."""
+    """True if a local variable of a frame shows a secret, as verbose tracebacks would."""
     while trace is not None:
         if any(_leaks(value, 3) for value in list(trace.tb_frame.f_locals.values())):
             return True
@@ -275,7 +276,7 @@ def _leaks(value: Any, depth: int) -> bool:
     if isinstance(value, Hidden) or value is None or isinstance(value, (bool, int, float, type)):
         return False
     if isinstance(value, Mapping):
-        # "key" is the name of many things here; those that are secret are known, or in a `Hidden`.
+        # "key" names many things here; secret ones are known, or in a `Hidden`.
         some = list(value.items())[:200]
         named = any(isinstance(v, str) and v and k != "key" and is_secret_name(str(k)) for k, v in some)
         return named or (depth > 0 and any(_leaks(v, depth - 1) for v in list(value.values())[:200]))

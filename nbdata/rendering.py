@@ -1,8 +1,8 @@
-"""Bars, gauges and tables as text and as HTML: what terminals, cells and saved notebooks show of plain data.
+"""Bars, gauges and tables of plain data, as text and as HTML, for terminals, cells and saved notebooks.
 
-The HTML stands alone: styles are inline, so that a saved notebook, ``nbconvert`` and an untrusted page show the same;
-text has the colour of what is around it and grounds are half transparent, so that it is legible in light and in dark
-themes. Nothing is told by colour alone.
+The HTML stands alone. Styles are inline, so a saved notebook, ``nbconvert`` and an untrusted page show the same. Text
+inherits its colour and backgrounds are half transparent, so it is legible in light and dark themes. Colour is never the
+only sign.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "text_table",
 ]
 
-# Middle tones, which have enough contrast against white and against Lab's dark ground.
+# Middle tones, with enough contrast against white and against the dark background of JupyterLab.
 COLORS = {
     "moving": "#3d85d8",
     "good": "#2f9e5b",
@@ -44,13 +44,13 @@ _NO_WRAP, _WRAP, _SHORT = ";white-space:nowrap", ";overflow-wrap:anywhere", 24
 
 
 def text_bar(share: float, width: int = 24) -> str:
-    """A share from 0 to 1 as a bar of text."""
+    """Draw a share from 0 to 1 as a bar of text."""
     filled = round(min(max(share, 0.0), 1.0) * width)
     return "━" * filled + "╌" * (width - filled)
 
 
 def html_bar(parts: Sequence[tuple[float, str]], *, height: int = 8) -> str:
-    """Shares from 0 to 1, each with its colour (a key of `COLORS`), one after the other in one bar."""
+    """Draw shares from 0 to 1 one after the other in one bar, each with its colour (a key of `COLORS`)."""
     left, spans = 1.0, ""
     for share, color in parts:
         width = min(max(share, 0.0), left)
@@ -63,18 +63,18 @@ def html_bar(parts: Sequence[tuple[float, str]], *, height: int = 8) -> str:
 
 
 def edged(html: str, color: str) -> str:
-    """A block with an edge in a colour (a key of `COLORS`)."""
+    """Draw a block with an edge in a colour (a key of `COLORS`)."""
     style = f"border-left:4px solid {COLORS[color]};padding:0px 0px 0px 8px;margin:4px 0px;max-width:760px"
     return f'<div style="{style}">{html}</div>'
 
 
 def dim(html: str) -> str:
-    """A line of less weight."""
+    """Draw a line in a fainter colour."""
     return f'<div style="opacity:0.75;font-size:92%">{html}</div>'
 
 
 def text_table(table: dict[str, Any]) -> list[str]:
-    """A table as aligned lines, its caption first."""
+    """Format a table as aligned lines, its caption first."""
     rows = [[printable(cell) for cell in row] for row in (table["head"], *table["rows"])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(table["head"]))]
     lines = [
@@ -84,16 +84,16 @@ def text_table(table: dict[str, Any]) -> list[str]:
 
 
 def member_cells(size: int, kind: str, mtime: float) -> tuple[str, str]:
-    """The size and the time, in UTC, of a member of an archive; in place of a size what is no file."""
+    """Format size and UTC time of an archive member; if it is not a file, its kind replaces the size."""
     shown = kind if kind != "file" else format_size(size) if size >= 0 else "–"
     try:
         return shown, time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(mtime))
-    except (OverflowError, ValueError, OSError):  # archives may say any number
+    except (OverflowError, ValueError, OSError):  # archives may hold any number
         return shown, "–"
 
 
 def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; columns of numbers stand to the right, but for the first, and only long cells are wrapped."""
+    """Format a table; columns of numbers except the first are aligned right, and only long cells wrap."""
     sides = [
         "right" if n and rows and all(row[n][:1].isdigit() or row[n] in ("", "–") for row in rows) else "left"
         for n in range(len(head))
@@ -107,7 +107,7 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
         )
 
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    # Not a caption, which would be as narrow as the table.
+    # Not a caption element, which would be as narrow as the table.
     title = f'<div style="font-weight:bold;padding:4px 0px">{escape(caption)}</div>' if caption else ""
     return (
         f'{title}<table style="border-collapse:collapse;margin:4px 0px;background-color:transparent">'
@@ -116,7 +116,7 @@ def html_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def _shares(gauge: dict[str, Any]) -> tuple[float, float]:
-    """Used and reserved as shares of the whole; what is not free is taken, whoever has it."""
+    """Return used and reserved as shares of the whole; space that is not free counts as used, whoever has it."""
     total = max(gauge["total"], 1)
     reserved = min(gauge["reserved"] / total, 1.0)
     return min(max(gauge["total"] - gauge["free"], gauge["used"]) / total - reserved, 1.0), reserved
@@ -130,7 +130,7 @@ def _gauge_words(gauge: dict[str, Any]) -> list[str]:
 
 
 def gauge_lines(gauge: dict[str, Any], width: int = 32) -> list[str]:
-    """A gauge as text: ``[████▒▒░░░░]``, used, reserved and free; a warning in words on a line of its own."""
+    """Draw a gauge as text: ``[████▒▒░░░░]``, used, reserved and free; a warning in words gets its own line."""
     used, reserved = _shares(gauge)
     filled = round(max(used, 0.0) * width)
     held = max(round((used + reserved) * width) - filled, 1 if gauge["reserved"] else 0)
@@ -143,7 +143,7 @@ def gauge_lines(gauge: dict[str, Any], width: int = 32) -> list[str]:
 
 
 def html_gauge(gauge: dict[str, Any]) -> str:
-    """The same as HTML."""
+    """Draw a gauge as HTML."""
     used, reserved = _shares(gauge)
     color = {"": "good", "high": "warning", "full": "bad"}[gauge["level"]]
     words = [

@@ -1,7 +1,7 @@
-"""Plan, Report and Snapshot: plain data that faces render and processes exchange, JSON both ways.
+"""Plan, Report and Snapshot: plain data that faces render and processes exchange as JSON.
 
-Plans and Reports are sums plus `Rows`, which are paged from where they were spooled: a job over a
-million objects never sends or holds a million rows.
+Plans and Reports are sums plus `Rows`, which are spooled and read page by page. A job over a million objects never
+sends or holds a million rows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from nbdata.sizes import format_duration, format_size
 
 __all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
 
-# The states of a job; engine.job.task documents which may follow which.
+# The states of a job; engine.job.task documents the allowed transitions.
 ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
 FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 
 
-# Deletions that a plan names in its text, and failures that a report names.
+# Most deletions that a plan names in its text, and most failures that a report names.
 _NAMED, _FAILURES = 20, 10
 
 
@@ -34,11 +34,11 @@ class Row(NamedTuple):
     path : str
         Relative to the source.
     action : str
-        What is to be done, or was (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
+            The action to do, or done (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
     size : int
         Bytes, or -1 where the store does not say.
     detail : dict
-        Whatever else is known: ETag, key, reason of a failure.
+            Further facts: ETag, key, reason of a failure.
     """
 
     path: str
@@ -75,27 +75,26 @@ _Data = TypeVar("_Data", bound="_Record")
 
 @dataclass(eq=False)
 class _Record:
-    """JSON both ways; unknown keys are left out, so that another version's record still reads."""
+    """Conversion to and from JSON; unknown keys are dropped, so a record of another version can be read."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON-able data; rows are not part of it."""
+        """Return all fields as JSON-able data, without the rows."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls: type[_Data], data: dict[str, Any]) -> _Data:
-        """The way back from `to_dict`."""
+        """Rebuild a record from `to_dict`."""
         names = {f.name for f in fields(cls)}
         return cls(**{key: value for key, value in data.items() if key in names})
 
 
 @dataclass
 class Snapshot(_Record):
-    """What a job looked like at one moment; faces only render these.
+    """The state of a job at one moment; faces only render it.
 
-    `bytes_total` and `files_total` are None while unknown. Of `bytes` so many as `present` says were there from an
-    earlier run, and did not move. `rate` is bytes per second over the last
-    seconds; `eta` is in seconds, None when nobody can say. `command` is the line that says the operation again,
-    without ``%``; empty if no line can.
+    `bytes_total` and `files_total` are None while unknown. `present` counts those of `bytes` that were there from an
+    earlier run and did not move. `rate` is bytes per second over the last seconds; `eta` is in seconds, None if
+    unknown. `command` starts the operation again, without ``%``; empty if no command can.
     """
 
     id: str
@@ -124,17 +123,17 @@ class Snapshot(_Record):
 
     @property
     def finished(self) -> bool:
-        """Whether the job is over, one way or another."""
+        """True if the job is over, with any outcome."""
         return self.state in FINISHED
 
     @property
     def unit(self) -> str:
-        """What its `files` are."""
+        """The noun for what `files` counts."""
         return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
 
     @property
     def said_again(self) -> str:
-        """What its command does after it was stopped before its end."""
+        """The effect of running the command again after an early stop."""
         return f"run it again to {'start over' if self._starts_over else 'resume'}"
 
     @property
@@ -143,13 +142,13 @@ class Snapshot(_Record):
 
     @property
     def stopped_means(self) -> str:
-        """The same, and what is left of it."""
+        """The effect of a stop: what is kept, and what running the command again does."""
         done = "whole files and parts are" if self.verb == "push" else "what was done is"
         return self.said_again if self._starts_over else f"{done} kept; {self.said_again}"
 
     @property
     def condition(self) -> str:
-        """The state in words, with its reason, unless that is the user."""
+        """The state in words, with its reason, unless the reason is the user."""
         if self.state == "FAILED" and self.error:
             return f"failed: {self.error.get('message', '')}"
         told = self.state in ("INTERRUPTED", "CANCELLED") or not self.finished
@@ -173,7 +172,7 @@ def _share(done: int, total: int | None) -> str:
 
 
 def _words(counts: dict[str, int]) -> str:
-    """Such as *1 folder, 40 extracted*."""
+    """Format counts, such as *1 folder, 40 extracted*."""
     return ", ".join(
         f"{count:,} {name.removesuffix('s') if count == 1 else name}"
         for name, count in counts.items()
@@ -190,25 +189,25 @@ class Plan(_Record):
     actions : dict
         Per action the number of objects and their bytes: ``{"fetch": [20, 20000000]}``.
     files, bytes : int
-        Sum of what would move.
+            Sum over all objects that would move.
     present : int
-        Bytes that are already there in part and would not be fetched again.
+            Bytes that an earlier run has done already, and that would not be fetched again.
     needed : int
         Bytes of disk, rounded up to blocks, that must be free; 0 if none.
     at_least : bool
-        Whether more than that may be needed: how much shows only while it is done.
+            Whether more than that may be needed; the exact need shows only during the work.
     inodes : int
         Files and folders that would be made.
     free : int or None
-        Bytes that may still be used there: the limit, less what is used and reserved by others.
+            Bytes that may still be used: the limit, minus bytes used and reserved by others.
     limit : int or None
-        The limit in bytes, and `limit_source` who sets it.
+            The limit in bytes; `limit_source` names it.
     fits : bool
-        Whether it would start.
+            Whether it would start with the free space.
     empty : bool
-        Whether options leave nothing of what is there; then it would not start either.
+            Whether the options select none of the existing objects; then it would not start either.
     notes : list of str
-        What the user should know before it starts.
+            Facts that the user should know before the start.
     """
 
     verb: str
@@ -234,7 +233,7 @@ class Plan(_Record):
 
     @property
     def typical(self) -> int:
-        """Bytes of an object, on average."""
+        """Average bytes of an object."""
         return self.bytes // max(1, self.files)
 
     def count(self, action: str, size: int) -> None:
@@ -245,7 +244,7 @@ class Plan(_Record):
 
     @property
     def line(self) -> str:
-        """The plan in one true line."""
+        """The plan in one line."""
         what = ", ".join(
             f"{action} {count:,} ({format_size(size)})" for action, (count, size) in self.actions.items()
         )
@@ -260,16 +259,16 @@ class Plan(_Record):
         return printable(text + ("" if self.fits else "; DOES NOT FIT"))
 
     def text(self) -> str:
-        """The plan for people: the line, notes, and each file that would go or be replaced (the first twenty)."""
+        """Return the plan for people: the line, notes, and the first twenty files that would be deleted or replaced."""
         lines = [self.line, *(f"  {printable(note)}" for note in self.notes)]
         return "\n".join([*lines, *(f"  {line}" for line in self._named())])
 
     def _named(self) -> list[str]:
-        """Each file that would go or be replaced: the first twenty of each kind."""
+        """Return the files that would be deleted or replaced: the first twenty of each kind."""
         lines = []
         for action in ("delete", "overwrite", "repair"):
             count = self.actions.get(action, [0, 0])[0]
-            if not count:  # to look for them is to read all rows
+            if not count:  # searching for them would read all rows
                 continue
             named = itertools.islice((row.path for row in self.rows if row.action == action), _NAMED)
             lines += [f"{action} {printable(path)}" for path in named]
@@ -300,18 +299,18 @@ class Report(_Record):
     files, bytes : int
         Objects and bytes that moved (or, for a check, were read).
     present : int
-        Of `bytes`, those that were there from an earlier run.
+            The part of `bytes` that was there from an earlier run.
     seconds : float
         Wall time.
     failures : list of [path, reason]
-        The first hundred; `rows` has all.
+            The first hundred; `rows` has all of them.
     details : dict
-        What only this verb can say.
+            Facts that only this verb has.
     headline : str
-        What the verb says of itself in the line, in place of counts and seconds; usually empty.
+            The verb's own text for the line, in place of counts and seconds; usually empty.
     tables : list of dict
-        What the verb shows besides: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
-        ``"failures": True`` in place of the usual list of failures.
+            Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
+            ``"failures": True`` the table replaces the usual list of failures.
     gauges : list of dict
         How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
         "level": "" | "high" | "full", "warning": str}``.
@@ -339,7 +338,7 @@ class Report(_Record):
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was asked for was done."""
+        """True if everything requested was done."""
         return self.state == "DONE"
 
     @property
@@ -349,12 +348,12 @@ class Report(_Record):
 
     @property
     def rate(self) -> float:
-        """Bytes per second over the whole time; those that were there do not count."""
+        """Bytes per second over the whole time; bytes from an earlier run do not count."""
         return (self.bytes - self.present) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def line(self) -> str:
-        """The report in one true line."""
+        """The report in one line."""
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
         nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
         text += f": {self.headline or _words(self.counts) or nothing}"
@@ -374,17 +373,17 @@ class Report(_Record):
 
     @property
     def table_lines(self) -> list[str]:
-        """The tables as aligned text, line by line."""
+        """Return the tables as aligned text, line by line."""
         return [line for table in self.tables for line in text_table(table)[not table["caption"] :]]
 
     @property
     def body_lines(self) -> list[str]:
-        """What comes below the line: gauges, tables and notes."""
+        """Return the text below the line: gauges, tables and notes."""
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
         return [*gauges, *self.table_lines, *map(printable, self.notes)]
 
     def text(self) -> str:
-        """The report for people: the line, gauges, tables, notes, and the first failures."""
+        """Return the report for people: the line, gauges, tables, notes, and the first failures."""
         lines = [self.line, *(f"  {line}" for line in self.body_lines)]
         named = [f"{path}: {reason}" if path else reason for path, reason in self._named()]
         lines += [f"  {printable(line)}" for line in named]
@@ -398,7 +397,7 @@ class Report(_Record):
         return [] if self._in_table else self.failures[:_FAILURES]
 
     def _unnamed(self) -> list[str]:
-        """Says that there are more failures than are shown."""
+        """Return a note that there are more failures than are shown."""
         more = 0 if self._in_table else max(len(self.failures), self.failed) - _FAILURES
         return [f"… and {more:,} more failures: the report's rows have all"] if more > 0 else []
 

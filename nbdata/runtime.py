@@ -1,7 +1,7 @@
-"""Where running things of one user meet: the runtime folder, build ids, socket names.
+"""The runtime folder, build ids and socket names that a user's nbdata processes share.
 
-Shared by client and agent, so it lies below both. The runtime folder belongs to the user, not to an
-environment: all agents share one ledger and one table of locks there.
+Client and agent both use this, so it lies below both. The runtime folder belongs to the user, not to an environment:
+all agents share one ledger and one table of locks there.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = [
     "was_upgraded",
 ]
 
-# Where running things are, and whose are kept without a session (loginctl(1)).
+# The system's folder for running things, and its list of users whose things outlive their sessions (loginctl(1)).
 _RUN, _LINGERING = "/run", "/var/lib/systemd/linger"
-#: An agent's log is begun anew beyond this many bytes.
+#: Size in bytes beyond which an agent's log starts afresh.
 LOG_BYTES = 5 << 20
 
 
 def runtime_folder() -> str:
-    """The user's private folder for sockets, locks and the ledger; made if missing.
+    """Return the user's private folder for sockets, locks and the ledger; made if missing.
 
     ``NBDATA_RUNTIME_DIR``, else ``/run/user/UID/nbdata`` where that outlives the user's sessions, else
     ``/tmp/nbdata-UID``. Never below ``$TMPDIR``, which differs between a kernel, a terminal and a batch job.
@@ -47,7 +47,7 @@ def runtime_folder() -> str:
     Raises
     ------
     AccessDenied
-        If it is a link, not ours, or open to others: somebody else may have put it there.
+            If it is a link, not ours, or open to others: another user may have put it there.
     """
     uid = os.getuid()
     folder = os.environ.get("NBDATA_RUNTIME_DIR")
@@ -71,7 +71,8 @@ def runtime_folder() -> str:
 
 
 def _ends_with_sessions(uid: int) -> bool:
-    """Whether systemd removes the user's folder when the last session ends, while our agents go on (logind.conf(5))."""
+    """True if systemd removes the user's folder when the last session ends, while our agents continue
+    (logind.conf(5))."""
     if not os.path.isdir(f"{_RUN}/systemd/system"):
         return False
     import pwd
@@ -83,7 +84,7 @@ def _ends_with_sessions(uid: int) -> bool:
 
 
 def state_folder() -> str:
-    """Where the index and lasting limits are kept: ``NBDATA_STATE_DIR``, else the platform's folder."""
+    """Return the folder of the index and lasting limits: ``NBDATA_STATE_DIR``, else the platform's folder."""
     chosen = os.environ.get("NBDATA_STATE_DIR")
     if chosen:
         return os.path.abspath(chosen)
@@ -93,15 +94,15 @@ def state_folder() -> str:
 
 
 def package_folder() -> str:
-    """Where this package lies."""
+    """Return the folder of this package."""
     return os.path.dirname(os.path.realpath(__file__))
 
 
 @functools.lru_cache(maxsize=1)
 def build_id() -> str:
-    """A hash of version, place, and size and time of every source file of this package.
+    """Return a hash of the version, the place, and the size and time of every source file of this package.
 
-    Editable installs and upgrades would otherwise mix the code of two builds in one conversation.
+    Without it, editable installs and upgrades would mix the code of two builds in one conversation.
     """
     package = package_folder()
     digest = hashlib.sha256(package.encode())
@@ -115,13 +116,13 @@ def build_id() -> str:
 
 
 def was_upgraded() -> bool:
-    """Whether the source files of this package are others by now than those that this process works with."""
+    """True if the source files of this package have changed since this process loaded them."""
     return build_id.__wrapped__() != build_id()
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One agent's files: a socket, the lock whose flock is its sign of life, and its log."""
+    """The files of one agent: a socket, a lock whose flock shows that it is alive, and its log."""
 
     folder: str
     name: str
@@ -133,7 +134,7 @@ class Endpoint:
 
     @property
     def alive(self) -> str:
-        """Path of the file on which a living agent holds a flock."""
+        """Path of the file on which a running agent holds a flock."""
         return f"{self.folder}/{self.name}.alive"
 
     @property
@@ -148,13 +149,13 @@ class Endpoint:
 
 
 def endpoint() -> Endpoint:
-    """The endpoint of this environment and build."""
+    """Return the endpoint of this environment and build."""
     environment = hashlib.sha256(os.path.realpath(sys.prefix).encode()).hexdigest()[:8]
     return Endpoint(runtime_folder(), f"{environment}-{build_id()}")
 
 
 def endpoints() -> list[Endpoint]:
-    """All endpoints with a socket, of every environment and build, this one's first."""
+    """Return all endpoints with a socket, of every environment and build, this one's first."""
     folder = runtime_folder()
     own = endpoint()
     names = sorted(n[:-5] for n in os.listdir(folder) if n.endswith(".sock"))
@@ -162,10 +163,9 @@ def endpoints() -> list[Endpoint]:
 
 
 class LockFile:
-    """An open file to flock, of which no child of a fork keeps a copy: a lock would outlive its owner in it.
+    """An open file for flock; the copies in forked children are closed, because a copy would hold the lock on.
 
-    The lock goes with the process, however it ends; that is why it is a sign of life and a pid is not.
-
+    The lock ends with the process, however that ends. This makes it a sign of life, which a pid is not.
     Attributes
     ----------
     fd : int
@@ -175,8 +175,8 @@ class LockFile:
     fd = -1
 
     def open(self, path: str, flags: int = 0) -> None:
-        """Open `path` for reading and writing, and what else `flags` say."""
-        # A child that is forked before the descriptor is noted finds its copy by the path.
+        """Open `path` for reading and writing, with the further `flags`."""
+        # A child that is forked before the descriptor is recorded finds its copy by the path.
         _opening.append(path)
         try:
             self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
@@ -185,7 +185,7 @@ class LockFile:
             _opening.remove(path)
 
     def lock(self, *, wait: bool = True) -> bool:
-        """Take the exclusive flock; without `wait`, False if somebody else holds it."""
+        """Take the exclusive flock; without `wait`, return False if another process holds it."""
         import fcntl
 
         try:
@@ -195,17 +195,17 @@ class LockFile:
         return True
 
     def close(self) -> None:
-        """Give the lock back; harmless if it is closed already."""
+        """Release the lock; harmless if the file is closed already."""
         import fcntl
 
         if self.fd >= 0:
-            # Not by closing alone: a child that is just being forked has a copy.
+            # Closing alone is not enough: a child that is being forked right now has a copy.
             fcntl.flock(self.fd, fcntl.LOCK_UN)
         self.close_copy()
         _open.discard(self)
 
     def close_copy(self) -> None:
-        """In a child of a fork: the lock is the parent's."""
+        """Close the copy in a child of a fork: the lock belongs to the parent."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -214,8 +214,8 @@ class LockFile:
 class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock(path):
     """An exclusive flock on a file, held as a context manager or until `release`.
 
-    The file itself stays: removing it would let two processes hold "the" lock on two inodes. Where it may be removed
-    after all, by who holds it, who takes the lock asks whether it still `stands`.
+    The file itself stays: removing it would let two processes hold "the" lock on two inodes. Where its holder may
+    remove it after all, the next holder checks that it still `stands`.
     """
 
     def __init__(self, path: str) -> None:
@@ -223,7 +223,7 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
         self._file = LockFile()
 
     def acquire(self, *, wait: bool = True) -> bool:
-        """Take the lock; without `wait`, False if somebody else holds it."""
+        """Take the lock; without `wait`, return False if another process holds it."""
         self._file.open(self.path, os.O_CREAT)
         taken = False
         try:
@@ -234,14 +234,14 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
         return taken
 
     def stands(self) -> bool:
-        """Whether the file that is locked still has its name."""
+        """True if the locked file still has its name."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file.fd))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Give the lock back; harmless if it is not held."""
+        """Release the lock; harmless if it is not held."""
         self._file.close()
 
     def __enter__(self) -> file_lock:
@@ -253,7 +253,7 @@ class file_lock:  # noqa: N801  reads as a verb where it is used: with file_lock
 
 
 _open: weakref.WeakSet[LockFile] = weakref.WeakSet()
-# Paths that some thread opens just now.
+# Paths that some thread is opening right now.
 _opening: list[str] = []
 
 
@@ -267,11 +267,11 @@ def _after_fork() -> None:
 
 
 def _close_all_of(path: str) -> None:
-    """Close whatever descriptors of a file this process has."""
+    """Close all descriptors that this process has of a file."""
     with contextlib.suppress(OSError):
         wanted = os.stat(path, follow_symlinks=False)
         for name in os.listdir("/dev/fd"):
-            with contextlib.suppress(OSError):  # that of the listing itself is closed by now
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
                 if os.path.samestat(os.fstat(int(name)), wanted):
                     os.close(int(name))
 
@@ -280,7 +280,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def held(path: str) -> bool:
-    """Whether some process holds the flock on `path`."""
+    """True if some process holds the flock on `path`."""
     if not os.path.exists(path):
         return False
     lock = file_lock(path)

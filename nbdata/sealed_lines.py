@@ -1,7 +1,7 @@
-"""Lines that say themselves whether they are whole: ``CRC32 of the rest in hex, space, JSON``.
+"""Lines with a checksum that shows whether they are whole: ``CRC32 of the rest in hex, space, JSON``.
 
-They are what append-only files in the state folder are made of. What was written last may be torn by a kill or a full
-disk; such a line is no line, and spoils none that comes after it.
+Append-only files in the state folder consist of them. A kill or a full disk may tear the last line. A torn line counts
+for nothing, and later lines are not affected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["append", "format_line", "parse_line", "seal", "value_of"]
 
-# Where the JSON begins: behind CRC and space.
+# Offset of the JSON: after the CRC and the space.
 _BODY = 9
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -21,23 +21,23 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def format_line(value: object) -> bytes:
-    """A line of this value, an array say."""
+    """Return the line of a value, for example of an array."""
     return seal(_encode(value))
 
 
 def seal(text: str) -> bytes:
-    """A line of what is JSON already."""
+    """Return the line of a text that is already JSON."""
     body = text.encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
 def is_sound(line: bytes) -> bool:
-    """Whether a line is whole, and as it was written."""
+    """True if a line is whole and unchanged."""
     return line[-1:] == b"\n" and line[:_BODY] == b"%08x " % zlib.crc32(line[_BODY:-1])
 
 
 def parse_line(line: bytes) -> list[Any] | None:
-    """The values of a line that holds an array; None if it does not."""
+    """Return the array that a line holds; None if it holds none."""
     if not is_sound(line):
         return None
     values, _ = _decode(line.decode(), _BODY)
@@ -45,12 +45,12 @@ def parse_line(line: bytes) -> list[Any] | None:
 
 
 def value_of(line: bytes) -> Any:
-    """What a line holds, whatever that is; None if it is not whole."""
+    """Return the value that a line holds, of any type; None if the line is not whole."""
     return _decode(line.decode(), _BODY)[0] if is_sound(line) else None
 
 
 def append(fd: int, line: bytes) -> int:
-    """Write a line behind the last one, even if that is torn; who calls keeps others out. The bytes that there were."""
+    """Write a line after the last one, even if that is torn, and return the former size. The caller holds the lock."""
     size = os.fstat(fd).st_size
     torn = size and os.pread(fd, 1, size - 1) != b"\n"
     os.write(fd, b"\n" * bool(torn) + line)

@@ -1,6 +1,7 @@
-"""Tab in bash and zsh: ``eval "$(nbdata completion bash)"``.
+"""Completion with Tab in bash and zsh: ``eval "$(nbdata completion bash)"``.
 
-The shell calls ``nbdata completion words`` at each Tab, with the line in COMP_LINE and the cursor in COMP_POINT.
+The shell calls ``nbdata completion words`` at each Tab, with the command line in COMP_LINE and the cursor in
+COMP_POINT.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ shell to come, write the same line into
 def answer(
     words: Sequence[str], extra: Callable[[type[Operation]], Mapping[str, Option]], more: Sequence[str]
 ) -> str:
-    """A shell's code, what the word that is being typed may become, one a line, or the help.
+    """Return a shell's code, the possible completions of the typed word (one per line), or the help.
 
     Parameters
     ----------
     extra : callable
-        The command line's own options for a verb.
+            The options that the command line adds to a verb.
     more : sequence of str
-        Its commands beside the verbs.
+            The commands of the command line beside the verbs.
     """
     asked = words[0] if len(words) == 1 else ""
     if asked == "words":
@@ -71,6 +72,6 @@ def _offered(extra: Callable[[type[Operation]], Mapping[str, Option]], more: Seq
         return [
             name for name in _AGENT if words[1] == "agent" and len(words) == 2 and name.startswith(current)
         ]
-    # Both shells cut words at these, but for those in quotes, and replace only what is behind the last one.
+    # Both shells split words at these characters outside quotes, and replace only the text after the last one.
     kept = 0 if in_quotes(typed) else max((match.end() for match in re.finditer("[:=]", current)), default=0)
     return [text[kept:] for text in completions(cls, words[2:], current, extra=extra(cls))]

@@ -1,7 +1,7 @@
 """Sizes as people write and read them: ``"5GB"`` to bytes, and bytes to ``"5.0 GB"``.
 
-``5GB`` is 5·10⁹ and ``5GiB`` is 5·2³⁰ (IEC 80000-13); ``5g``, ``500m`` and ``64k`` without a B are
-powers of 1024, as ``ulimit`` and ``dd`` users write them. Own code because no library knows all three.
+``5GB`` is 5·10⁹ and ``5GiB`` is 5·2³⁰ (IEC 80000-13). ``5g``, ``500m`` and ``64k`` without a B are powers of 1024, as
+users of ``ulimit`` and ``dd`` write them. Own code because no library knows all three.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(ib|b|)\s*", re.IGNORE
 
 
 def parse_size(value: int | str, *, option: str = "size") -> int:
-    """Bytes of a size such as ``5GB``, ``512MiB``, ``5g`` or a number of bytes.
+    """Parse a size such as ``5GB``, ``512MiB``, ``5g`` or a number of bytes; return its bytes.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def parse_size(value: int | str, *, option: str = "size") -> int:
 
 
 def format_size(size: float) -> str:
-    """A size for people, in decimal units: ``999 B``, ``1.5 kB``, ``20.0 GB``."""
+    """Format a size for people, in decimal units: ``999 B``, ``1.5 kB``, ``20.0 GB``."""
     if abs(size) < 1000:
         return f"{int(size)} B"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -49,7 +49,7 @@ def format_size(size: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people: ``0.3 s``, ``42 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Format a duration for people: ``0.3 s``, ``42 s``, ``3 min 20 s``, ``2 h 5 min``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

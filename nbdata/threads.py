@@ -1,4 +1,4 @@
-"""Threads where the system may give no more of them, and locks where a fork may copy them while they are held."""
+"""Threads for when the system may refuse more, and locks that a fork may copy while they are held."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ForkLock", "begin"]
 
 
 def begin(work: Callable[..., object], *args: object, name: str) -> bool:
-    """Run `work` in a thread of its own, which ends with this process; False if the system gives no more threads."""
+    """Run `work` in its own daemon thread; return False if the system gives no more threads."""
     try:
         threading.Thread(target=work, args=args, name=name, daemon=True).start()
     except RuntimeError:
@@ -20,18 +20,18 @@ def begin(work: Callable[..., object], *args: object, name: str) -> bool:
 
 
 class ForkLock:
-    """A lock that is free in a child of a fork: the thread that may have held it is the parent's."""
+    """A lock that is free in a child of a fork: only a thread of the parent can have held it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         _locks.add(self)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As of `threading.Lock`."""
+        """See `threading.Lock`."""
         return self._lock.acquire(blocking, timeout)
 
     def release(self) -> None:
-        """As of `threading.Lock`."""
+        """See `threading.Lock`."""
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -41,7 +41,7 @@ class ForkLock:
         self._lock.release()
 
     def renew(self) -> None:
-        """In the child."""
+        """Make the lock anew; called in the child."""
         self._lock = threading.Lock()
 
 

@@ -1,3 +1,3 @@
-"""The version of nbdata, for all who ask: the package, its wheel, the agent."""
+"""The version of nbdata, as the package, its wheel and the agent report it."""
 
 __version__ = "0.1.0"

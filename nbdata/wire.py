@@ -19,16 +19,16 @@ MAX_FRAME = 1 << 20
 PROTOCOL = 1
 
 _LENGTH = struct.Struct(">I")
-# Bytes that are asked for at a time.
+# Most bytes to ask for at a time.
 _CHUNK = 64 << 10
 
 
 class FrameError(ConnectionError):
-    """The peer sent something that is no message; the connection is of no more use."""
+    """The peer sent something that is not a message; the connection cannot be used any more."""
 
 
 def send(sock: socket.socket, message: dict[str, Any]) -> None:
-    """Send one message; raises FrameError, without sending, if it is too long."""
+    """Send one message; raise FrameError, without sending, if it is too long."""
     body = json.dumps(message, separators=(",", ":")).encode("utf-8", "surrogatepass")
     if len(body) > MAX_FRAME:
         raise FrameError(f"message of {len(body)} bytes is over the limit of {MAX_FRAME}")
@@ -36,13 +36,13 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive(sock: socket.socket, *, within: float | None = None) -> dict[str, Any] | None:
-    """The next message, or None when the peer closed between two messages.
+    """Return the next message, or None if the peer closed the connection between two messages.
 
     Parameters
     ----------
     sock : socket
     within : float, optional
-        Seconds in which a message that has begun must be whole. None: the socket's own time-out holds.
+        Seconds within which a message that has begun must be complete. None: the socket's own timeout applies.
     """
     first = _some(sock, 1, None)
     if not first:
@@ -62,7 +62,7 @@ def receive(sock: socket.socket, *, within: float | None = None) -> dict[str, An
 
 
 def _exactly(sock: socket.socket, count: int, end: float | None) -> bytes:
-    """So many bytes; only those that came are held, whatever was announced."""
+    """Receive exactly `count` bytes; only bytes that came are held, whatever length was announced."""
     data = bytearray()
     while len(data) < count:
         got = _some(sock, min(_CHUNK, count - len(data)), end)

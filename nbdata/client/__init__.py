@@ -1,1 +1,1 @@
-"""How a process reaches an engine: the agent's socket, or inline."""
+"""How a process reaches an engine: through the agent's socket, or in the process itself."""

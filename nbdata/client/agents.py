@@ -1,4 +1,4 @@
-"""``nbdata agent status | stop | log``: the processes that do the work."""
+"""``nbdata agent status | stop | log``: looks after the agents, the processes that do the work."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from nbdata.runtime import Endpoint, endpoint, endpoints, held
 
 __all__ = ["main", "stop_all"]
 
-# Seconds that an agent has to say a word.
+# Seconds that an agent has to answer.
 _ANSWER = 5.0
-# What an agent of another version may leave out.
+# Values for fields that an agent of another version may leave out.
 _UNKNOWN: dict[str, Any] = {"version": "?", "python": "?", "draining": False, "unfinished": "?"}
 
 _USAGE = """usage: nbdata agent status | stop [--now] | log [-n LINES]
@@ -28,7 +28,7 @@ _USAGE = """usage: nbdata agent status | stop [--now] | log [-n LINES]
 
 
 def main(words: Sequence[str]) -> int:
-    """Run one of the commands; returns the exit status."""
+    """Run one of the commands; return the exit status."""
     command, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if rest in (["-h"], ["--help"]):
         command = "--help"
@@ -66,7 +66,7 @@ def _say(text: str) -> None:
 
 
 def _agents() -> tuple[list[tuple[Endpoint, dict[str, Any]]], list[AgentUnavailable]]:
-    """The agents with what they say of themselves, and how each looks that lives and says nothing."""
+    """Return the agents with their self-descriptions, and one error per agent that is alive but does not answer."""
     found, silent = [], []
     for where in endpoints():
         try:
@@ -82,20 +82,20 @@ def _agents() -> tuple[list[tuple[Endpoint, dict[str, Any]]], list[AgentUnavaila
                     else AgentUnavailable("an agent does not answer")
                 )
                 silent.append(told)
-        except (NbdataError, KeyError, TypeError, ValueError):  # what no agent says
+        except (NbdataError, KeyError, TypeError, ValueError):  # an answer that no agent gives
             continue
     return found, silent
 
 
 def stop_all(*, now: bool, wait: float = 10.0) -> int:
-    """Stop every agent of this user and wait until they are gone; how many there were.
+    """Stop every agent of this user and wait until they are gone; return how many there were.
 
     Raises
     ------
     BadOption
         If jobs run and `now` is not set.
     AgentUnavailable
-        If one lives and does not answer; the others are stopped.
+            If an agent is alive and does not answer; the others are stopped.
     """
     found, silent = _agents()
     for where, _ in found:

@@ -1,4 +1,4 @@
-"""A client's connections to an agent, and what becomes of them in a fork."""
+"""A client's connections to an agent, and their handling in a fork."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from nbdata.runtime import Endpoint
 
 __all__ = ["Connection"]
 
-# Seconds for an answer that needs no work, and for what has begun to come or to go.
+# Seconds for an answer that needs no work, and for the rest of a message that is on its way.
 ANSWER = 30.0
-# Seconds of silence after which the agent is asked whether it lives.
+# Seconds of silence after which the client asks the agent whether it is alive.
 QUIET = 10.0
 _SILENT = "the agent does not answer"
 
@@ -27,7 +27,7 @@ _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 class Connection:
-    """One connection; used by one thread at a time.
+    """One connection to an agent, used by one thread at a time.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Connection:
     Raises
     ------
     OSError
-        If nobody listens there.
+            If no process listens there.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 10.0) -> None:
@@ -66,18 +66,18 @@ class Connection:
         ----------
         message : dict
         timeout : float, optional
-            Seconds. None: as long as the agent is seen to live, for what may take its time.
+                    Seconds. None: as long as the agent proves alive, for answers that may take long.
 
         Raises
         ------
         NbdataError
-            Whatever the agent answers; AgentUnavailable if it is gone or does not answer.
+                    The error that the agent answers; AgentUnavailable if it is gone or does not answer.
         """
         with self._used():
             try:
                 wire.send(self._sock, message)
             except BrokenPipeError:
-                pass  # it has closed, and may have said why
+                pass  # the agent has closed it, and may have said why
             except OSError as broken:
                 raise self._gone(broken) from broken
             answer = self.receive(timeout=timeout)
@@ -87,7 +87,7 @@ class Connection:
         return answer
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message that has no answer."""
+        """Send a message that gets no answer."""
         with self._used():
             try:
                 wire.send(self._sock, message)
@@ -95,7 +95,7 @@ class Connection:
                 raise self._gone(error) from error
 
     def receive(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The next message from the agent; see `ask`."""
+        """Return the next message from the agent; see `ask`."""
         with self._used():
             if timeout is None:
                 while not self.ready(QUIET):
@@ -112,9 +112,10 @@ class Connection:
 
     @contextlib.contextmanager
     def _used(self) -> Iterator[None]:
-        """Nobody closes it meanwhile: the system gives the number of a closed file to the next that is opened.
+        """Keep the socket open during its use: the system gives the number of a closed file to the next one that is
+        opened.
 
-        Who hangs up and who uses it both say so first and look for the other then: one of them closes it.
+        `hang_up` and each user first set their flag and then check the other's, so one of them closes the socket.
         """
         self._users += 1
         try:
@@ -127,14 +128,14 @@ class Connection:
                 self._sock.close()
 
     def _ask_whether_it_lives(self) -> None:
-        """AgentUnavailable if it does not say a word; which one does not matter."""
+        """Raise AgentUnavailable if the agent sends nothing at all; any message counts."""
         try:
             with Connection(self._where, timeout=ANSWER) as other:
                 wire.send(other._sock, {"do": "hello"})
                 if not other.ready(ANSWER):
                     raise TimeoutError
         except OSError as error:
-            if not self.ready():  # else it just did
+            if not self.ready():  # else the agent has just sent something
                 raise self._gone(TimeoutError()) from error
 
     def _gone(self, error: OSError | None) -> AgentUnavailable:
@@ -153,24 +154,24 @@ class Connection:
         )
 
     def ready(self, timeout: float = 0.0) -> bool:
-        """Whether, within so many seconds, a message has begun to come, or the agent is gone."""
+        """True if, within that many seconds, a message begins to arrive or the agent is gone."""
         poll = select.poll()
         try:
             poll.register(self._sock, select.POLLIN)
-        except ValueError:  # another thread has closed it, as who reads from it is told
+        except ValueError:  # another thread closed it; the next read reports that
             return True
         return bool(poll.poll(max(0.0, timeout) * 1000))
 
     def hang_up(self) -> None:
-        """Close it, also if another thread waits for an answer: that is told AgentUnavailable."""
+        """Close the connection, even while another thread waits for an answer; that one raises AgentUnavailable."""
         self._hung_up = True
-        with contextlib.suppress(OSError):  # the agent has
+        with contextlib.suppress(OSError):  # the agent has closed it already
             self._sock.shutdown(socket.SHUT_RDWR)
-        if not self._users:  # else it does, which is awake now
+        if not self._users:  # else the user closes it, which wakes up now
             self.close()
 
     def close(self) -> None:
-        """Close it; what the agent held for it is released."""
+        """Close the connection; the agent releases all it held for it."""
         self._sock.close()
 
     def __enter__(self) -> Connection:
@@ -181,7 +182,7 @@ class Connection:
 
 
 def peer(sock: socket.socket) -> int:
-    """The process that listens at the other end; 0 if the system does not tell, or it is in another container."""
+    """Return the pid of the process at the other end; 0 if the system does not tell or it is in another container."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return 0
@@ -190,7 +191,7 @@ def peer(sock: socket.socket) -> int:
 
 
 def _after_fork() -> None:
-    """A child closes its copies, else the agent would not see the end of its parent."""
+    """Close the copies in a child of a fork, else the agent would not see the end of its parent."""
     for connection in list(_open):
         connection.close()
 

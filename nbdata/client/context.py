@@ -1,4 +1,4 @@
-"""What a client sends along with an operation: its folder, its umask, its environment, its credentials."""
+"""The context that a client sends along with an operation: its folder, umask, environment and credentials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "ST
 
 
 def capture(operation: Operation) -> Context:
-    """The context of this process for an operation."""
+    """Return this process's context for an operation."""
     umask = _umask()
     options = getattr(operation, "storage_options", None)
     filesystem = getattr(operation, "fs", None)
@@ -43,21 +43,21 @@ def capture(operation: Operation) -> Context:
 
 
 def writable_state_folder() -> str:
-    """Where records are kept; where the user's folder cannot be written, beside what runs."""
+    """Return the folder of the records; if the user's folder is not writable, the runtime folder."""
     state = state_folder()
     return state if _writable(state) else os.path.join(runtime_folder(), "state")
 
 
 def bindings_of(operation: Operation) -> dict[str, object]:
-    """Objects of this process that the engine needs when it runs here."""
+    """Return the objects of this process that the engine needs if it runs here."""
     fs = getattr(operation, "fs", None)
     return {} if fs is None else {"fs": fs}
 
 
 def only_here(operation: Operation) -> bool:
-    """Whether an operation can only be carried out in this process.
+    """True if only this process can carry the operation out.
 
-    So it is with ``memory://``, and with a file system object that cannot be rebuilt from JSON: nothing is ever
+    This holds for ``memory://``, and for a file system object that cannot be rebuilt from JSON. Nothing is ever
     pickled.
     """
     if any(place.startswith("memory://") for place in operation.places()):
@@ -67,7 +67,7 @@ def only_here(operation: Operation) -> bool:
 
 
 def _described(fs: Any) -> dict[str, Any] | None:
-    """A file system as JSON-able data, if it is of a registered protocol and holds nothing else."""
+    """Return a file system as JSON-able data, if its protocol is registered and it holds nothing else."""
     import json
 
     import fsspec
@@ -85,7 +85,7 @@ def _described(fs: Any) -> dict[str, Any] | None:
 
 
 def _fsspec_conf(operation: Operation) -> dict[str, Any]:
-    """fsspec's configuration for the protocols that an operation uses; only if something is configured."""
+    """Return fsspec's configuration for the protocols of an operation; empty if nothing is configured."""
     protocols = {p.split("://")[0] for p in operation.places() if is_url(p)}
     home = os.environ.get("FSSPEC_CONFIG_DIR") or os.path.expanduser("~/.config/fsspec")
     if not protocols or not (
@@ -98,7 +98,7 @@ def _fsspec_conf(operation: Operation) -> dict[str, Any]:
 
 
 def _umask() -> int:
-    # Linux tells it without changing it; setting it to read it would race with other threads.
+    # Linux shows the umask in a file. Reading it with os.umask would set it, and race with other threads.
     try:
         with open("/proc/self/status") as lines:
             return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))

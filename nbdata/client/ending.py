@@ -1,4 +1,4 @@
-"""What a finished job gives to who waits for it: apart from the engine, which the import of a client must not load."""
+"""Report or error for the callers that wait for a job; outside the engine, which importing a client must not load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["FutureMethods", "conclude"]
 
 
 def conclude(report: Report, error: BaseException | None, on_error: str) -> Report:
-    """The Report, or the error that a finished job raises for who waits for it."""
+    """Return the Report of a finished job, or raise its error as `on_error` says."""
     if error is None or (on_error == "report" and isinstance(error, TransferFailed)):
         return report
     if isinstance(error, TransferFailed):
@@ -26,24 +26,24 @@ class _Waitable(Protocol):
 
 
 class FutureMethods:
-    """What a job has of `concurrent.futures.Future`, made of its `snapshot` and `wait`."""
+    """The methods of `concurrent.futures.Future` for a job, built on its `snapshot` and `wait`."""
 
     def done(self: _Waitable) -> bool:
-        """Whether the job is over, one way or another."""
+        """True if the job is over, with any outcome."""
         return self.snapshot().finished
 
     def result(self: _Waitable, timeout: float | None = None) -> Report:
-        """The Report, or raises the error."""
+        """Wait for the end; return the Report or raise the error."""
         return self.wait(timeout)
 
     def exception(self: _Waitable, timeout: float | None = None) -> NbdataError | None:
-        """The error that `result` would raise, or None."""
+        """Wait for the end; return the error that `result` would raise, or None."""
         try:
             self.wait(timeout)
         except Cancelled:
             raise
         except AgentUnavailable as error:
-            if not self.done():  # it only could not be asked
+            if not self.done():  # only the question failed
                 raise
             return error
         except NbdataError as error:

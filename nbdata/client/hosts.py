@@ -1,4 +1,4 @@
-"""Which host an operation goes to: the agent, or this process."""
+"""Chooses the host of an operation: the agent, or this process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _T = TypeVar("_T")
 
 
 class ChoosingHost:
-    """Sends each operation where it can be carried out.
+    """Sends each operation to a host that can carry it out.
 
-    ``NBDATA_HOST=inline`` keeps all in this process; ``NBDATA_HOST=agent`` or nothing sends to the agent what it can
-    do, and keeps here what only exists here.
+    ``NBDATA_HOST=inline`` keeps all operations in this process. ``NBDATA_HOST=agent`` or nothing sends to the agent
+    what it can do, and keeps here only operations on objects of this process.
     """
 
     def plan(self, operation: Operation) -> Plan:
@@ -37,11 +37,11 @@ class ChoosingHost:
         return self._try(operation, lambda host: host.submit(operation, background=background))
 
     def jobs(self) -> list[Snapshot]:
-        """Jobs of this process and of all agents."""
+        """Return the jobs of this process and of all agents."""
         return self.look()[0]
 
     def look(self) -> tuple[list[Snapshot], bool]:
-        """The same, and whether there is an agent that lives and did not answer: then jobs are missing."""
+        """Return the jobs, and whether some agent is alive but did not answer, so that jobs are missing."""
         found, silent = _inline().jobs(), False
         if not _only_inline():
             more, silent = _agent().look()
@@ -49,7 +49,7 @@ class ChoosingHost:
         return sorted(found, key=lambda s: s.created), silent
 
     def job(self, job_id: str) -> Job:
-        """The job, wherever it is."""
+        """Return the job from whichever host has it."""
         try:
             return _inline().job(job_id)
         except NotFound:
@@ -58,7 +58,7 @@ class ChoosingHost:
         return _agent().job(job_id)
 
     def _try(self, operation: Operation, ask: Callable[[Host], _T]) -> _T:
-        """Ask the right host; this process where no agent can do it, and then it is said, once."""
+        """Ask the right host; if no agent can do it, ask this process and say so once."""
         from nbdata.client.context import only_here
 
         if _only_inline() or only_here(operation):
@@ -97,5 +97,5 @@ def _say_once(text: str) -> None:
 
 
 def default_host() -> Host:
-    """The host of this process."""
+    """Return the host of this process."""
     return ChoosingHost()

@@ -1,7 +1,7 @@
-"""The engine in this process: for file systems that exist only here, for tests, for workers of a cluster.
+"""The engine in this process: for file systems that exist only here, for tests, and for workers of a cluster.
 
-The only way from a client down to the engine. Bytes are moved by threads of this process, so they
-starve while its main thread computes; the agent exists because of that.
+This is the only way from a client down to the engine. Threads of this process move the bytes, so they starve while its
+main thread computes. The agent exists for that reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nbdata.report import Plan, Report, Rows, Snapshot
 
 __all__ = ["InlineHost", "InlineJob", "inline_host"]
 
-# Seconds to wait until a stream that was left has deleted what it had on the disk.
+# Seconds to wait until a closed stream has deleted its files.
 _RELEASED = 10.0
 
 
@@ -137,16 +137,16 @@ class InlineHost:
 
 @functools.cache
 def inline_host() -> InlineHost:
-    """The one of this process."""
+    """Return the one InlineHost of this process."""
     host, process = InlineHost(), os.getpid()
 
     def close() -> None:
-        if os.getpid() == process:  # a child of a fork runs this too, and the rows are its parent's
+        if os.getpid() == process:  # a forked child runs this too, and the rows belong to its parent
             host._jobs.close()
 
     atexit.register(close)
     return host
 
 
-# The jobs of a parent have no threads in its child: who attached to one would wait for ever.
+# A parent's jobs have no threads in its child: waiting for one there would never end.
 os.register_at_fork(after_in_child=inline_host.cache_clear)

@@ -1,8 +1,8 @@
-"""Lists of paths that come by a pipe: kept in a file, for the agent that reads them, and for who says the line again.
+"""Keeps lists of paths that come by a pipe in files, so that the agent and a repeated command can read them.
 
-``--files-from -`` is standard input and ``--files-from <(…)`` a pipe of the shell's: both exist only in the process
-that was given them, and are read from where they stand. Lists are kept in ``lists`` in the state folder, under a hash
-of what they hold.
+``--files-from -`` is standard input and ``--files-from <(…)`` a pipe of the shell's. Both exist only in the process
+that received them, and are read from their current position. The lists are kept in ``lists`` in the state folder, each
+under a hash of its contents.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["keep_list", "stdin_named"]
 
 _FLAG, _STDIN = "--files-from", "/dev/stdin"
 _FROM_STDIN, _FROM_PIPE = PIPED_LISTS
-# What the kernel calls this process's own descriptors: standard input, or one by its number.
+# The system's names of this process's own descriptors: standard input, or one by its number.
 _OWN = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d+)")
-# Seconds since a list came last for which it is kept; beyond so many bytes of all, only those of the last day.
+# Seconds for which a list is kept after its last use; if all exceed the bytes, only those of the last day are kept.
 _KEPT, _ENOUGH, _LAST_DAY = 30 * 86400.0, 2 << 30, 86400.0
-# Bytes of one list: some ten million paths.
+# Most bytes of one list: some ten million paths.
 _LARGEST = 1 << 30
 _PIECE = 1 << 20
 
@@ -39,7 +39,7 @@ _Op = TypeVar("_Op", bound=Operation)
 
 
 def stdin_named(words: Sequence[str]) -> list[str]:
-    """The words of a line, with ``-`` for a list of paths replaced by the file that standard input is."""
+    """Return the words of a command, with ``-`` for a list of paths replaced by the path of standard input."""
     named = list[str]()
     for before, word in zip(["", *words], words, strict=False):
         if word == f"{_FLAG}=-" or (before == _FLAG and word == "-"):
@@ -49,19 +49,19 @@ def stdin_named(words: Sequence[str]) -> list[str]:
 
 
 def keep_list(operation: _Op) -> _Op:
-    """The operation, with its list of paths in a file that others can read too.
+    """Return the operation with its list of paths in a file that other processes can read too.
 
     Raises
     ------
     NotFound, BadOption, NbdataError
-        If there is no list, if it is typed or too long for one, or if there is no room to keep it.
+            If there is no list, if it is typed in or too long, or if there is no room to keep it.
     """
     given: str | None = getattr(operation, "files_from", None)
     if given is None:
         return operation
     try:
         own = _OWN.fullmatch(given)
-        # Opened by its name, a file would be read from its beginning, a socket or somebody else's file not at all.
+        # Opening by name would read a file from its start, and fail for a socket or another user's file.
         source = os.dup(int(own[1] or 0)) if own else os.open(given, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(
@@ -120,9 +120,9 @@ def _kept(source: int, suffix: str) -> str:
 
 
 def _forget_old(folder: str, *, keep: str) -> None:
-    """Remove what nobody will need: not by their number, for many jobs may wait with a list each."""
+    """Remove lists that no job needs any more; not by number, because many jobs may wait with a list each."""
     now, total = time.time(), 0
-    with contextlib.suppress(FileNotFoundError):  # somebody else forgets them at the same time
+    with contextlib.suppress(FileNotFoundError):  # another process removes them at the same time
         with os.scandir(folder) as entries:
             found = [(entry.stat(), entry.path) for entry in entries if entry.path != keep]
         for look, path in sorted(found, key=lambda one: -one[0].st_mtime):

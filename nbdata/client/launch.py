@@ -1,4 +1,4 @@
-"""Start the agent when it is first needed, and reach it."""
+"""Starts the agent when it is first needed, and connects to it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nbdata.runtime import LOG_BYTES, Endpoint, endpoint, file_lock, held, packa
 
 __all__ = ["connect", "log_tail"]
 
-# Seconds that an agent may take to listen: it imports everything first, on a machine that may be busy.
+# Seconds that an agent may take to listen: it imports everything first, maybe on a busy machine.
 _PATIENCE = 30.0
-# Seconds after which an agent that is alive holds its lock.
+# Seconds within which a live agent takes its lock.
 _BIRTH = 8.0
 
 
 def connect() -> Connection:
-    """A connection to the agent of this environment and build, started if it does not run.
+    """Return a connection to the agent of this environment and build; starts the agent if it does not run.
 
     Raises
     ------
@@ -29,10 +29,10 @@ def connect() -> Connection:
         If it cannot be started.
     """
     where = endpoint()
-    end = time.monotonic() + 2 * _PATIENCE  # whoever starts it may take once that long
+    end = time.monotonic() + 2 * _PATIENCE  # the process that starts it may take that long once
     starting = file_lock(where.start)
     pause = 0.005
-    # Whoever holds the lock starts it; should that process stand still, nobody waits for it for ever.
+    # The holder of the lock starts the agent. If that process is stopped, the others do not wait for ever.
     while (found := _try(where)) is None and not starting.acquire(wait=False):
         if time.monotonic() > end:
             raise AgentUnavailable(
@@ -51,7 +51,7 @@ def connect() -> Connection:
 
 
 def _started(where: Endpoint) -> Connection:
-    """A connection to the agent, which is started unless somebody just did; the lock is ours."""
+    """Connect to the agent, and start it unless another process just did; the caller holds the lock."""
     found = _try(where)
     if found is not None:
         return found
@@ -68,7 +68,7 @@ def _started(where: Endpoint) -> Connection:
         if found is not None:
             return found
         if time.monotonic() - began > _BIRTH and not held(where.alive):
-            break  # it died before it served
+            break  # it died before it listened
         time.sleep(pause)
         pause = min(0.05, pause * 1.5)
     raise AgentUnavailable(
@@ -86,11 +86,12 @@ def _try(where: Endpoint) -> Connection | None:
 
 
 def _spawn(where: Endpoint) -> None:
-    """Start the process: a session of its own (Jupyter kills the kernel's group), and no inherited pipes (a caller that
-    reads them would wait for the agent's whole life).
+    """Start the agent's process in a new session without inherited pipes.
+
+    Jupyter kills the kernel's process group, and a caller that reads a pipe would wait for the agent's whole life.
     """
     package = package_folder()
-    here = os.path.realpath(working_folder() or "/")  # which nobody imports from
+    here = os.path.realpath(working_folder() or "/")  # a folder that no process imports from
     paths = [p for p in sys.path if os.path.isabs(p) and os.path.realpath(p) != here]
     if os.path.dirname(package) not in map(os.path.realpath, paths):
         paths.append(os.path.dirname(package))
@@ -121,7 +122,7 @@ def _spawn(where: Endpoint) -> None:
 
 
 def log_tail(where: Endpoint, lines: int) -> str:
-    """The last lines of an agent's log."""
+    """Return the last lines of an agent's log."""
     try:
         with open(where.log, encoding="utf-8", errors="replace") as file:
             return "".join(file.readlines()[-lines:]).strip()

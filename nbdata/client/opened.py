@@ -1,4 +1,4 @@
-"""Places of a store, opened by this process for itself: with its credentials, and with what stops all that is read."""
+"""Opens places of a store for this process, with its credentials and one control that stops all reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Opened:
     ----------
     operation : Connecting
     context : Context
-        With credentials as this process finds them.
+        With the credentials of this process.
     control : FreeControl
         Stops all reading.
     """
@@ -36,12 +36,12 @@ class Opened:
         self._fs = bindings_of(operation).get("fs")
 
     def open(self, place: str) -> Location:
-        """The store and key of a place."""
+        """Return the store and key of a place."""
         return open_place(place, self.context, stop=self.control, fs=self._fs)
 
 
 def resolved(options: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Storage options with the values that ``env:NAME`` names, as this process has them."""
+    """Return storage options with the values of ``env:NAME`` filled in from this process's environment."""
     if options is None:
         return None
     found = dict(options)

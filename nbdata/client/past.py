@@ -1,4 +1,4 @@
-"""Jobs whose agents are gone, as Jobs: what the history says of them."""
+"""Jobs from the history whose agents are gone, as Job objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent as a Host, and its jobs as Jobs."""
+"""The agent as a Host, and its jobs as Job objects."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from nbdata.runtime import Endpoint, endpoint, endpoints, held
 __all__ = ["AgentHost", "AgentJob", "agent_host"]
 
 
-# Seconds for which an interrupted kernel shows the agent that it is still there; longer than the agent waits.
+# Seconds for which an interrupted kernel shows the agent that it still runs; longer than the agent waits.
 _LINGER = 6.0
-# Seconds to wait until a stream that was left has deleted what it had on the disk.
+# Seconds to wait until a closed stream has deleted its files.
 _RELEASED = 10.0
-# Seconds for an answer that needs no work, of an agent that somebody waits for with nothing else to do.
+# Seconds for an answer that needs no work, while a caller waits for it.
 _ANSWER = 10.0
-# The same for a page of rows, which lie on a disk.
+# The same for a page of rows, which are read from a disk.
 _ROWS = 30.0
-# The same for Ctrl-C: nothing else is heard meanwhile.
+# The same for Ctrl-C: nothing else is handled meanwhile.
 _INTERRUPTED = 5.0
 
 
 class AgentJob(FutureMethods):
     """A job of an agent; the Job protocol of nbdata.protocols.
 
-    A foreground job keeps one connection open, its *lifeline*: when that ends without a word the agent knows that the
-    kernel was restarted or died, and lets the job go on. All else is asked on connections of its own, so a Ctrl-C in
-    the middle of a message spoils nothing.
+    A foreground job keeps one connection open, its *lifeline*. If that ends without a message, the agent knows that the
+    kernel was restarted or died, and lets the job continue. All other questions use connections of their own, so a
+    Ctrl-C in the middle of a message breaks nothing.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AgentJob(FutureMethods):
         self._where, self._id = where, job_id
         self._lifeline, self._session = lifeline, session
         self.attached = attached
-        self.pressed = False  # Ctrl-C came while it was submitted; it is raised where somebody waits
+        self.pressed = False  # Ctrl-C came during submission; it is raised once a caller waits
         self._known_at = time.time()
 
     @property
@@ -75,12 +75,12 @@ class AgentJob(FutureMethods):
             return f"<{self._id}  interrupted: its agent is gone>"
 
     def _ask(self, do: str, *, timeout: float | None = None, **message: Any) -> dict[str, Any]:
-        """What the agent answers at once; an agent that hangs must not hang who asks."""
+        """Return the agent's immediate answer; an agent that hangs must not hang the caller."""
         with _reach(self._where) as connection:
             return connection.ask({"do": do, "job": self._id, **message}, timeout=timeout or _ANSWER)
 
     def _over(self) -> PastJob | None:
-        """It as it ended, when its agent did not take it along; ids come again, but this one was known before."""
+        """Return the job's record if its agent is gone; checks the start time too, since ids come again."""
         found = [p for p in _past() if p.snapshot.id == self._id and p.snapshot.created <= self._known_at]
         return PastJob(found[-1]) if found and found[-1].snapshot.state != "INTERRUPTED" else None
 
@@ -98,10 +98,10 @@ class AgentJob(FutureMethods):
         self._raise_pressed()
         try:
             return self.snapshot().finished
-        except NotFound:  # over, and not kept any more
+        except NotFound:  # over, and not on record any more
             return True
         except AgentUnavailable:
-            if held(self._where.alive):  # it lives, and only could not be asked
+            if held(self._where.alive):  # the agent is alive; only the question failed
                 raise
             return True
 
@@ -138,7 +138,7 @@ class AgentJob(FutureMethods):
         return conclude(self._report(answer), error, answer["on_error"])
 
     def _ended_within(self, seconds: float) -> bool:
-        """Wait for the end of the job, and no longer than that: a job that stands still says nothing."""
+        """Wait at most that long for the end of the job: a job that is stuck sends nothing."""
         end = time.monotonic() + seconds
         with _reach(self._where) as connection:
             connection.ask({"do": "watch", "job": self._id}, timeout=_ANSWER)
@@ -172,13 +172,13 @@ class AgentJob(FutureMethods):
         self._ask("cancel")
 
     def interrupt(self) -> bool:
-        # Outside a kernel nobody restarts us, and Ctrl-C means what it says.
+        # Outside a kernel nothing restarts us, so Ctrl-C always means cancel.
         at_once = "ipykernel" not in sys.modules
         answer = self._ask("interrupt", timeout=_INTERRUPTED, session=self._session, at_once=at_once)
         alone = bool(answer["alone"])
         if alone and not at_once:
-            # A kernel that is being restarted must be free to end now. If it lives on, the lifeline shows that
-            # until the agent has made a cancel of it.
+            # A kernel that is being restarted must be free to end now. If it stays alive, the lifeline shows
+            # that until the agent has turned the interrupt into a cancel.
             lifeline, self._lifeline = self._lifeline, None
             if lifeline is not None:
                 timer = threading.Timer(_LINGER, lifeline.close)
@@ -203,7 +203,7 @@ class AgentJob(FutureMethods):
             messages = deque[dict[str, Any]]()  # at most `credit` items and the end
             while True:
                 asked = time.monotonic()
-                # All that has come: an error is told before items that were sent ahead of it.
+                # Read all that has come: an error is reported before items that were sent ahead of it.
                 while not messages or ("item" in messages[-1] and connection.ready()):
                     messages.append(connection.receive())
                     if messages[-1].get("error"):
@@ -216,12 +216,12 @@ class AgentJob(FutureMethods):
                     waits.add(asked, time.monotonic(), item)
                 try:
                     yield item
-                finally:  # also when the consumer leaves its loop: this one it has had
-                    with contextlib.suppress(AgentUnavailable):  # who goes on hears of it at the next
+                finally:  # also when the consumer leaves its loop: it has had this item
+                    with contextlib.suppress(AgentUnavailable):  # the next item raises it
                         connection.send({"done": item.number})
 
     def release(self) -> None:
-        # Should the agent be gone, it holds nothing any more; should it not answer, it will see the connection end.
+        # An agent that is gone holds nothing any more; one that does not answer will see the connection end.
         with contextlib.suppress(AgentUnavailable, NotFound):
             self._ask("cancel", left=True)
             self._ended_within(_RELEASED)
@@ -275,7 +275,7 @@ class AgentHost:
             session=answer["session"],
             attached=answer["attached"],
         )
-        if held.pressed and background:  # which goes on, as it was told to
+        if held.pressed and background:  # it continues in the background, as requested
             raise KeyboardInterrupt
         job.pressed = held.pressed
         return job
@@ -284,7 +284,7 @@ class AgentHost:
         return self.look()[0]
 
     def look(self) -> tuple[list[Snapshot], bool]:
-        """The jobs of all agents, also of those that are gone, and whether one lives and did not answer."""
+        """Return the jobs of all agents, also of past ones, and whether some agent is alive but did not answer."""
         silent: list[Endpoint] = []
         found = [snapshot for _, snapshot in self._everywhere(silent)]
         known = {(snapshot.id, snapshot.created) for snapshot in found}
@@ -292,7 +292,7 @@ class AgentHost:
         return sorted([*over, *found], key=lambda s: s.created), any(held(w.alive) for w in silent)
 
     def job(self, job_id: str) -> Job:
-        """The job of an id, or of the beginning of one; of those whose agents are gone the newest of that id."""
+        """Return the job with an id, or with a start of one; among past jobs the newest of that id."""
         living = {s.id: AgentJob(where, s.id) for where, s in self._everywhere()}
         over = {past.snapshot.id: PastJob(past) for past in _past()}
         jobs: dict[str, Job] = {**over, **living}
@@ -306,7 +306,7 @@ class AgentHost:
         return jobs[named[0]]
 
     def _everywhere(self, silent: list[Endpoint] | None = None) -> Iterator[tuple[Endpoint, Snapshot]]:
-        """All jobs, and where they are; agents that do not answer are added to `silent`."""
+        """Yield all jobs with their endpoints; agents that do not answer are added to `silent`."""
         for where in endpoints():
             try:
                 with Connection(where, timeout=2.0) as connection:
@@ -318,7 +318,7 @@ class AgentHost:
                 KeyError,
                 TypeError,
                 AttributeError,
-            ):  # also one that says what none does
+            ):  # also for an answer that no agent gives
                 if silent is not None:
                     silent.append(where)
                 continue
@@ -327,7 +327,7 @@ class AgentHost:
 
 
 def _past() -> list[Past]:
-    """Jobs that are over; where this environment's records are, and where they are if it has no such folder."""
+    """Return the past jobs from the records in this environment's writable state folder."""
     return past_jobs(writable_state_folder())
 
 
@@ -349,5 +349,5 @@ def _page(where: Endpoint, what: dict[str, Any], offset: int) -> tuple[list[Row]
 
 @functools.cache
 def agent_host() -> AgentHost:
-    """The one of this process."""
+    """Return the one AgentHost of this process."""
     return AgentHost()

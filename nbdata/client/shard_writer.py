@@ -1,4 +1,4 @@
-"""Writes samples of a program into tar shards; made by `nbdata.write_shards`."""
+"""Writes a program's samples into tar shards; `nbdata.write_shards` makes it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["ShardWriter"]
 class ShardWriter:
     """Puts samples into shards, one after the other; for one thread of one process.
 
-    Made by `nbdata.write_shards`, which says how samples are written.
+    `nbdata.write_shards`, which makes it, documents how samples are written.
 
     Parameters
     ----------
     operation : ShardTarget
     encoders : mapping of str to callable
     replacing : str
-        How the user says that shards that are there are to be replaced.
+            How the user asks to replace existing shards, for error messages.
 
     Attributes
     ----------
     samples, bytes : int
-        Written so far, headers counted.
+            Written so far, including headers.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ShardWriter:
         self.samples = self.bytes = 0
         self._rows: list[ShardRow] = []
         self._shard: GrowingShard | None = None
-        self._key = ""  # of the sample before, in the same shard
+        self._key = ""  # the key of the previous sample in the same shard
         self._ended = ""
         self._pid = os.getpid()
         self._opened = Opened(operation)
@@ -68,7 +68,7 @@ class ShardWriter:
         self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-shards")
 
     def _standing(self) -> list[str]:
-        """The names of shards that are there."""
+        """Return the names of existing shards."""
         folder = self._target.folder
         found = [
             info.key[len(folder.key) :]
@@ -84,20 +84,20 @@ class ShardWriter:
         return shards
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Append a sample to the shard, or to a new one if it does not fit.
+        """Append a sample to the shard, or to a new shard if it does not fit.
 
         Parameters
         ----------
         sample : mapping of str to object
-            ``__key__`` and fields by extension; see `nbdata.write_shards` for their values. Other names with two
-            underscores at the front are passed over, so that samples that were read can be written.
+                    ``__key__`` and fields by extension; see `nbdata.write_shards` for their values. Other names that
+                    start with two underscores are skipped, so that samples from a reader can be written.
 
         Raises
         ------
         BadOption
-            If it would be read as another sample; nothing of it is written.
+                    If it would be read back as another sample; then nothing of it is written.
         NbdataError
-            If an earlier part could not be sent, or the writer has ended.
+                    If an earlier part could not be sent, or the writer has ended.
         """
         self._refuse_ended()
         key = sample.get("__key__") if isinstance(sample, Mapping) else None
@@ -128,7 +128,7 @@ class ShardWriter:
         self._ended = ended
 
     def _chunks(self, key: str, sample: Mapping[str, Any]) -> tuple[list[bytes | memoryview], int]:
-        """The members that a sample becomes, and their bytes."""
+        """Return the members of a sample, and their bytes."""
         chunks: list[bytes | memoryview] = []
         for field, value in sample.items():
             if field.startswith("__"):
@@ -161,9 +161,9 @@ class ShardWriter:
         return GrowingShard(self._target, self._names.name(number), self._pool)
 
     def _finish(self, shard: GrowingShard) -> None:
-        """Give a shard its name."""
+        """Give a shard its final name."""
         self._ended = "has failed"
-        if self._before and not self._rows:  # from now on it would say what is not so
+        if self._before and not self._rows:  # from now on the old index would be wrong
             self._delete([self._names.manifest])
         shard.write(END)
         made = shard.finish()
@@ -172,7 +172,7 @@ class ShardWriter:
         self._ended = ""
 
     def close(self) -> None:
-        """Finish the last shard, and write the index; nothing if it was done."""
+        """Finish the last shard, and write the index; does nothing the second time."""
         if self._ended == "is closed":
             return
         try:
@@ -190,7 +190,7 @@ class ShardWriter:
 
     @property
     def shards(self) -> list[ShardRow]:
-        """The shards that have their name."""
+        """The shards that have their final name."""
         return list(self._rows)
 
     def _delete(self, names: list[str]) -> None:
@@ -199,7 +199,7 @@ class ShardWriter:
             retrying(self._target.control, lambda: self._target.store.delete(keys))
 
     def _give_up(self) -> None:
-        """Leave nothing of the shard that is not whole."""
+        """Remove the unfinished shard."""
         if os.getpid() != self._pid:
             return
         shard, self._shard = self._shard, None

@@ -1,4 +1,4 @@
-"""A process's use of a cache that an agent's job keeps: `nbdata.protocols.Staging` over a connection of its own."""
+"""Uses a cache that an agent's job keeps: `nbdata.protocols.Staging` over its own connection."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nbdata.wire import MAX_FRAME
 
 __all__ = ["AgentStaging"]
 
-# Bytes of objects in a message: in JSON a key may have several times its thousand bytes.
+# Most bytes of objects in a message: in JSON a key may take several times its thousand bytes.
 _AT_ONCE = MAX_FRAME // 4
 
 
 class AgentStaging:
-    """See `nbdata.agent.staging` for what is said.
+    """The client's side of a cache's messages; see `nbdata.agent.staging`.
 
     Parameters
     ----------
     connection : Connection
-        Closed with this.
+            Closed together with this object.
     folder : str
-        Where the objects are.
+            The folder of the objects.
     """
 
     def __init__(self, connection: Connection, folder: str) -> None:

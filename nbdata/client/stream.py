@@ -1,4 +1,4 @@
-"""The iterable that ``cache_stream`` gives: one loop over the items of a job that is bound to this process."""
+"""The iterable of ``cache_stream``: each loop over it takes the items of one job that is bound to this process."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from nbdata.sizes import format_duration, format_size
 
 __all__ = ["Stream", "make_stream"]
 
-# Items that the agent may have sent ahead; they wait in the socket, and their files in the cache.
+# Most items that the agent may send ahead; they wait in the socket, and their files in the cache.
 _CREDIT = 16
-# Seconds between two updates of what is shown.
+# Seconds between two updates of the display.
 _SHOW_EVERY = 0.5
 
 
 class Stream:
-    """Items of a store, fetched ahead into a bounded folder; made by `nbdata.cache_stream`.
+    """Items of a store, fetched ahead into a bounded folder; `nbdata.cache_stream` makes it.
 
-    Fetching begins when it is made. Each loop over it is a pass of its own with all epochs; what is on the disk is
-    deleted when the loop ends, however it does, or when the stream is closed or forgotten.
+    Fetching starts at construction. Each loop is a pass of its own over all epochs. The files on the disk are deleted
+    when the loop ends for any reason, or when the stream is closed or garbage collected.
 
     Attributes
     ----------
     len(stream)
-        Items of one pass, over all its epochs.
+            Items of one pass, over all its epochs.
     report : Report or None
-        Of the last pass that ended: items, bytes, and in ``details["waited"]`` the seconds for which the loop waited
-        (`first`, `room`, `store`; see ``nbdata.client.waits``).
+            The report of the last finished pass: items, bytes, and in ``details["waited"]`` the seconds for which the
+            loop waited (`first`, `room`, `store`; see ``nbdata.client.waits``).
 
     Examples
     --------
@@ -79,11 +79,11 @@ class Stream:
         return True
 
     def by_epoch(self) -> Iterator[tuple[int, Iterator[Item]]]:
-        """Epoch after epoch, each as its number and an iterator over its items."""
+        """Yield each epoch as its number and an iterator over its items."""
         return itertools.groupby(self, key=lambda item: item.epoch)
 
     def close(self) -> None:
-        """End what is running and delete what is on the disk; a loop over it ends at its next item."""
+        """End the running pass and delete its files; a loop over it ends at its next item."""
         begun, self._next = self._next, None
         for one in (begun, self._current() if self._current is not None else None):
             if one is not None:
@@ -108,13 +108,13 @@ class _Pass:
         self._display: Display | None = None if quiet else slots.display()
         self._process, self._complete = os.getpid(), False
         self._job: Job | None = slots.host().submit(operation, background=False)
-        # However this object goes. If the process goes, the agent sees the connection end.
+        # Runs however this object ends. If the process ends, the agent sees the connection end.
         self._released = weakref.finalize(self, _release, self._job, self._process)
         self._planned = _planned(self._job)
 
     @property
     def planned_items(self) -> int | None:
-        """How many items come, over all epochs."""
+        """The number of items to come, over all epochs."""
         return self._planned.files_total
 
     def items(self) -> Iterator[Item]:
@@ -168,7 +168,7 @@ class _Pass:
         )
 
     def close(self) -> Report | None:
-        """Release everything; the Report, the first time."""
+        """Release everything; return the Report the first time."""
         job, self._job = self._job, None
         if job is None or os.getpid() != self._process:
             return None
@@ -181,30 +181,30 @@ class _Pass:
             else:
                 job.release()
             report = job.report()
-        except NbdataError:  # the agent is gone, and said so to the loop
+        except NbdataError:  # the agent is gone; the loop has got that error
             report = Report(self._planned.verb, self._source, state="INTERRUPTED")
         report.files, report.bytes, report.seconds = self._files, self._bytes, seconds
         report.headline = told(self._files, self._bytes, seconds, self._waits)
         if "items" in report.counts:
-            report.counts["items"] = self._files  # the agent counts what was given back
+            report.counts["items"] = self._files  # the agent counts returned items too
         if (hits := report.counts.get("from the cache")) is not None:
             report.headline += f"; {hits:,} from the cache"
         report.details["waited"] = dict(vars(self._waits))
         if report.state == "CANCELLED" and not self._complete:
             report.headline += "; the loop was left before its end"
-            report.state = "DONE"  # by the loop's own will
+            report.state = "DONE"  # the loop itself ended it
         if self._display is not None:
             self._display.end(report.line, report)
         return report
 
 
 def _release(job: Job, process: int) -> None:
-    if os.getpid() == process:  # a child of a fork has a copy of it, and no say
+    if os.getpid() == process:  # a forked child has a copy, which must not end the job
         job.release()
 
 
 def _planned(job: Job) -> Snapshot:
-    """How the job looks when it is known what it will do; raises what makes it impossible."""
+    """Return the job's snapshot once its plan is known; raise the error that makes it impossible."""
     for snapshot in job.watch():
         if snapshot.state == "RUNNING":
             return snapshot
@@ -215,7 +215,7 @@ def _planned(job: Job) -> Snapshot:
 
 
 def told(files: int, size: int, seconds: float, waits: Waits) -> str:
-    """One plain sentence: what went through, how long the loop waited, and for what."""
+    """Say in one sentence how much went through, how long the loop waited, and for what."""
     rate = f" ({format_size(size / seconds)}/s)" if seconds >= 0.05 else ""
     items = "1 item" if files == 1 else f"{files:,} items"
     text = f"{items}, {format_size(size)} in {format_duration(seconds)}{rate}; your code "
@@ -236,5 +236,5 @@ def told(files: int, size: int, seconds: float, waits: Waits) -> str:
 
 
 def make_stream(operation: Operation, quiet: bool) -> Stream:
-    """What `slots.stream` is filled with."""
+    """Make the stream of an operation; the factory in `slots.stream`."""
     return Stream(operation, quiet)

@@ -1,4 +1,4 @@
-"""How long a consumer of items waited, and for what."""
+"""Measures how long a consumer of items waited, and for what."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Waits:
     Attributes
     ----------
     first : float
-        For the first item: listing, and the time until its bytes were there.
+            Waiting for the first item: listing, and the time until its bytes came.
     room : float
-        Until an item in use was given back and its room was free for the next.
+            Waiting until an item in use was given back and its room was free for the next.
     store : float
-        For the bytes of items for which there was room.
+            Waiting for the bytes of items for which there was room.
     """
 
     first: float = 0.0
@@ -29,11 +29,11 @@ class Waits:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return self.first + self.room + self.store
 
     def add(self, asked: float, came: float, item: Item) -> None:
-        """Note that `item` was asked for and came at these times (``time.monotonic``, which all processes share)."""
+        """Note when `item` was requested and when it came (``time.monotonic``, which all processes share)."""
         if item.number == 0:
             self.first += came - asked
             return

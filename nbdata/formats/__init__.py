@@ -1,1 +1,1 @@
-"""Packed and grouped data sets: what a sample is, and how its files are named."""
+"""Formats of packed and grouped data sets: how files form samples, and how they are named."""

@@ -1,6 +1,6 @@
-"""A shuffled order in which neighbours stay close: blocks of them in a random order, and a shuffle within a window.
+"""A shuffled order that keeps neighbours close: blocks in a random order, and a shuffle within a window.
 
-Who reads along it can read whole blocks at once. It takes no memory, and depends on its numbers alone.
+Reading in this order can read whole blocks at once. The order takes no memory, and depends only on its parameters.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["BlockOrder"]
 class BlockOrder:
     """The numbers below `count`, or a part of them, for one seed and epoch.
 
-    Each epoch has other blocks, in another order. Parts are runs of that order, equally long or one longer; the same
-    number of parts always has the same ones.
+    Each epoch has other blocks, in another order. Parts are runs of that order whose lengths differ by at most one. The
+    same number of parts always gives the same parts.
 
     Parameters
     ----------
     count : int
     seed, epoch : int
     block : int
-        Neighbours that stay together.
+            How many neighbours stay together.
     window : int
-        Numbers that are shuffled together.
+            How many numbers are shuffled together.
     part : tuple of (int, int)
         ``(I, N)``.
 
@@ -58,7 +58,7 @@ class BlockOrder:
         return self._end - self._begin
 
     def __getitem__(self, position: int) -> int:
-        """The number at a position of the order."""
+        """Return the number at a position of the order."""
         if not 0 <= position < len(self):
             raise IndexError(f"position {position} of {len(self)}")
         window, place = divmod(position, self.window)

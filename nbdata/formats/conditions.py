@@ -1,4 +1,4 @@
-"""Conditions on samples: what ``pack --select`` is told. They are parsed, and never evaluated as Python.
+"""Conditions on samples, for ``pack --select``. They are parsed, and never evaluated as Python.
 
 ::
 
@@ -9,7 +9,7 @@
                | "size" ["(" FIELD ")"] ("<" | "<=" | ">" | ">=" | "=" | "!=") SIZE
                | FIELD
 
-A FIELD is one that the sample has. Words with blanks, brackets or the meaning of something else stand in quotes.
+A FIELD is one of the sample's fields. Words with blanks, brackets or another meaning must be quoted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from nbdata.transfer.selection import glob_filter
 
 __all__ = ["Condition", "parse"]
 
-#: Whether a sample is meant, given its key and the bytes of each of its fields.
+#: True if a sample is selected, given its key and the bytes of each of its fields.
 Condition = Callable[[str, Mapping[str, int]], bool]
 
 _TOKEN = re.compile(r"""\s*(?:(<=|>=|!=|==|[<>=()])|'([^']*)'|"([^"]*)"|([^\s<>=!()'"]+))""")
-# Characters of a condition, and brackets and "not" within each other.
+# Most characters of a condition, and deepest nesting of brackets and "not".
 _MOST, _DEEPEST = 4096, 50
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "=": operator.eq,
@@ -38,12 +38,12 @@ _END = ("end", "")
 
 
 def parse(text: str) -> Condition:
-    """A condition as a function.
+    """Parse a condition into a function.
 
     Raises
     ------
     BadOption
-        If it is none, with the place where it stops to be one.
+            If the text is not a condition; the error gives the place of the mistake.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def parse(text: str) -> Condition:
 
 
 class _Parser:
-    """Goes through the tokens: (``sign``, ``text`` or ``word``; what it says)."""
+    """Reads the tokens one by one; a token is (``sign``, ``text`` or ``word``; its text)."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._depth = text, 0, 0
@@ -65,7 +65,7 @@ class _Parser:
         self._advance()
 
     def whole(self) -> Condition:
-        """All of it."""
+        """Parse the whole text."""
         found = self._either()
         if self._next != _END:
             raise self._wrong(_there(self._next), "and, or, or the end")
@@ -75,7 +75,7 @@ class _Parser:
         return BadOption(f"--select {self._text[:200]!r}: {what}", expected=expected)
 
     def _advance(self) -> tuple[str, str]:
-        """The token that comes next, which is read over."""
+        """Return the next token, and move past it."""
         token = self._next
         rest = self._text[self._at :]
         if not rest.strip():
@@ -95,7 +95,7 @@ class _Parser:
         return token
 
     def _take(self, *wanted: str) -> str:
-        """The sign or word that comes next, if it is one of these; else ''."""
+        """Return the next sign or word and move past it, if it is one of these; else ''."""
         kind, text = self._next
         if kind != "text" and text in wanted:
             self._advance()
@@ -172,5 +172,5 @@ class _Parser:
 
 
 def _there(token: tuple[str, str]) -> str:
-    """What was found where something else was expected."""
+    """Describe the token that was found where something else was expected."""
     return "it ends too early" if token == _END else f"{token[1]!r} stands in a wrong place"

@@ -1,4 +1,4 @@
-"""What the bytes of a sample's fields mean: by extension, else by how they begin. Nothing is ever unpickled.
+"""Decodes the bytes of a sample's fields, by extension or else by their first bytes. Nothing is ever unpickled.
 
 Extensions are those of WebDataset's basic handlers (https://github.com/webdataset/webdataset, autodecode.py), without
 the ones that execute code; magic numbers are from the PNG, JPEG (JFIF), GIF, TIFF, WebP and NumPy format definitions.
@@ -15,7 +15,7 @@ from nbdata.errors import BadOption, NbdataError
 
 __all__ = ["IMAGES", "PACKAGES", "decode", "is_image", "kind_of"]
 
-#: How images may be given out.
+#: The forms in which images can be returned.
 IMAGES = ("pil", "numpy", "torch")
 _IMAGE = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp")
 _NUMBER = ("class", "cls", "cls2", "count", "id", "index", "inx")
@@ -29,7 +29,7 @@ _KINDS = {
     "npz": "npz",
     **dict.fromkeys(("mp", "msg", "msgpack"), "msgpack"),
 }
-# Places and bytes that stand there; all of a line are needed.
+# Offsets and the bytes there; a format needs all of its line.
 _BEGINNINGS: tuple[tuple[str, tuple[tuple[int, bytes], ...]], ...] = (
     ("image", ((0, b"\xff\xd8\xff"),)),
     ("image", ((0, b"\x89PNG\r\n\x1a\n"),)),
@@ -42,14 +42,14 @@ _BEGINNINGS: tuple[tuple[str, tuple[tuple[int, bytes], ...]], ...] = (
 
 
 def kind_of(field: str, data: bytes) -> str | None:
-    """What a field holds: ``image``, ``number``, ``text``, ``json``, ``npy``, ``npz`` or ``msgpack``; None: unknown.
+    """Return the kind of a field: ``image``, ``number``, ``text``, ``json``, ``npy``, ``npz`` or ``msgpack``, or None.
 
     Parameters
     ----------
     field : str
-        Its last extension counts, as ``png`` of ``seg.png``.
+            The last extension counts, such as ``png`` of ``seg.png``.
     data : bytes
-        Looked at where the extension says nothing.
+            Checked if the extension is unknown.
     """
     kind = _KINDS.get(field.rpartition(".")[2].lower())
     if kind is not None:
@@ -61,12 +61,12 @@ def kind_of(field: str, data: bytes) -> str | None:
 
 
 def is_image(field: str, data: bytes) -> bool:
-    """Whether a field holds an image of a format that is known."""
+    """True if a field holds an image of a known format."""
     return kind_of(field, data) == "image"
 
 
 def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
-    """A sample with its fields decoded: a new dict; what is not known stays ``bytes``.
+    """Return a sample with its fields decoded: a new dict; unknown fields stay ``bytes``.
 
     By extension, else by the first bytes: images (jpg, png, gif, bmp, webp, tif, ppm and their kin); json; txt, text
     and transcript as ``str``; cls, cls2, class, count, id, index and inx as ``int``; npy and npz as NumPy arrays;
@@ -75,10 +75,11 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     Parameters
     ----------
     sample : dict
-        Of `nbdata.samples`. Names with two underscores at the front stay as they are.
+            From `nbdata.samples`. Names that start with two underscores stay as they are.
     images : {"pil", "numpy", "torch"}, default "pil"
-        ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width of a grey one.
-        ``"torch"``: uint8 tensor of channels × height × width. Images of other modes than grey and RGB become RGB.
+            ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width for grey
+            images. ``"torch"``: uint8 tensor of channels × height × width. Images of modes other than grey and RGB
+            become RGB.
 
     Returns
     -------
@@ -87,9 +88,9 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     Raises
     ------
     NbdataError
-        If a field cannot be decoded, with the key of the sample and the field; or a package is missing that can.
+            If a field cannot be decoded, with the key of the sample and the field; or if a package for it is missing.
     BadOption
-        If `images` is none of these.
+            If `images` is not one of these.
 
     Examples
     --------
@@ -113,9 +114,9 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
             ) from error
         except NbdataError:
             raise
-        except Exception as error:  # of many libraries, each of which has its own
+        except Exception as error:  # any of many libraries' errors
             why = f"{type(error).__name__}: {error}"
-            if " object at 0x" in why:  # as Pillow says it
+            if " object at 0x" in why:  # Pillow's message contains it
                 why = f"{len(data):,} bytes in no format that is known, the first are {data[:8].hex(' ')}"
             raise NbdataError(
                 f"{_where(sample, field)} cannot be read as {kind} ({why})",
@@ -124,7 +125,7 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     return out
 
 
-#: By module, how its package is called.
+#: The package's name of a module.
 PACKAGES = {"PIL": "pillow"}
 
 

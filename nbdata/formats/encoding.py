@@ -1,4 +1,4 @@
-"""Values as the bytes of a field, by its extension: what `nbdata.formats.decoding` reads. Nothing is pickled."""
+"""Encodes values as bytes of a field, by its extension; `nbdata.formats.decoding` reads them. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["Encoder", "encode"]
 Encoder = Callable[[Any], bytes]
 
 _PICKLES = ("pickle", "pkl", "pt", "pth", "pyd")
-# Of JPEG: what is hardly to be told from the original.
+# JPEG quality that can hardly be told from the original.
 _QUALITY = 95
-# The extensions that Pillow knows under another name.
+# Extensions whose format has another name in Pillow.
 _FORMATS = {"jpg": "jpeg", "tif": "tiff", "pbm": "ppm", "pgm": "ppm", "pnm": "ppm"}
 
 
 def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) -> bytes | memoryview:
-    """The bytes of a field: bytes as they are, other values by the last extension.
+    """Return the bytes of a field: bytes unchanged, other values encoded by the last extension.
 
     Parameters
     ----------
     key : str
-        Of the sample, for errors.
+            The sample's key, for errors.
     field : str
-        As ``jpg`` or ``seg.png``.
+            Such as ``jpg`` or ``seg.png``.
     value : object
     encoders : mapping of str to callable
-        By field or last extension, instead of those that are known.
+            By field or last extension; replace the built-in ones.
 
     Raises
     ------
     BadOption
-        If nobody knows how, or the value is of another kind than the extension says.
+            If there is no encoder, or the value's type does not fit the extension.
     NbdataError
-        If a package is missing that can.
+            If a package for it is missing.
     """
     extension = field.rpartition(".")[2].lower()
     encoder = encoders.get(field) or encoders.get(extension)
@@ -70,7 +70,7 @@ def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) ->
             f"the field {field!r} of the sample {key!r} needs the package {error.name}, which is not installed",
             remedy=f"pip install {PACKAGES.get(str(error.name), error.name)}",
         ) from error
-    except Exception as error:  # of many libraries, each of which has its own
+    except Exception as error:  # any of many libraries' errors
         raise _wrong(
             key, field, f"{type(value).__name__} cannot be written as {kind} ({type(error).__name__}: {error})",
             "bytes, or " + _VALUES[kind],
@@ -82,7 +82,7 @@ def _wrong(key: str, field: str, what: str, expected: str) -> BadOption:
 
 
 def _bytes(value: bytes | bytearray | memoryview) -> bytes | memoryview:
-    """As bytes one after the other; a copy of what the caller may change."""
+    """Return a value as contiguous bytes; copies data that the caller may change."""
     return value if isinstance(value, bytes) else bytes(value)
 
 

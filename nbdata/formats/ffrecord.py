@@ -1,11 +1,12 @@
-"""FFRecord files as bytes: the header, where each sample lies, and what makes a header one that cannot be trusted.
+"""The bytes of FFRecord files: the header, the places of samples, and the checks of both.
 
 All integers are little-endian, there is no padding::
 
-    0         u32      CRC-32 of the rest of the header (0: a file of before 2021-09, not known)
+        0         u32      CRC-32 of the rest of the header (0: unknown, in files from before 2021-09)
     4         i64      N, the number of samples
     12        u32[N]   CRC-32 of each sample
-    12 + 4N   i64[N]   where each sample begins in the file; it ends where the next one begins, the last with the file
+        12 + 4N   i64[N]   start of each sample in the file; a sample ends at the next one's start, the last at the
+        file's end
     12 + 12N           the samples, back to back
 
 Source: the FFRecord library, ``fileio.h``, ``writer.cpp`` and ``reader.cpp`` (https://github.com/HFAiLab/ffrecord).
@@ -30,37 +31,37 @@ if TYPE_CHECKING:
 
 __all__ = ["FIXED", "SUFFIX", "Head", "HeadWriter", "count_in", "head_size", "refuse_wrong"]
 
-#: How the names of such files end.
+#: Suffix of FFRecord files.
 SUFFIX = ".ffr"
 #: Bytes of a header before its columns.
 FIXED = 12
 # Bytes of the columns for each sample.
 _EACH = 12
 _START = struct.Struct("<Iq")
-# Samples whose order is looked at in one go.
+# Samples whose order is checked at a time.
 _SOME = 1 << 16
 _AGAIN = "The file is damaged, or not whole: compare it with its source, and copy or make it again"
 
 
 def head_size(count: int) -> int:
-    """Bytes of the header of a file with so many samples."""
+    """Return the bytes of the header of a file with that many samples."""
     return FIXED + _EACH * count
 
 
 def count_in(start: Buffer, size: int, path: str) -> int:
-    """How many samples a file has.
+    """Return the number of samples in a file.
 
     Parameters
     ----------
     start : bytes-like
-        Its first bytes, `FIXED` if it has so many.
+            The file's first bytes, `FIXED` if it has that many.
     size : int
         Bytes of the file.
 
     Raises
     ------
     BadArchive
-        If it is too short for its header, or has the header of a file that was never finished.
+            If the file is too short for its header, or was never finished.
     """
     if size < FIXED or memoryview(start).nbytes < FIXED:
         raise BadArchive(
@@ -82,21 +83,21 @@ def count_in(start: Buffer, size: int, path: str) -> int:
 
 
 class Head:
-    """The header of one file. Nothing of it is copied.
+    """The header of one file; a view, not a copy.
 
     Parameters
     ----------
     data : bytes-like
-        The header, maybe with bytes behind it; memory or a mapped file.
+            The header, maybe followed by more bytes; memory or a mapped file.
     size : int
         Bytes of the whole file.
     path : str
-        How errors call it.
+            The file's name in errors.
 
     Attributes
     ----------
     count : int
-        How many samples there are.
+            The number of samples.
     size, path
         As given.
     crcs : memoryview
@@ -105,7 +106,7 @@ class Head:
     Raises
     ------
     BadArchive
-        See `count_in`. `check` looks at the rest.
+            See `count_in`. `check` checks the rest.
     """
 
     def __init__(self, data: Buffer, size: int, path: str) -> None:
@@ -127,26 +128,26 @@ class Head:
 
     @property
     def bytes(self) -> memoryview:
-        """As they stand in the file."""
+        """The header's bytes, as in the file."""
         return self._view
 
     @property
     def crc(self) -> int:
-        """Of all that follows it in the header; 0 where it is not known."""
+        """CRC-32 of the rest of the header; 0 if unknown."""
         return int.from_bytes(self._view[:4], "little")
 
     @property
     def starts(self) -> memoryview[Any]:
-        """Where each sample begins."""
+        """The start of each sample."""
         return self._starts
 
     def place(self, number: int) -> tuple[int, int]:
-        """Where a sample begins, and the byte behind it.
+        """Return the start and exclusive end of a sample.
 
         Raises
         ------
         BadArchive
-            If it would begin before the samples, or end before its beginning or behind the file.
+                If it would start before the samples, or end before its start or after the end of the file.
         """
         starts = self._starts
         start = starts[number]
@@ -156,14 +157,14 @@ class Head:
         return start, end
 
     def check(self) -> None:
-        """Look at all of the header.
+        """Check the whole header.
 
         Raises
         ------
         ChecksumMismatch
-            If it is not what its CRC-32 says. That of a file from before 2021-09 is not known.
+                If it does not match its CRC-32. Files from before 2021-09 have none.
         BadArchive
-            If the samples do not lie one behind the other, from the header to the end of the file.
+                If the samples are not contiguous from the header to the end of the file.
         """
         if self.crc and (got := crc32(self._view[4:])) != self.crc:
             raise ChecksumMismatch(
@@ -203,7 +204,7 @@ class Head:
 
 
 def refuse_wrong(head: Head, number: int, data: Buffer) -> None:
-    """ChecksumMismatch if these are not the bytes of a sample, by the CRC-32 of the header."""
+    """ChecksumMismatch if these are not the bytes of a sample, by the CRC-32 in the header."""
     expected, got = head.crcs[number], crc32(data)
     if got != expected:
         raise ChecksumMismatch(
@@ -217,13 +218,13 @@ def refuse_wrong(head: Head, number: int, data: Buffer) -> None:
 
 
 class HeadWriter:
-    """Makes a header while samples are written: 12 bytes of memory each.
+    """Builds a header while samples are written, in 12 bytes of memory each.
 
     Parameters
     ----------
     sizes : iterable of int, optional
-        Of samples that are written in no order, as far as they are known beforehand: then each has its place, and says
-        its CRC-32 with `found`. Others follow with `add`.
+            Sizes of samples that are known beforehand and may be written in any order. Each then has its place, and its
+            CRC-32 is given with `found`. Further samples follow with `add`.
     """
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:
@@ -234,27 +235,27 @@ class HeadWriter:
         return len(self._crcs)
 
     def add(self, size: int, crc: int) -> None:
-        """The next sample."""
+        """Add the next sample."""
         self._crcs.append(crc)
         self._sizes.append(size)
 
     def found(self, number: int, crc: int) -> None:
-        """The CRC-32 of a sample whose size was known; who writes takes care that each is told."""
+        """Set the CRC-32 of a sample of known size; the caller must set each."""
         self._crcs[number] = crc
 
     def crc(self, number: int) -> int:
-        """What was told of a sample."""
+        """Return the CRC-32 of a sample."""
         return self._crcs[number]
 
     def starts(self) -> array[int]:
-        """Where each sample begins in the file, and behind them where the file ends."""
+        """Return the start of each sample in the file, followed by the end of the file."""
         found = array("q", [head_size(len(self._sizes))])
         for size in self._sizes:
             found.append(found[-1] + size)
         return found
 
     def pieces(self) -> Iterator[bytes]:
-        """The header, to be written one piece behind the other."""
+        """Yield the header in pieces, to be written in order."""
         crcs, starts = self._crcs, self.starts()[:-1]
         if sys.byteorder != "little":
             crcs = crcs[:]

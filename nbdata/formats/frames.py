@@ -1,9 +1,9 @@
-"""Compression of a stream in frames, each of which can be decompressed by itself; together they are one plain file.
+"""Compresses a stream in frames, each of which can be decompressed by itself; together they are one ordinary file.
 
-A frame is a fixed range of the stream. Compressed, it is a gzip member or a Zstandard frame of its own, and one after
-the other they are what ``gzip -d`` and ``zstd -d`` read (RFC 1952 section 2.2, RFC 8878 section 3). A reader may
-decompress several at a time: a Zstandard frame says the size of its content, and a gzip member its own size, in a
-subfield ``IG`` of its extra field, as mgzip and pgzip have it.
+A frame holds a fixed range of the stream, as a gzip member or a Zstandard frame. Concatenated, they are valid input for
+``gzip -d`` and ``zstd -d`` (RFC 1952 section 2.2, RFC 8878 section 3). A reader may decompress several at a time. A
+Zstandard frame states the size of its content. A gzip member states its own size, in a subfield ``IG`` of its extra
+field, as in mgzip and pgzip.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from isal import isal_zlib
 
 __all__ = ["COMPRESSIONS", "FRAME", "LEAST_FRAME", "Compress", "frame_size", "gzip_member", "zstd_frame"]
 
-#: Bytes of the stream in a frame, at most and at least.
+#: Most and least bytes of the stream in a frame.
 FRAME, LEAST_FRAME = 4 << 20, 64 << 10
-# A volume holds so many frames at least, so that little of it stays empty.
+# A volume holds at least this many frames, so that little of it stays empty.
 _FRAMES = 16
 # A gzip member: deflate, an extra field, no time, no operating system; the extra field is one subfield of 4 bytes.
 _GZIP = b"\x1f\x8b\x08\x04" + bytes(4) + b"\x00\xff"
 _SUBFIELD = b"IG"
 _HEAD = len(_GZIP) + 2 + 8
 _TAIL = 8
-# isal has 0 to 3; 2 is nearly as fast as 1, and packs tighter.
+# isal has levels 0 to 3; 2 is nearly as fast as 1, and compresses better.
 _GZIP_LEVEL = 2
 _ZSTD_LEVEL = 3
 
-#: Makes a frame of the bytes of one range.
+#: Compresses the bytes of one range into a frame.
 Compress = Callable[[Sequence["bytes | memoryview"]], bytes]
 
 
 def frame_size(volume: int | None) -> int:
-    """Bytes of the stream in a frame, by the bytes of a volume at most; None for one that is not cut.
+    """Return the bytes of the stream in a frame, given the most bytes of a volume; None for no volumes.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def frame_size(volume: int | None) -> int:
 
 
 def gzip_member(pieces: Sequence[bytes | memoryview]) -> bytes:
-    """A gzip member of these bytes, which says its own size."""
+    """Make a gzip member of these bytes that states its own size."""
     deflate = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, -15)
     crc = size = 0
     out = []
@@ -62,10 +62,10 @@ def gzip_member(pieces: Sequence[bytes | memoryview]) -> bytes:
 
 
 def zstd_frame(pieces: Sequence[bytes | memoryview]) -> bytes:
-    """A Zstandard frame of these bytes, with the size of its content and a checksum."""
+    """Make a Zstandard frame of these bytes, with the size of its content and a checksum."""
     compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True, write_content_size=True)
     return compressor.compress(b"".join(pieces))
 
 
-#: What makes frames, by the format of the archive; plain ones have none.
+#: Frame compressors by archive format; uncompressed formats have none.
 COMPRESSIONS: dict[str, Compress] = {"tar.gz": gzip_member, "tar.zst": zstd_frame}

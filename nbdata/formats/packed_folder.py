@@ -1,9 +1,9 @@
-"""The names of a packed folder: the last sample of an FFRecord file, whose other samples are the folder's files.
+"""The names of a packed folder: the last sample of an FFRecord file whose other samples are the folder's files.
 
-It is a mark, and then a pickle of nested ``OrderedDict``, from the name of a child to its sample's number or to what
-is in that folder. A pickle is a program, and this one may come from anyone: it is not unpickled. The few instructions
-that make such a structure are carried out here, and nothing else is. Sources: the FFRecord library, ``package.py``;
-Python's ``pickletools``, which says what each instruction means.
+It is a mark, followed by a pickle of nested ``OrderedDict``. They map a child's name to its sample's number, or to the
+contents of that folder. A pickle is a program, and this one may come from anyone, so it is not unpickled. This module
+interprets the few instructions that build such a structure, and no others. Sources: the FFRecord library,
+``package.py``; Python's ``pickletools``, which documents each instruction.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from nbdata.errors import BadArchive, BadOption
 
 __all__ = ["MARK", "NamesSize", "Tree", "files_of", "is_packed", "names_bytes", "names_of", "names_sample"]
 
-#: How the last sample of a packed folder begins.
+#: Start of the last sample of a packed folder.
 MARK = b"piouhjgbr"
-#: What is in a folder: the number of a file's sample, or a folder.
+#: The contents of a folder by name: the number of a file's sample, or a folder.
 Tree = OrderedDict[str, Any]
-# How the pickle begins that `names_bytes` writes: protocol 4, the class as number 0 of the memo, and the outer folder.
+# Start of the pickle that `names_bytes` writes: protocol 4, the class as number 0 of the memo, and the outer folder.
 _BEGIN = MARK + b"\x80\x04ccollections\nOrderedDict\nq\x00)R"
-# An empty folder, and how many children are put into a folder at a time.
+# An empty folder, and the number of children that are put into a folder at a time.
 _FOLDER, _AT_A_TIME = b"h\x00)R", 1000
-# Folders in one another, in memory: more than a path can have.
+# Most nested folders: more than a path can have.
 _DEEPEST = 2048
 _CLASS, _MARK = object(), object()
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")
@@ -36,24 +36,24 @@ _NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4")
 
 
 def is_packed(sample: bytes | bytearray | memoryview) -> bool:
-    """Whether the last sample of a file, or its beginning, holds the names of a folder."""
+    """True if the last sample of a file, or its start, holds the names of a folder."""
     return bytes(sample[: len(MARK)]) == MARK
 
 
 def names_sample(tree: Tree) -> bytes:
-    """The last sample of a packed folder."""
+    """Make the last sample of a packed folder."""
     return MARK + pickle.dumps(tree, protocol=4)
 
 
 class NamesSize:
-    """The size of what `names_bytes` writes, while paths are added; of each folder it holds the path."""
+    """Tracks the size of the output of `names_bytes` while paths are added; holds the path of each folder."""
 
     def __init__(self) -> None:
         self.bytes = len(_BEGIN) + 1
         self._children = {"": 0}
 
     def more(self, paths: Iterable[str]) -> int:
-        """Bytes that paths would add."""
+        """Return the bytes that some paths would add."""
         children: dict[str, int] = {}
         return sum(self._added(path, children) for path in paths)
 
@@ -68,7 +68,7 @@ class NamesSize:
         size = len(_text(name)) + len(_number(0))
         while True:
             count = children.get(folder, self._children.get(folder))
-            if count is None:  # the folder is new, and a child of the one above
+            if count is None:  # a new folder, which is a child of its parent
                 children[folder] = 1
                 folder, _, name = folder.rpartition("/")
                 size += 2 + len(_text(name)) + len(_FOLDER)
@@ -78,16 +78,16 @@ class NamesSize:
 
 
 def names_bytes(names: Iterable[tuple[str, int]]) -> bytes:
-    """The same as `names_sample` of a folder with these files, given by path and number; the same bytes everywhere.
+    """Make the same sample as `names_sample` from pairs of path and number; the same bytes on every machine.
 
     Raises
     ------
     BadOption
-        If a path comes twice, or is that of a file and of a folder.
+            If a path comes twice, or is both a file and a folder.
     """
     out = bytearray(_BEGIN)
-    counts = [0]  # children of each open folder that its last MARK has
-    opened: list[str] = []  # the names of the folders that are open
+    counts = [0]  # per open folder, the children since its last MARK
+    opened: list[str] = []  # the names of the open folders
     before: list[str] = []
     for parts, number in sorted((path.split("/"), number) for path, number in names):
         shared = 0
@@ -116,7 +116,7 @@ def names_bytes(names: Iterable[tuple[str, int]]) -> bytes:
 
 
 def _begin_child(out: bytearray, counts: list[int]) -> None:
-    """Make room for one more child of the innermost folder."""
+    """Start one more child of the innermost folder."""
     if counts[-1] % _AT_A_TIME == 0:
         out += b"u(" if counts[-1] else b"("
     counts[-1] += 1
@@ -132,21 +132,21 @@ def _number(number: int) -> bytes:
 
 
 def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
-    """What is in a packed folder.
+    """Return the contents of a packed folder.
 
     Parameters
     ----------
     sample : bytes-like
-        The last one of the file.
+            The last sample of the file.
     count : int
-        How many files the folder has.
+            The number of files in the folder.
     path : str
-        How errors call the file.
+            The file's name in errors.
 
     Raises
     ------
     BadArchive
-        If it says anything but names and numbers of samples, or names that lead out of the folder.
+            If it holds anything but names and numbers of samples, or names that lead out of the folder.
     """
     if not is_packed(sample):
         raise BadArchive(
@@ -164,7 +164,7 @@ def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
 
 
 def files_of(tree: Tree) -> Iterator[tuple[str, int]]:
-    """The files of a folder and of all folders in it: path, and number of the sample."""
+    """Yield the files of a folder and its subfolders: path, and number of the sample."""
     return _entries(tree, "")
 
 
@@ -186,7 +186,7 @@ def _entries(tree: Tree, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _carried_out(program: bytes) -> Tree:
-    """What a pickle of nested ``OrderedDict`` makes; ValueError and others if it is anything else."""
+    """Interpret a pickle of nested ``OrderedDict``; raises ValueError or others if it is anything else."""
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
     for opcode, argument, _ in pickletools.genops(program):
@@ -199,7 +199,7 @@ def _carried_out(program: bytes) -> Tree:
             memo[len(memo) if argument is None else argument] = stack[-1]
         elif name in _LOADS:
             loaded = memo[argument]
-            if isinstance(loaded, OrderedDict):  # a folder that lies in two, or in itself
+            if isinstance(loaded, OrderedDict):  # the same folder in two places, or in itself
                 raise ValueError("a folder twice")
             stack.append(loaded)
         elif name == "SETITEM":

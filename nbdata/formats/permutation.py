@@ -2,7 +2,7 @@
 
 A Feistel network over the smallest even number of bits that holds `n`, with cycle walking: a result that is too large
 is put in again (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). The round function mixes
-64-bit integers as MurmurHash3 ends (Appleby, public domain); it shuffles well, and is no cipher.
+64-bit integers with the finaliser of MurmurHash3 (Appleby, public domain); it shuffles well, but is not a cipher.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Permutation:
     ----------
     count : int
     seed, epoch : int
-        The same two always give the same order, on every machine and Python.
+            The same two always give the same order, on every machine and Python version.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Permutation:
         return self._count
 
     def __getitem__(self, position: int) -> int:
-        """The number at a position of the order."""
+        """Return the number at a position of the order."""
         if not 0 <= position < self._count:
             raise IndexError(f"position {position} of {self._count}")
         half, low, keys = self._half, self._low, self._keys

@@ -1,8 +1,8 @@
-"""Reads pickles that hold only plain data: containers, numbers, text, bytes and NumPy arrays. Runs no code of theirs.
+"""Reads pickles of plain data only: containers, numbers, text, bytes and NumPy arrays. Runs none of their code.
 
-A pickle names functions and classes, and unpickling calls them: that is how a file runs code. Here a name is looked
-up in a short table, and nothing else is ever imported. The functions of NumPy are not called either: with what a
-foreign pickle hands them they can be made to read memory that is not theirs. Arrays are made here, of checked parts.
+A pickle names functions and classes, and unpickling calls them: that is how a file runs code. Here a short table
+resolves names, and nothing else is ever imported. NumPy's functions are not called either: the arguments in a malicious
+pickle can make them read memory outside the array. This module makes the arrays itself, from checked parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_plain"]
 
-# Kinds of NumPy's types that have no references in them: bool, integers, floats, complex, bytes and text.
+# NumPy type kinds without references: bool, integers, floats, complex, bytes and text.
 _KINDS = "biufcSU"
 _NUMPY = (
     "numpy",
@@ -36,22 +36,22 @@ _TRUST = "Unpickling runs its code: say allow_pickle=True only if you trust who 
 
 
 def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
-    """The object of a pickle that holds only plain data.
+    """Return the object of a pickle that holds only plain data.
 
     Parameters
     ----------
     data : bytes-like
     what : str
-        How errors call it.
+            The data's name in errors.
     remedy : str
-        What somebody can do whose pickle is more than plain data.
+            What to do if the pickle is more than plain data.
 
     Raises
     ------
     BadOption
-        If it names anything that is not plain data; nothing of it was called.
+            If it names anything that is not plain data; nothing of that was called.
     BadArchive
-        If it is no pickle, or a damaged one.
+            If it is not a pickle, or is damaged.
     """
     try:
         return _unwrapped(_Plain(io.BytesIO(data), what, remedy).load(), {})
@@ -67,7 +67,7 @@ def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
 
 
 class _Plain(pickle.Unpickler):
-    """Finds names only in `_NAMES`."""
+    """Resolves names only from `_NAMES`."""
 
     def __init__(self, file: io.BytesIO, what: str, remedy: str) -> None:
         super().__init__(file)
@@ -90,7 +90,7 @@ class _Plain(pickle.Unpickler):
 
 
 class _Type:
-    """A type of NumPy, as a pickle makes it: ``dtype('f8', False, True)``, then its state."""
+    """A NumPy type in the steps of a pickle: ``dtype('f8', False, True)``, then its state."""
 
     def __init__(self, name: object, *_: object) -> None:
         self.name, self.order = name, "="
@@ -114,7 +114,7 @@ class _Type:
 
 
 class _Array:
-    """An array, as a pickle makes it: empty, then its state."""
+    """An array in the steps of a pickle: empty, then its state."""
 
     def __init__(self, *_: object) -> None:
         self.array: Any = None
@@ -144,14 +144,14 @@ def _array(data: Any, kind: Any, shape: Any, order: str = "C") -> Any:
 
 
 def _number(kind: Any, data: Any = b"") -> Any:
-    """A number of NumPy."""
-    if isinstance(data, str):  # of a pickle of Python 2
+    """Make a NumPy number."""
+    if isinstance(data, str):  # from a pickle of Python 2
         data = data.encode("latin-1")
     return _array(data, kind, ())[()]
 
 
 def _encoded(text: Any, encoding: Any) -> bytes:
-    """Bytes, as old protocols write them."""
+    """Make bytes from the text that old protocols write."""
     if not isinstance(text, str) or encoding != "latin1":
         raise ValueError("bytes in another encoding than latin1")
     return text.encode("latin-1")
@@ -159,7 +159,7 @@ def _encoded(text: Any, encoding: Any) -> bytes:
 
 def _bytes(*given: Any) -> bytes:
     if given:
-        raise ValueError("bytes by a call")  # of a number they would be as large as it says
+        raise ValueError("bytes by a call")  # given a number, they would be as large as it says
     return b""
 
 
@@ -170,12 +170,12 @@ def _byte_array(given: Any = b"") -> bytearray:
 
 
 def _uncalled(*_: object) -> None:
-    """Stands for ``numpy.ndarray``, which pickles only name."""
+    """Stands for ``numpy.ndarray``, which pickles name but do not call."""
     raise TypeError("an array by a call")
 
 
 class _Maker:
-    """A function for pickles. They cannot change it, as they can attributes of functions and of classes."""
+    """A function for pickles, which cannot change it as they could attributes of functions and classes."""
 
     __slots__ = ("_make",)
 
@@ -212,7 +212,7 @@ _NAMES = _names()
 
 
 def _unwrapped(value: Any, known: dict[int, Any]) -> Any:
-    """The value, with the arrays themselves where `_Array` stands for them."""
+    """Return the value with real arrays in place of each `_Array`."""
     kind = type(value)
     if kind is _Array:
         if value.array is None:

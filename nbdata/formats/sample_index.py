@@ -1,27 +1,29 @@
-"""The index of a data set: which samples there are, of which objects, as columns that processes map into memory.
+"""The index of a data set: its samples and their objects, as columns that processes map into memory.
 
-One file, so that it is there as a whole or not at all::
+It is one file, so it is complete or absent::
 
     magic (8 bytes), length of the header (8), header (JSON), padding to 8, then the columns
 
 ``begins``
-    uint64 a sample and one more: its first object, by number.
+    uint64 per sample, and one more: the number of its first object.
 ``key_ends``
-    uint64 a sample: where its key ends in ``keys``, UTF-8 bytes one after the other (surrogates as Python has them).
+    uint64 per sample: the end of its key in ``keys``, UTF-8 bytes one after the other (surrogates as in Python).
 ``sizes``
-    int64 an object: bytes.
+    int64 per object: bytes.
 ``fields``
-    uint16 an object: the number of its field name in the header's ``fields``.
+    uint16 per object: the number of its field name in the header's ``fields``.
 ``tags``
-    16 bytes an object, what its version is told by; ``kinds``, uint8 an object, says how they are read: as the MD5 of a
-    quoted ETag, as place and length of JSON ``[etag, modified, version]`` in ``others``, or, of a member of a shard, as
+    16 bytes per object that identify its version; ``kinds``, uint8 per object, gives their format. They are the MD5 of
+    a
+    quoted ETag, or offset and length of JSON ``[etag, modified, version]`` in ``others``. For a member of a shard they
+    are
     the number of the shard (4 bytes), the offset of the content there (8) and its CRC-32 (4).
 ``paths``
-    Paths of objects that are not ``KEY.FIELD``: JSON in ``others`` by their number, listed in ``odd`` (uint64 pairs of
-    object and place), in order.
+    Paths of objects other than ``KEY.FIELD``: JSON in ``others``, found through ``odd`` (uint64 pairs of object number
+    and offset), in order.
 
-All numbers are little-endian. What is read of it costs a few microseconds a sample, and no memory beside the pages that
-the system has mapped, which all processes share.
+All numbers are little-endian. Reading costs a few microseconds per sample, and no memory except the mapped pages, which
+all processes share.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _COLUMNS = {
     "others": "B",
 }
 _PLAIN, _OTHER, _MEMBER = 0, 1, 2
-# Number of a shard, offset (-1: not in one piece), CRC-32.
+# Number of a shard, offset (-1: not contiguous), CRC-32.
 _PLACE = struct.Struct("<IqI")
 _FIELDS = 1 << 16
 _LENGTH = 8
@@ -66,11 +68,11 @@ class SampleObject(NamedTuple):
     Attributes
     ----------
     field : str
-        Its name within the sample.
+            The field's name within the sample.
     path : str
         Relative to the source.
     size : int
-        Bytes; -1 where the store does not say.
+            Bytes; -1 if the store does not say.
     etag : str
     modified : float or None
         Seconds since 1970.
@@ -94,7 +96,7 @@ class ShardMember(NamedTuple):
     shard : int
         The number of the shard.
     offset : int
-        Where the content begins in the shard; -1 if it does not lie there in one piece.
+            Start of the content in the shard; -1 if it is not contiguous there.
     size : int
         Bytes.
     crc : int
@@ -109,7 +111,7 @@ class ShardMember(NamedTuple):
 
 
 def _plain_etag(found: SampleObject) -> bytes | None:
-    """The 16 bytes of an ETag that is a quoted MD5 and all that tells the version; None otherwise."""
+    """Return the 16 bytes of an ETag that is a quoted MD5 and alone identifies the version; else None."""
     etag = found.etag
     if found.version or len(etag) != 34 or etag[0] != '"' or etag[-1] != '"':
         return None
@@ -134,9 +136,9 @@ class _Columns:
 
 
 class IndexWriter:
-    """Collects samples, and writes them as one file.
+    """Collects samples, and writes them to one file.
 
-    In memory are the columns: about 50 bytes an object, and 16 and its key a sample.
+    Memory holds the columns: about 50 bytes per object, and 16 plus its key per sample.
     """
 
     def __init__(self) -> None:
@@ -178,7 +180,7 @@ class IndexWriter:
         self._write_other([found.etag, found.modified, found.version])
 
     def add_members(self, key: str, members: Iterable[ShardMember], paths: Sequence[str] = ()) -> None:
-        """Add the next sample, of a shard; `paths` where the members have others than ``KEY.FIELD``."""
+        """Add the next sample of a shard; give `paths` if the members have others than ``KEY.FIELD``."""
         columns = self._columns
         columns.keys += key.encode("utf-8", "surrogatepass")
         columns.key_ends.append(len(columns.keys))
@@ -193,7 +195,7 @@ class IndexWriter:
         columns.begins.append(len(columns.sizes))
 
     def _field(self, name: str, size: int) -> int:
-        """The number of a field, of which one more object of `size` bytes is counted."""
+        """Return the number of a field, and count one more object of `size` bytes for it."""
         number = self._fields.setdefault(name, len(self._fields))
         if number >= _FIELDS:
             raise BadOption(
@@ -214,13 +216,13 @@ class IndexWriter:
         self._columns.others += len(text).to_bytes(_LENGTH, "little") + text
 
     def key(self, number: int) -> str:
-        """The key of a sample that was added."""
+        """Return the key of a sample that was added."""
         columns = self._columns
         begin = columns.key_ends[number - 1] if number else 0
         return columns.keys[begin : columns.key_ends[number]].decode("utf-8", "surrogatepass")
 
     def field_twice(self, number: int) -> str | None:
-        """A field that two objects of a sample have; None if all differ."""
+        """Return a field that two objects of a sample share; None if all differ."""
         columns = self._columns
         numbers = columns.fields[columns.begins[number] : columns.begins[number + 1]]
         if len(numbers) < 2 or len(set(numbers)) == len(numbers):
@@ -229,7 +231,7 @@ class IndexWriter:
         return next(name for name, one in self._fields.items() if one == twice)
 
     def pieces(self, about: dict[str, Any]) -> list[bytes | memoryview]:
-        """The bytes of the file; `about` is what its header says beside the columns."""
+        """Return the bytes of the file; `about` is the part of its header beside the columns."""
         data: dict[str, memoryview] = {}
         for name in _COLUMNS:
             column = getattr(self._columns, name)
@@ -259,7 +261,7 @@ def _padding(size: int) -> bytes:
 
 
 class SampleIndex:
-    """An index that is mapped into memory; safe to use from many threads.
+    """An index mapped into memory; many threads may use it.
 
     Parameters
     ----------
@@ -268,19 +270,19 @@ class SampleIndex:
     Attributes
     ----------
     about : dict
-        What its header says.
+            The part of its header beside the columns.
     bytes : int
-        Of all objects whose size is known.
+            Total of all objects whose size is known.
     fields : list of str
     counts : dict
-        Of each field how many objects there are, and their bytes.
+            Per field, the number of objects and their bytes.
 
     Raises
     ------
     NbdataError
-        If the file is none, or cut off.
+            If the file is not an index, or is truncated.
     FileNotFoundError
-        If there is none.
+            If there is no such file.
     """
 
     def __init__(self, path: str) -> None:
@@ -301,7 +303,7 @@ class SampleIndex:
             raise _damaged(path) from None
 
     def _read_header(self, view: memoryview, length: int, size: int) -> None:
-        """Find the columns; ValueError, KeyError, TypeError or AttributeError if they are not as they must be."""
+        """Find the columns; raises ValueError, KeyError, TypeError or AttributeError if the header is not valid."""
         about: dict[str, Any] = json.loads(bytes(view[16 : 16 + length]))
         at = 16 + length + len(_padding(length))
         columns: dict[str, memoryview[int]] = {}
@@ -329,7 +331,7 @@ class SampleIndex:
         return len(self._key_ends)
 
     def is_of_shards(self, count: int) -> bool:
-        """Whether all of it lies in shards, of which there are so many; to be asked of an index of somebody else."""
+        """True if all samples lie in shards numbered below `count`; a check for an index from another user."""
         numbers = self._tags.cast("B").cast("I")[::4]
         members = bytes(self._kinds).count(_MEMBER)
         told = isinstance(self.about.get("left_out"), int) and isinstance(
@@ -338,21 +340,21 @@ class SampleIndex:
         return told and members == len(self._kinds) and max(numbers, default=0) < count
 
     def leads_out(self) -> bool:
-        """Whether a name may lead out of the source, as ``../x`` does; to be asked of an index of somebody else."""
+        """True if a name may lead out of the source, such as ``../x``; a check for an index from another user."""
         return any(b"../" in bytes(column) for column in (self._keys, self._others))
 
     def key(self, number: int) -> str:
-        """The key of a sample."""
+        """Return the key of a sample."""
         begin = self._key_ends[number - 1] if number else 0
         return str(self._keys[begin : self._key_ends[number]], "utf-8", "surrogatepass")
 
     def objects(self, number: int) -> list[SampleObject]:
-        """The objects of a sample, in the order of the listing."""
+        """Return the objects of a sample, in the order of the listing."""
         key = self.key(number)
         return [self._object(key, at) for at in range(self._begins[number], self._begins[number + 1])]
 
     def members(self, number: int) -> list[ShardMember]:
-        """The fields of a sample in a shard, in the order in which they lie there."""
+        """Return the fields of a sample in a shard, in the shard's order."""
         return [
             self._member(self._fields[at], at) for at in range(self._begins[number], self._begins[number + 1])
         ]
@@ -362,7 +364,7 @@ class SampleIndex:
         return ShardMember(self.fields[field], shard, offset, self._sizes[at], crc)
 
     def paths(self, number: int) -> list[str]:
-        """The paths of the members of a sample."""
+        """Return the paths of the members of a sample."""
         key, begin = self.key(number), self._begins[number]
         return [
             (self._odd_path(at) if self._odd else None) or f"{key}.{self.fields[self._fields[at]]}"
@@ -370,7 +372,7 @@ class SampleIndex:
         ]
 
     def size(self, number: int) -> int:
-        """Bytes of a sample, as far as its store told them."""
+        """Return the bytes of a sample, as far as its store gave sizes."""
         return sum(max(0, self._sizes[at]) for at in range(self._begins[number], self._begins[number + 1]))
 
     def _object(self, key: str, at: int) -> SampleObject:
@@ -385,7 +387,7 @@ class SampleIndex:
         return SampleObject(field, path, self._sizes[at], etag, modified, version)
 
     def _odd_path(self, at: int) -> str | None:
-        """The path of an object that has another than its sample's key and field tell."""
+        """Return the path of an object if its sample's key and field do not give it; else None."""
         place = bisect.bisect_left(range(len(self._odd) // 2), at, key=lambda pair: self._odd[2 * pair])
         if 2 * place < len(self._odd) and self._odd[2 * place] == at:
             path: str = self._other(self._odd[2 * place + 1])

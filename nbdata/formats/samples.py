@@ -1,8 +1,7 @@
-"""Samples as WebDataset has them: files of one folder that share the name up to its first dot.
+"""Samples in WebDataset's sense: files of one folder that share their name up to its first dot.
 
-``a/0001.jpg``, ``a/0001.cls.txt`` are the sample ``a/0001`` with the extensions ``jpg`` and ``cls.txt``
-("WebDataset format specification", section on files and keys). Here they are loose objects, not members of a tar
-shard.
+``a/0001.jpg``, ``a/0001.cls.txt`` are the sample ``a/0001`` with the extensions ``jpg`` and ``cls.txt`` ("WebDataset
+format specification", section on files and keys). Here they are loose objects, not members of a tar shard.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ _Entry = TypeVar("_Entry")
 
 
 def split_name(path: str) -> tuple[str, str]:
-    """Key and extension of a file: what stands before and behind the first dot of its name.
+    """Split a file's path at the first dot of its name into key and extension.
 
-    A name that begins with a dot has no key; it is given whole, with an empty extension.
+    A name that starts with a dot has no key; it is returned whole, with an empty extension.
     """
     folder, slash, name = path.rpartition("/")
     stem, dot, extension = name.partition(".")
@@ -30,11 +29,11 @@ def split_name(path: str) -> tuple[str, str]:
 def by_sample(
     entries: Iterable[_Entry], path_of: Callable[[_Entry], str]
 ) -> Iterator[tuple[str, list[_Entry]]]:
-    """The samples of a listing in key order, each as soon as it is known to be complete.
+    """Group a listing in key order into samples; yields each as soon as it is known to be complete.
 
-    In key order the files of a sample stand together, but for those of a folder whose name begins like the
-    sample's (``a/1.d/x`` between ``a/1.cls`` and ``a/1.jpg``). So few samples are open at a time: as many as folders
-    lie inside each other.
+    In key order, the files of a sample are adjacent. The exception is a folder whose name starts like the sample's:
+    ``a/1.d/x`` comes between ``a/1.cls`` and ``a/1.jpg``. So few samples are open at a time: as many as folders are
+    nested.
     """
     open_samples: dict[str, list[_Entry]] = {}
     for entry in entries:

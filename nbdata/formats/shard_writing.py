@@ -1,16 +1,16 @@
-"""Tar shards as bytes: the same for the same names and contents, whoever writes them and when.
+"""The bytes of tar shards: the same for the same names and contents, at any time and on any machine.
 
-Members are regular files with mode 644, no owner and the time 0. Headers are ustar (POSIX.1-1988); a name or size that
-does not fit there stands in a pax header before them (POSIX.1-2001, "pax Interchange Format").
+Members are regular files with mode 644, no owner and time 0. Headers are ustar (POSIX.1-1988). A name or size that does
+not fit goes into a pax header before them (POSIX.1-2001, "pax Interchange Format").
 """
 
 from __future__ import annotations
 
 __all__ = ["BLOCK", "END", "header_size", "member_header", "padding"]
 
-#: Bytes of a block of a tar; headers and contents are padded to it.
+#: Bytes of a tar block; headers and contents are padded to it.
 BLOCK = 512
-#: What ends a shard.
+#: The end of a shard.
 END = bytes(2 * BLOCK)
 
 _NAME = 100
@@ -22,13 +22,13 @@ _AFTER_SIZE = b"00000000000\0"
 # No link, magic and version, no owner, no device.
 _AFTER_TYPE = bytes(_NAME) + b"ustar\x0000" + bytes(64 + 16 + 155 + 12)
 _FILE, _PAX = b"0", b"x"
-# While it is summed up the checksum is eight blanks.
+# During summing, the checksum field counts as eight blanks.
 _SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + 8 * ord(" ") + sum(_AFTER_TYPE)
 _PAX_NAME = b"././@PaxHeader"
 
 
 def padding(size: int) -> int:
-    """Bytes between content of so many bytes and the next block."""
+    """Return the bytes between content of that size and the next block."""
     return -size % BLOCK
 
 
@@ -37,12 +37,12 @@ def _fits(name: str, size: int) -> bool:
 
 
 def header_size(name: str, size: int) -> int:
-    """Bytes of `member_header`."""
+    """Return the bytes of `member_header`."""
     return BLOCK if _fits(name, size) else len(member_header(name, size))
 
 
 def member_header(name: str, size: int) -> bytes:
-    """What stands before the content of a member.
+    """Make the header of a member.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def _ustar(name: bytes, size: int, kind: bytes) -> bytes:
 
 
 def _record(name: str, value: bytes) -> bytes:
-    """``LENGTH NAME=VALUE`` and a line end; the length counts itself."""
+    """Make ``LENGTH NAME=VALUE`` and a line end; the length counts itself."""
     rest = b" %s=%s\n" % (name.encode("ascii"), value)
     length = len(rest)
     while length != len(rest) + len(str(length)):

@@ -1,9 +1,9 @@
-"""Samples in tar shards, grouped as the WebDataset library groups them.
+"""Samples in tar shards, grouped as by the WebDataset library.
 
-A member ``a/0001.seg.JPG`` is the field ``seg.jpg`` of the sample ``a/0001``: the key ends at the first dot of the
-base name. Neighbours with one key make a sample; the same key further on begins another one. Links, and members of
-which only a folder or a key is left, are in no sample. Source: the WebDataset library, ``tariterators.py``
-(``base_plus_ext``, ``group_by_keys``), which is what the format is defined by.
+A member ``a/0001.seg.JPG`` is the field ``seg.jpg`` of the sample ``a/0001``: the key ends at the first dot of the base
+name. Adjacent members with one key make a sample; the same key later on starts another one. Links, and members whose
+name is only a folder or a key, belong to no sample. Source: the WebDataset library, ``tariterators.py``
+(``base_plus_ext``, ``group_by_keys``), which defines the format.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["LeftOut", "Sample", "is_meta", "samples_in", "split_member"]
 _NAME = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(r"__[^/]*__($|/)")
 _RESERVED = ("__key__", "__url__")
-# Names of what was left out that are kept.
+# Most names of left-out members that are kept.
 _NAMED = 10
-# Bytes of the largest sparse file that is expanded in memory: its holes cost nothing in the shard.
+# Most bytes of a sparse file that is expanded in memory: its holes cost nothing in the shard.
 _MOST_SPARSE = 1 << 30
-# In place of what readers of archives advise, which is about unpacking.
+# Replaces the remedy of archive readers, which is about unpacking.
 _REMEDY = "The shard is damaged, or not whole: compare it with its checksum, and fetch it or make it again"
 
-#: The key, the fields by name, and where each of them begins in the uncompressed shard (-1: not in one piece).
+#: The key, the fields by name, and the start of each in the uncompressed shard (-1: not contiguous).
 Sample = tuple[str, "dict[str, bytes]", "list[int]"]
 
 
 def split_member(name: str) -> tuple[str, str] | None:
-    """Key and field of a member; None if it is in no sample.
+    """Return key and field of a member; None if it belongs to no sample.
 
     Examples
     --------
@@ -48,55 +48,55 @@ def split_member(name: str) -> tuple[str, str] | None:
 
 
 def _split(name: str) -> tuple[str, str] | None:
-    """The same with the field as it is written."""
+    """Return key and field, with the field as written."""
     base = name[name.rfind("/") + 1 :]
     stem, dot, extension = base.partition(".")
     if stem and dot and "\n" not in name:
         return name[: len(name) - len(extension) - 1], extension
-    found = _NAME.match(name)  # an odd one
+    found = _NAME.match(name)  # an unusual name
     return (found[1], found[2]) if found else None
 
 
 def is_meta(name: str) -> bool:
-    """Whether a member tells of the shard, as ``__index__`` and ``__meta__/a.json`` do; it is in no sample."""
+    """True if a member describes the shard, such as ``__index__`` and ``__meta__/a.json``; it belongs to no sample."""
     return _META.match(name) is not None
 
 
 @dataclass
 class LeftOut:
-    """Members of shards that are in no sample, and what is odd about others.
+    """Members of shards that belong to no sample, and notes on unusual members.
 
     Attributes
     ----------
     count : int
     names : list of str
-        The first of them, each with the reason.
+            The first names, each with the reason.
     """
 
     count: int = 0
     names: list[str] = field(default_factory=list)
 
     def add(self, name: str, why: str) -> None:
-        """Note one."""
+        """Note a member and the reason."""
         self.count += 1
         if len(self.names) < _NAMED:
             self.names.append(f"{name} ({why})")
 
 
 def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> Generator[Sample, None, None]:
-    """The samples of a shard in its order.
+    """Yield the samples of a shard in its order.
 
     Parameters
     ----------
     reader : ForwardReader
-        Stands at the first header. Whoever calls closes it.
+            At the first header. The caller closes it.
     left_out : callable
-        Told the name of each member that is in no sample, and why.
+            Receives the name of each member that belongs to no sample, and the reason.
 
     Raises
     ------
     BadArchive
-        If the shard is damaged, ends too early, or goes on after its end.
+            If the shard is damaged, is truncated, or has data after its end.
     """
     current, seen = "", set[int]()
     fields: dict[str, bytes] = {}
@@ -137,13 +137,13 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
         if fields:
             yield current, fields, places
         reader.drain()
-    except BadArchive as error:  # what a reader of archives advises is about unpacking
+    except BadArchive as error:  # the remedy of archive readers is about unpacking
         error.remedy = _REMEDY
         raise
 
 
 def _members(reader: ForwardReader) -> Iterator[tuple[str, memoryview, int, Header | None]]:
-    """All members: the name, and of plain files in memory the content and where it lies; of others the header."""
+    """Yield all members: the name; for plain files in memory the content and its place; for others the header."""
     headers, nothing = Headers(reader, {}), memoryview(b"")
     while True:
         memory, begins, found = headers.plain_files()
@@ -156,7 +156,7 @@ def _members(reader: ForwardReader) -> Iterator[tuple[str, memoryview, int, Head
 
 
 def _why_not(name: str, kind: str, named: bool) -> str:
-    """Why a member is in no sample; empty where nobody would expect it in one."""
+    """Return why a member belongs to no sample; empty if no reader expects it in one."""
     if kind in ("folder", "label") or is_meta(name):
         return ""
     if kind != "file":

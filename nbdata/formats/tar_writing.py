@@ -1,6 +1,6 @@
 """Headers of tar archives: files, folders and symbolic links, with their times and the executable bit.
 
-Headers are ustar (POSIX.1-1988); what does not fit there stands in a pax header before them (POSIX.1-2001, "pax
+Headers are ustar (POSIX.1-1988); values that do not fit go into a pax header before them (POSIX.1-2001, "pax
 Interchange Format"). There are no owners, and times are whole seconds: the same members make the same bytes.
 """
 
@@ -12,7 +12,7 @@ from nbdata.formats.shard_writing import BLOCK, END, padding
 
 __all__ = ["BLOCK", "END", "FILE", "FOLDER", "LINK", "Member", "padding", "tar_header", "tar_header_size"]
 
-#: Kinds of members, as tar calls them.
+#: Type flags of members in tar.
 FILE, LINK, FOLDER = "0", "2", "5"
 
 _NAME = 100
@@ -22,7 +22,7 @@ _ID = b"0000000\0"
 _AFTER_LINK = b"ustar\x0000" + bytes(64 + 16 + 155 + 12)
 _BLANKS = b" " * 8
 _PAX_NAME = "././@PaxHeader"
-# How bytes of names stand in a text that are no UTF-8.
+# Surrogates in text that stand for bytes of names that are not UTF-8.
 _ODD, _LAST_ODD = "\udc80", "\udcff"
 
 
@@ -34,15 +34,15 @@ class Member(NamedTuple):
     name : str
         Relative, with ``/`` between its parts; no slash at the end.
     size : int
-        Bytes; 0 of folders and links.
+            Bytes; 0 for folders and links.
     mtime : int
         Seconds since the epoch.
     kind : str
         `FILE`, `FOLDER` or `LINK`.
     link : str
-        Where a link points; empty for others.
+            Target of a link; empty for others.
     executable : bool
-        Whether a file may be run.
+            Whether a file is executable.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Member(NamedTuple):
 
     @property
     def mode(self) -> int:
-        """Its permissions: 644, or 755 of folders and what may be run, or 777 of links."""
+        """Permissions: 644 for files; 755 for folders and executable files; 777 for links."""
         if self.kind == LINK:
             return 0o777
         return 0o755 if self.kind == FOLDER or self.executable else 0o644
 
 
 def _plain(member: Member) -> bool:
-    """Whether its name, link, size and time fit into one block."""
+    """True if its name, link, size and time fit into one block."""
     name, link = member.name, member.link
     return (
         name.isascii()
@@ -73,12 +73,12 @@ def _plain(member: Member) -> bool:
 
 
 def tar_header_size(member: Member) -> int:
-    """Bytes of `tar_header`."""
+    """Return the bytes of `tar_header`."""
     return BLOCK if _plain(member) else len(tar_header(member))
 
 
 def tar_header(member: Member) -> bytes:
-    """What stands before the content of a member.
+    """Make the header of a member.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def _ustar(name: bytes, mode: int, size: int, mtime: int, kind: str, link: str) 
 
 
 def _record(name: str, value: bytes) -> bytes:
-    """``LENGTH NAME=VALUE`` and a line end; the length counts itself."""
+    """Make ``LENGTH NAME=VALUE`` and a line end; the length counts itself."""
     rest = b" %s=%s\n" % (name.encode("ascii"), value)
     length = len(rest)
     while length != len(rest) + len(str(length)):

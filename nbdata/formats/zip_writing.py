@@ -1,6 +1,6 @@
-"""Zip archives as bytes: the same for the same members; with UTF-8 names, Unix modes, links, and zip64 where needed.
+"""The bytes of zip archives, the same for the same members; with UTF-8 names, Unix modes, links, and zip64 if needed.
 
-Source: PKWARE's APPNOTE 6.3.10. The time of a member stands in UTC both as DOS has it and, where it fits, in Info-ZIP's
+Source: PKWARE's APPNOTE 6.3.10. The time of a member is stored in UTC in DOS format and, where it fits, in Info-ZIP's
 field ``UT``, in seconds.
 """
 
@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 STORED, DEFLATED = 0, 8
-# isal has 0 to 3.
+# isal has levels 0 to 3.
 _LEVEL = 2
 _FULL = 0xFFFFFFFF
-# What DOS can say.
+# The range of DOS times.
 _EARLIEST, _LATEST = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 _DESCRIBED, _UTF8 = 1 << 3, 1 << 11
 _UNIX = 3 << 8
@@ -39,7 +39,7 @@ _DOS_FOLDER = 0x10
 
 
 class ZipEntry(NamedTuple):
-    """One member, and what its headers say.
+    """One member with the values of its headers.
 
     Attributes
     ----------
@@ -48,11 +48,11 @@ class ZipEntry(NamedTuple):
         `STORED` or `DEFLATED`.
     crc : int
     packed, size : int
-        Bytes in the archive, and bytes of its content; for a link that is where it points.
+            Bytes in the archive, and bytes of the content; the content of a link is its target.
     offset : int
-        Of its local header.
+            Offset of its local header.
     streamed : bool
-        Whether CRC and sizes stand behind its content, as they are not known before.
+            Whether CRC and sizes follow the content, because they are not known before.
     """
 
     member: Member
@@ -65,12 +65,12 @@ class ZipEntry(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """As the headers have it."""
+        """The name as stored in the headers."""
         return (self.member.name + "/" * (self.member.kind == FOLDER)).encode("utf-8", "surrogateescape")
 
     @property
     def large(self) -> bool:
-        """Whether its sizes may need 8 bytes: known before it is packed, which may lengthen it a little."""
+        """True if its sizes may need 8 bytes; decided before compression, which may lengthen it a little."""
         return self.size + self.size // 500 + 1024 >= _FULL
 
     @property
@@ -82,7 +82,7 @@ class ZipEntry(NamedTuple):
         return 45 if self.large or self.offset >= _FULL else 20
 
     def common(self, *, local: bool) -> bytes:
-        """What both headers have, up to the sizes."""
+        """Return the fields that both headers share, up to the sizes."""
         crc, packed, size = (0, 0, 0) if local and self.streamed else (self.crc, self.packed, self.size)
         if self.large:
             packed = size = _FULL
@@ -91,7 +91,7 @@ class ZipEntry(NamedTuple):
 
     @property
     def time_field(self) -> bytes:
-        """The extra field with its time in seconds, if it fits."""
+        """Return the extra field with the time in seconds, if it fits."""
         mtime = self.member.mtime
         return struct.pack("<2sHBi", b"UT", 5, 1, mtime) if -(2**31) <= mtime < 2**31 else b""
 
@@ -106,7 +106,7 @@ def _dos_time(mtime: int) -> tuple[int, int]:
 
 
 def local_header(entry: ZipEntry) -> bytes:
-    """What stands before the content of a member."""
+    """Make the header before the content of a member."""
     sizes = (0, 0) if entry.streamed else (entry.size, entry.packed)
     extra = (struct.pack("<HHQQ", 1, 16, *sizes) if entry.large else b"") + entry.time_field
     head = entry.common(local=True) + struct.pack("<HH", len(entry.name), len(extra))
@@ -114,12 +114,12 @@ def local_header(entry: ZipEntry) -> bytes:
 
 
 def descriptor(entry: ZipEntry) -> bytes:
-    """What stands behind the content of a streamed member."""
+    """Make the descriptor after the content of a streamed member."""
     return b"PK\7\10" + struct.pack("<IQQ" if entry.large else "<III", entry.crc, entry.packed, entry.size)
 
 
 def central_header(entry: ZipEntry) -> bytes:
-    """What the directory says of a member."""
+    """Make a member's entry in the central directory."""
     far = entry.offset >= _FULL
     wide = (struct.pack("<QQ", entry.size, entry.packed) if entry.large else b"") + (
         struct.pack("<Q", entry.offset) if far else b""
@@ -136,7 +136,7 @@ def central_header(entry: ZipEntry) -> bytes:
 
 
 def end_of_zip(count: int, start: int, size: int) -> bytes:
-    """What ends an archive with so many members, whose directory begins at `start` and has `size` bytes."""
+    """Make the end of an archive with that many members, whose directory starts at `start` and has `size` bytes."""
     wide = b""
     if count >= 0xFFFF or start >= _FULL or size >= _FULL:
         wide = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, _UNIX | 45, 45, 0, 0, count, count, size, start)
@@ -146,7 +146,7 @@ def end_of_zip(count: int, start: int, size: int) -> bytes:
 
 
 def deflated(piece: bytes | memoryview, *, last: bool = True) -> bytes:
-    """Deflate a piece by itself; such pieces, one after the other, are one deflated content."""
+    """Deflate a piece by itself; concatenated pieces form one deflated content."""
     deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, -15)
     head = deflate.compress(piece)
     return head + deflate.flush(isal_zlib.Z_FINISH if last else isal_zlib.Z_FULL_FLUSH)

@@ -1,1 +1,1 @@
-"""The samples of a store: which there are, and their bytes; for a training loop (`client.reading`) and for jobs."""
+"""Lists the samples of a store and reads their bytes; for training loops (`client.reading`) and for jobs."""

@@ -1,4 +1,4 @@
-"""What was read so far, counted."""
+"""Counts of what was read so far."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Counts"]
 
 @dataclass
 class Counts:
-    """What one process has read.
+    """The counts of one process's reading.
 
     Attributes
     ----------
     samples, bytes : int
-        Handed out, and their bytes.
+            Samples handed out, and their bytes.
     waited : float
         Seconds in which `fetch` waited for bytes.
     seconds : float
@@ -36,7 +36,7 @@ class Counts:
 
     @classmethod
     def of(cls, members: Iterable[Counts]) -> Counts:
-        """The sum; of `seconds` the longest, since they passed at the same time."""
+        """Add counts up; of `seconds` take the longest, since they passed at the same time."""
         every = list(members)
         return cls(
             sum(one.samples for one in every),

@@ -1,9 +1,9 @@
-"""Reads samples by number: many requests at a time by one thread, and ahead of who asks.
+"""Reads samples by number: one thread keeps many requests in flight, also for samples that are needed later.
 
-`Fetcher.fetch` is called with the samples of a batch and the batches that follow. A thread requests the former first,
-then as many of the latter as `ahead_bytes` allows, so that the connections stay full between two batches.
-Small objects, and ranges of large ones, go through a session of the store (`Store.reading`). What needs a second try or
-a further question to the store is left to a few more threads.
+`Fetcher.fetch` is called with the samples of a batch and the batches that follow. A thread requests the batch first,
+then as many of the following samples as `ahead_bytes` allows. So the connections stay full between two batches. Small
+objects, and ranges of large ones, go through a session of the store (`Store.reading`). A few more threads handle second
+tries and further questions to the store.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from nbdata.verification.checker import right
 
 __all__ = ["AHEAD_BYTES", "LEAST_WIDTH", "WIDTH", "Fetcher"]
 
-#: Requests at a time, if nobody says otherwise: enough for a store that is 20 ms away.
+#: Requests at a time by default: enough for a store that is 20 ms away.
 WIDTH = 64
-#: The same of each worker, however many share the connections of one loader.
+#: The least for each worker, however many share the connections of one loader.
 LEAST_WIDTH = 8
-#: Bytes of samples that are fetched ahead, if nobody says otherwise.
+#: Bytes of samples to fetch ahead, by default.
 AHEAD_BYTES = 256 << 20
-# Bytes of a range of a large object, and how large an object is that is read by ranges.
+# Bytes per range of a large object, and the size from which an object is read in ranges.
 _RANGE, _LARGE = 8 << 20, 16 << 20
-# Bytes of the largest range that is received in the memory of its connection; others get memory of their own.
+# Most bytes of a range that is received in the memory of its connection; larger ones get their own memory.
 _OWN = 1 << 20
-# Bytes of the requests of a session that may be under way, beside those that samples hold: 1.6 GB/s from a store that
-# is 20 ms away. With eight times as much, samples of 4 MB took a third more time: bytes leave the processor's cache.
+# Bytes of a session's requests in flight, beyond those that samples hold: 1.6 GB/s from a store that is 20 ms away.
+# With eight times as much, samples of 4 MB took a third more time, because bytes leave the processor's cache.
 _SESSION_BYTES = 32 << 20
-# Threads for what needs a second try.
+# Threads for second tries.
 _TRIES_AGAIN = 8
-# Seconds without work after which the thread ends; the next fetch begins another.
+# Seconds without work after which the thread ends; the next fetch starts another.
 _IDLE = 10.0
 
 
 class _Object:
-    """One piece on its way."""
+    """A piece in flight."""
 
     __slots__ = ("data", "left", "number", "piece", "sample")
 
     def __init__(self, sample: _Sample, number: int, piece: Piece) -> None:
         self.sample, self.number, self.piece = sample, number, piece
-        self.data: bytearray | None = None  # of one that comes in ranges
-        self.left = 1  # requests
+        self.data: bytearray | None = None  # of an object that comes in ranges
+        self.left = 1  # requests still in flight
 
 
 @dataclass(slots=True, eq=False)
 class _Sample:
-    """A sample on its way, or there and not handed out yet."""
+    """A sample in flight, or complete and not handed out yet."""
 
     number: int
     size: int = 0
     begun: bool = False
-    left: int = 0  # objects
-    ahead: bool = False  # counts against the bytes that may be fetched ahead
+    left: int = 0  # missing objects
+    ahead: bool = False  # counts towards the bytes that may be fetched ahead
     fields: list[Content] = field(default_factory=list)
     error: NbdataError | None = None
     batches: list[_Batch] = field(default_factory=list)
@@ -74,33 +74,33 @@ class _Sample:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """One call of `fetch`: how many of its samples are missing."""
+    """One call of `fetch`, with the number of its missing samples."""
 
     left: int
 
 
 class Fetcher:
-    """Reads the samples of one index; safe to use from many threads of one process.
+    """Reads the samples of one index; many threads of one process may use it.
 
     Parameters
     ----------
     store : Store
     control : Control
-        Ends all that is under way.
+            Stops all work in progress.
     pieces : callable
-        What a sample is made of, by its number.
+            Returns the pieces of a sample by its number.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     width : int
-        Requests at a time.
+            Most requests at a time.
     ahead_bytes : int
-        Bytes of samples that were fetched ahead, or are just being so. A single sample may exceed it.
+            Most bytes of samples fetched ahead, including those in flight. A single sample may exceed it.
 
     Attributes
     ----------
     counts : Counts
     timeline : Timeline
-        When `fetch` waited.
+            The times at which `fetch` waited.
     """
 
     def __init__(
@@ -117,37 +117,37 @@ class Fetcher:
         self._verify, self._width, self._ahead_bytes = verify, width, ahead_bytes
         self._second_try = SecondTry(control, store, verify)
         self._changed = threading.Condition()
-        self._samples: dict[int, _Sample] = {}  # under way, or there
-        self._demanded: deque[_Sample] = deque()  # not begun yet
-        self._coming: Iterator[int] = iter(())  # numbers of those to be fetched ahead
+        self._samples: dict[int, _Sample] = {}  # in flight, or complete
+        self._demanded: deque[_Sample] = deque()  # not started yet
+        self._coming: Iterator[int] = iter(())  # numbers of the samples to fetch ahead
         self._ahead_used = 0
         self._running = self._closed = False
         self._session_wake: Callable[[], None] | None = None
-        self._second = deque[Callable[[], None]]()  # tries; no more than objects under way
+        self._second = deque[Callable[[], None]]()  # second tries; at most as many as objects in flight
         self._trying = 0  # threads that make them
         self._began: float | None = None
         self.timeline = Timeline()
         self.counts = Counts()
 
-    # -- for any thread ---------------------------------------------------------------------------
+    # -- called from any thread -------------------------------------------------------------------
 
     def fetch(
         self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
     ) -> list[list[Content]]:
-        """The pieces of each sample, in the order asked for; bytearrays are the caller's own.
+        """Return the pieces of each sample, in the order requested; bytearrays belong to the caller.
 
         Parameters
         ----------
         ahead : iterable of int
-            Numbers of samples that are asked for next, soonest first. What was fetched ahead and is not among them
-            is dropped.
+                Numbers of the samples of the next calls, soonest first. Samples fetched ahead that are not among them
+                are dropped.
         keep : int
-            How many of the last samples are kept for the next call.
+                How many of the last samples to keep for the next call.
 
         Raises
         ------
         NbdataError
-            Of the first sample that failed. The others can be asked for again.
+                The error of the first sample that failed. The others can be requested again.
         """
         began = time.monotonic()
         coming = list(ahead)
@@ -172,7 +172,7 @@ class Fetcher:
         for sample in wanted.values():
             if sample.error is not None:
                 error = sample.error
-                # The traceback of an error holds what this call does, as long as somebody keeps the error.
+                # The error's traceback keeps this call's variables alive for as long as the error lives.
                 wanted.clear()
                 raise error
         return [wanted[number].fields for number in numbers]
@@ -189,7 +189,7 @@ class Fetcher:
         return sample
 
     def _leave(self, sample: _Sample, kept: set[int]) -> None:
-        """Nobody waits for it any more: keep it for the next call, or forget it."""
+        """Keep a sample that no call waits for any more for the next call, or forget it."""
         if sample.number in kept and sample.begun and not sample.left and sample.error is None:
             sample.ahead = True
             self._ahead_used += sample.size
@@ -197,7 +197,7 @@ class Fetcher:
             self._forget(sample)
 
     def _expect(self, coming: list[int], kept: set[int]) -> None:
-        """Take note of what comes next, and drop what was fetched for nothing."""
+        """Note which samples come next, and drop samples that were fetched for nothing."""
         for sample in [s for s in self._samples.values() if s.ahead and s.number not in kept]:
             self._forget(sample)
         self._coming = (number for number in coming if number not in self._samples)
@@ -208,7 +208,7 @@ class Fetcher:
             self._ahead_used -= sample.size
 
     def _forget(self, sample: _Sample) -> None:
-        """Hold it no more; what is under way for it is dropped when it comes."""
+        """Drop a sample; its data in flight is dropped on arrival."""
         self._not_ahead(sample)
         if self._samples.get(sample.number) is sample:
             del self._samples[sample.number]
@@ -235,12 +235,12 @@ class Fetcher:
             raise _no_thread()
 
     def drop_ahead(self) -> None:
-        """Hold nothing that nobody has asked for."""
+        """Drop all samples that no call has requested."""
         with self._changed:
             self._expect([], set())
 
     def close(self) -> None:
-        """Begin nothing more; who waits in `fetch` is told so. What is under way ends with the control."""
+        """Start nothing more; calls that wait in `fetch` raise. Requests in flight end with the control."""
         with self._changed:
             self._closed = True
             self._samples.clear()
@@ -273,7 +273,7 @@ class Fetcher:
                 self._demanded.clear()
 
     def _has_work(self) -> bool:
-        """Wait for some; False ends the thread."""
+        """Wait for work; False ends the thread."""
         with self._changed:
             if (
                 not self._changed.wait_for(lambda: self._closed or self._next_is_there(), _IDLE)
@@ -296,7 +296,7 @@ class Fetcher:
         return self._ahead_used < self._ahead_bytes
 
     def _fill(self, free: int, submit: Callable[[Read[_Object]], None]) -> bool:
-        """Submit as many requests as there is room for; True if there were some."""
+        """Submit as many requests as there is room for; return True if there were any."""
         some = False
         while free > 0:
             with self._changed:
@@ -324,7 +324,7 @@ class Fetcher:
         return None
 
     def _requests(self, sample: _Sample) -> list[Read[_Object]]:
-        """Begin a sample."""
+        """Start a sample, and return its requests."""
         try:
             pieces = self._pieces_of(sample.number)
         except NbdataError as error:
@@ -365,7 +365,7 @@ class Fetcher:
     def _take(self, answer: Answer[Read[_Object]]) -> None:
         request = answer.request
         item: _Object = request.of
-        if item.left == 0:  # another range of it has failed
+        if item.left == 0:  # another range of the object has failed
             return
         if answer.error is not None:
             item.left = 0
@@ -380,7 +380,7 @@ class Fetcher:
             self._judge(item, answer.told or item.piece.info, bytes(answer.data))
 
     def _judge(self, item: _Object, told: ObjectInfo, data: Content) -> None:
-        """Hand over the bytes of a piece; those of an object only if they are right."""
+        """Hand over the bytes of a piece; those of a whole object only if they pass the check."""
         if item.piece.end is not None:
             self._done(item, data, proven=True)
             return
@@ -415,14 +415,14 @@ class Fetcher:
                 self._changed.notify_all()
 
     def _fail(self, sample: _Sample, error: NbdataError) -> None:
-        """Only the sample of the failed object is without it. The next who asks for it tries again."""
+        """Fail only the sample of the failed object. The next call that needs it tries again."""
         if sample.begun and not sample.left:
             return
-        # Neither its bytes are kept, nor the calls in which the error came about, which hold them.
+        # Keep neither its bytes nor the error's call frames, which hold them.
         sample.begun, sample.left, sample.fields = True, 0, []
         without_calls(error)
         sample.error = error
-        if sample.ahead:  # nobody has asked for it yet
+        if sample.ahead:  # no call has requested it yet
             self._forget(sample)
         self._tell(sample)
 

@@ -1,4 +1,4 @@
-"""The index of loose objects: found in the state folder, or built from the listing of their store."""
+"""The index of loose objects: read from the state folder, or built from the listing of their store."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["INDEX_NAME", "Found", "grouped", "index_name", "index_of", "known_index", "refuse_twice"]
 
-#: How the names of indexes begin that are kept beside the data.
+#: Start of the names of indexes that are stored beside the data.
 INDEX_NAME = "_nbdata-index"
-# Names that a report shows of what was left out.
+# Most names of left-out files that a report shows.
 _NAMED = 10
-# Seconds between two looks at how far a listing is.
+# Seconds between two progress updates of a listing.
 _SHOW_EVERY = 0.5
 
 _Told = Callable[[int, int], None]
@@ -38,15 +38,15 @@ _Told = Callable[[int, int], None]
 
 @dataclass
 class Found:
-    """An index, and the place its paths are relative to.
+    """An index, and the place that its paths are relative to.
 
     Attributes
     ----------
     index : SampleIndex
     prefix : str
-        The key of the folder; paths follow it.
+            The key of the folder that its paths start from.
     built : bool
-        Whether it was built just now.
+            Whether it was just built.
     """
 
     index: SampleIndex
@@ -72,21 +72,21 @@ def index_of(
     told: _Told = lambda _samples, _objects: None,
     saved: Callable[[str], SampleIndex | None] = lambda _path: None,
 ) -> Found:
-    """The index of the samples that an operation `SampleSource` means, by their ``refresh``.
+    """Return the index of the samples of an operation `SampleSource`, as its ``refresh`` says.
 
     Parameters
     ----------
     told : callable
-        Called now and then while it is built, with the samples and objects so far.
+            Called now and then during building, with the numbers of samples and objects so far.
     saved : callable
-        Brings an index that is kept beside the data to a path; None if there is none.
+            Fetches an index that is stored beside the data to a path; None if there is none.
 
     Raises
     ------
     NotFound
-        If nothing is there, or no samples.
+            If the source does not exist, or has no samples.
     BadOption
-        If a key comes twice.
+            If two samples have one key.
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)
@@ -106,7 +106,7 @@ def index_of(
 
 
 def index_name(operation: SampleSource, *more: str) -> str:
-    """The name of the index of a source: the same for the same source and selection."""
+    """Return the name of a source's index: the same for the same source and selection."""
     by = operation.by
     if callable(by):
         with contextlib.suppress(OSError, TypeError):
@@ -116,12 +116,12 @@ def index_name(operation: SampleSource, *more: str) -> str:
 
 
 def known_index(path: str) -> SampleIndex | None:
-    """The index at a path, if there is one."""
+    """Return the index at a path, or None."""
     try:
         return SampleIndex(path)
     except FileNotFoundError:
         return None
-    except (NbdataError, OSError):  # it is built anew
+    except (NbdataError, OSError):  # it is built again
         return None
 
 
@@ -188,7 +188,7 @@ def _prefix(location: Location) -> str:
 def grouped(
     entries: Iterable[Entry], by: object, left_out: Callable[[str], None]
 ) -> Iterator[tuple[str, list[SampleObject]]]:
-    """The samples of a listing: keys, and their objects by field."""
+    """Group a listing into samples: keys, and their objects by field."""
     if by == "file":
         for entry in entries:
             key, name = split_name(entry.path)
@@ -212,7 +212,7 @@ def grouped(
 def _by_function(
     entries: Iterable[Entry], by: Callable[[str], object], left_out: Callable[[str], None]
 ) -> Iterator[tuple[str, list[SampleObject]]]:
-    """Samples as a function says, whose files need not stand together: all are held in memory."""
+    """Group samples by a function; the files of one need not be adjacent, so all are held in memory."""
     samples: dict[str, list[SampleObject]] = {}
     for entry in entries:
         said = by(entry.path)
@@ -230,13 +230,13 @@ def _by_function(
 
 def _object(name: str, entry: Entry) -> SampleObject:
     info = entry.info
-    # The time tells a version only where nothing better does.
+    # The time identifies a version only if nothing better does.
     modified = None if info.etag or info.version else info.modified
     return SampleObject(name, entry.path, info.size, info.etag, modified, info.version)
 
 
 def refuse_twice(writer: IndexWriter, hashes: array[int], operation: SampleSource) -> None:
-    """BadOption if two samples have one key, or a sample two fields of one name."""
+    """BadOption if two samples have the same key, or a sample has two fields of the same name."""
     order = sorted(range(len(hashes)), key=hashes.__getitem__)
     for one, other in itertools.pairwise(order):
         if hashes[one] == hashes[other] and writer.key(one) == writer.key(other):

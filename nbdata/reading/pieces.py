@@ -1,4 +1,4 @@
-"""What samples are made of, and how a piece is had that the many requests at a time did not bring."""
+"""The pieces of samples, and the second try for a piece that the fetcher's session could not read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Content = bytes | bytearray
 
 
 class Piece(NamedTuple):
-    """What a sample is made of: an object, or a range of one, in a store that has ranges.
+    """A piece of a sample: an object, or a range of one in a store that supports ranges.
 
     Attributes
     ----------
@@ -30,7 +30,8 @@ class Piece(NamedTuple):
     start : int
         The first byte.
     end : int or None
-        The byte behind the last one. None: all of the object, which is compared with its checksum; a range is not.
+            The end of the range, exclusive. None: the whole object, which is compared with its checksum; a range is
+            not.
     """
 
     info: ObjectInfo
@@ -39,12 +40,12 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes; -1 where the store does not say."""
+        """Bytes; -1 if the store does not say."""
         return self.info.size if self.end is None else self.end - self.start
 
 
 class PieceReader(Protocol):
-    """What reads the pieces of samples by their number: straight from a store (`Fetcher`), or through a cache."""
+    """Reads the pieces of samples by number: straight from a store (`Fetcher`), or through a cache."""
 
     @property
     def counts(self) -> Counts:
@@ -52,22 +53,22 @@ class PieceReader(Protocol):
 
     @property
     def timeline(self) -> Timeline:
-        """When `fetch` waited."""
+        """The times at which `fetch` waited."""
 
     def fetch(
         self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
     ) -> list[list[Content]]:
-        """The pieces of each sample, in the order asked for; see `nbdata.reading.fetcher.Fetcher.fetch`."""
+        """Return the pieces of each sample, in the order requested; see `nbdata.reading.fetcher.Fetcher.fetch`."""
 
     def drop_ahead(self) -> None:
-        """Hold nothing that nobody has asked for."""
+        """Drop all samples that no call has requested."""
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
 
 
 class SecondTry:
-    """Reads a piece by a request of its own, or asks the store what its bytes are to be compared with.
+    """Reads a piece with a request of its own, or asks the store for the checksum of bytes that came.
 
     Parameters
     ----------
@@ -81,12 +82,12 @@ class SecondTry:
         self._control, self._store, self._verify = control, store, verify
 
     def read(self, piece: Piece, failed: NbdataError | None) -> tuple[Content, bool]:
-        """The bytes, and whether they were compared; resumed and repeated as long as that is worth it.
+        """Return the bytes and whether they were compared; resumes and retries as long as that makes sense.
 
         Parameters
         ----------
         failed : NbdataError or None
-            Why the first try came to nothing, if that counts as a try.
+                The error of the first try, if that counts as a try.
         """
         control, store, (info, start, end) = self._control, self._store, piece
         check = self._check if end is None else None
@@ -110,7 +111,7 @@ class SecondTry:
         return until_matching(control, attempt, failed=failed)
 
     def compare(self, piece: Piece, data: Content) -> tuple[Content, bool]:
-        """Compare bytes that are there with what only a further question tells; read them again if they are wrong."""
+        """Compare bytes with a checksum that needs another request; read them again if they are wrong."""
         told = retrying(self._control, lambda: self._store.head(piece.info.key))
         check = self._check(told)
         check.offer(0, memoryview(data))

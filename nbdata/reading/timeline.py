@@ -1,4 +1,4 @@
-"""When a consumer waited: a bounded record of time, and a picture of it."""
+"""A bounded record of when a consumer waited, and its picture."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from nbdata.sizes import format_duration
 
 __all__ = ["Timeline"]
 
-# Pieces of time that are kept; when all are used, two and two become one.
+# Most pieces of time that are kept; when all are used, each two are merged into one.
 _PIECES = 120
-# Seconds of a piece at the beginning.
+# Seconds of a piece at the start.
 _FIRST = 0.25
 # Pixels of a full bar.
 _HEIGHT, _WIDTH = 36, 5
@@ -19,21 +19,21 @@ _HEIGHT, _WIDTH = 36, 5
 
 @dataclass
 class Timeline:
-    """Seconds that were waited in each piece of time since the beginning.
+    """The seconds of waiting in each piece of time since the start.
 
     Attributes
     ----------
     piece : float
-        Seconds of each.
+            Seconds of each piece.
     waited : list of float
-        Of each, how many were waited.
+            Per piece, the seconds of waiting in it.
     """
 
     piece: float = _FIRST
     waited: list[float] = field(default_factory=list)
 
     def add(self, began: float, ended: float) -> None:
-        """Note a wait; times are seconds since the beginning."""
+        """Note a wait; the times are seconds since the start."""
         while ended >= self.piece * _PIECES:
             pairs = range(0, len(self.waited), 2)
             self.waited = [sum(self.waited[at : at + 2]) for at in pairs]
@@ -45,7 +45,7 @@ class Timeline:
             self.waited[at] += max(0.0, inside)
 
     def html(self) -> str:
-        """The share of each piece that was waited, as bars from 0 to 100 %."""
+        """Draw the share of waiting in each piece, as bars from 0 to 100 %."""
         bars = ""
         for waited in self.waited:
             height = round(_HEIGHT * min(1.0, waited / self.piece))

@@ -1,1 +1,1 @@
-"""Samples on their way to a store: shards that grow while they are sent, and the index beside them."""
+"""Writes samples to a store: shards that grow while they are sent, and the index beside them."""

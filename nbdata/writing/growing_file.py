@@ -1,4 +1,4 @@
-"""A file that is written while its size is not known, and has its name only when it is whole and on the disk."""
+"""A file of unknown final size, which gets its name only when it is whole and on the disk."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ __all__ = ["GrowingFile", "remove_left"]
 
 
 class GrowingFile:
-    """One file; for one thread.
+    """One growing file; for one thread.
 
     Parameters
     ----------
     folder : str
-        Absolute; ends in a slash. It exists.
+            Absolute, ends in a slash, and exists.
     name : str
     claim : callable
-        Has room reserved for so many bytes before they are written.
+            Reserves room for that many bytes before they are written.
     umask : int or None
-        Of the user whose file it is; None: the process's.
+            The umask of the file's user; None: the process's.
 
     Attributes
     ----------
     size : int
     made : ObjectInfo or None
-        What it is, once it is whole.
+            The finished file, once it is whole.
     verified : bool
-        Nobody but the disk has its bytes: never.
+            Always False: only the disk has the bytes.
     """
 
     verified = False
@@ -50,14 +50,14 @@ class GrowingFile:
                 path=self._path,
                 remedy="Name a file or a folder",
             )
-        # Of its own name: what a killed process has left of it is written over, or found by `remove_left`.
+        # Named after the file: a later run overwrites what a killed process left, or `remove_left` finds it.
         self._partial = f"{folder}.{_hash(name)}{PARTIAL}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._fd = os.open(self._partial, flags, 0o666)
             if umask is not None:
                 os.fchmod(self._fd, 0o666 & ~umask)
-            with contextlib.suppress(FileNotFoundError):  # who is replaced leaves its permissions
+            with contextlib.suppress(FileNotFoundError):  # an existing file passes its permissions on
                 os.fchmod(self._fd, os.stat(self._path).st_mode & 0o777)
         except OSError as error:
             raise disk_error(error, self._path) from error
@@ -77,7 +77,7 @@ class GrowingFile:
         begin_writing(self._fd, begin, self.size - begin)
 
     def leave_room(self, size: int) -> None:
-        """Begin behind so many bytes, which `put_first` writes."""
+        """Skip that many bytes at the start, which `put_first` writes later."""
         self._claim(size)
         try:
             self.size = os.lseek(self._fd, size, os.SEEK_SET)
@@ -85,7 +85,7 @@ class GrowingFile:
             raise disk_error(error, self._path) from error
 
     def put_first(self, data: bytes) -> None:
-        """Write what `leave_room` has left room for."""
+        """Write the start of the file, for which `leave_room` left room."""
         view, at = memoryview(data), 0
         try:
             while at < len(view):
@@ -95,7 +95,7 @@ class GrowingFile:
         begin_writing(self._fd, 0, len(data))
 
     def end(self) -> None:
-        """Have it on the disk, without its name."""
+        """Sync the file to the disk, still without its name."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -108,7 +108,7 @@ class GrowingFile:
             raise disk_error(error, self._path) from error
 
     def finish(self) -> Digests:
-        """Give it its name; nothing is known of its bytes."""
+        """Give the file its name; returns no digests, because nothing hashed its bytes."""
         self.end()
         try:
             os.replace(self._partial, self._path)
@@ -119,7 +119,7 @@ class GrowingFile:
         return {}
 
     def give_up(self) -> None:
-        """Remove it, unless it has its name."""
+        """Remove the file, unless it has its name already."""
         with contextlib.suppress(OSError):
             if self._fd >= 0:
                 os.close(self._fd)
@@ -129,7 +129,7 @@ class GrowingFile:
 
 
 def remove_left(folder: str, names: Callable[[int], str], count: int) -> None:
-    """Remove what killed processes have left of the files of these numbers."""
+    """Remove unfinished files of these numbers that killed processes left."""
     mine = {f".{_hash(names(number))}{PARTIAL}" for number in range(count)}
     with contextlib.suppress(OSError):
         for name in set(os.listdir(folder)) & mine:

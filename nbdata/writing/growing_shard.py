@@ -1,4 +1,4 @@
-"""A shard that is sent while it is written: its size is known only at its end."""
+"""A shard that is sent while it is written; its size is known only at its end."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from nbdata.writing.outgoing import OutgoingBytes
 
 __all__ = ["PART", "SENT_AT_A_TIME", "GrowingShard", "Target", "Uploads"]
 
-#: Bytes of a part, at least.
+#: Least bytes of a part.
 PART = 8 << 20
-#: Parts of a shard that are under way at a time: so many and one more are in memory.
+#: Most parts of a shard in flight; memory holds these and one more.
 SENT_AT_A_TIME = 4
-# Bytes of parts under way at a time, where parts are large; one is always.
+# Most bytes of parts in flight, for large parts; one part is always allowed.
 _SENT_BYTES = 64 << 20
 
 
 class Target(NamedTuple):
-    """Where shards go.
+    """The destination of shards.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class Target(NamedTuple):
     folder : Location
     state_dir : str
     env : dict
-        Of the process.
+            The process's environment.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     most : int
-        Bytes of a shard, about.
+            Approximate bytes of a shard.
     """
 
     control: Control
@@ -61,54 +61,55 @@ class Target(NamedTuple):
 
     @property
     def part_size(self) -> int:
-        """Bytes of a part: so many that twice the expected size has not too many."""
+        """Bytes of a part, chosen so that even twice the expected size does not need too many parts."""
         store = self.store
         return max(PART, store.min_part, round_up(-(-self.most * 2 // store.max_parts), 1 << 20))
 
     def room(self) -> threading.BoundedSemaphore:
-        """Has a place for each part that may be under way at a time."""
+        """A semaphore with a place for each part that may be in flight."""
         return threading.BoundedSemaphore(max(1, min(SENT_AT_A_TIME, _SENT_BYTES // self.part_size)))
 
     @property
     def known_as(self) -> str:
-        """How its uploads are remembered."""
+        """The name under which its uploads are remembered."""
         return f"{self.folder.place}\n{self.store.server}"
 
 
 class Uploads(Protocol):
-    """Begins uploads for a shard and remembers them, in place of the shard itself."""
+    """Starts and remembers the uploads of a shard, in place of the shard itself."""
 
     def begin(self, key: str) -> Upload:
-        """Begin the upload of a key, which is remembered before its first part."""
+        """Start the upload of a key, and remember it before its first part."""
 
     def finished(self, key: str) -> None:
-        """It is an object now."""
+        """Note that the upload has become an object."""
 
     def abandon(self, key: str, upload: Upload) -> None:
-        """Give it up."""
+        """Abort the upload."""
 
 
 class GrowingShard:
-    """One shard, or a volume of an archive; for one thread.
+    """One shard, or one volume of an archive; for one thread.
 
-    To a store with multipart uploads it goes in parts while it grows; to another one, and to the disk, as a whole at
-    its end, and is in memory until then.
+    A store with multipart uploads receives it in parts while it grows. Any other store, and the disk, receives it whole
+    at its end, and it stays in memory until then.
 
     Parameters
     ----------
     target : Target
     name : str
     pool : ThreadPoolExecutor
-        Sends the parts.
+            The threads that send the parts.
     uploads : Uploads, optional
-        Begins the upload; without it the shard does that, and ends what a killed process left.
+            Starts the uploads. Without it the shard starts its own, and aborts an upload that a killed process left.
     room : BoundedSemaphore, optional
-        Of all that share it, for parts under way (see `Target.room`); without it the shard has its own.
+            Limits the parts in flight of all shards that share it (see `Target.room`); without it the shard has its
+            own.
 
     Attributes
     ----------
     made : ObjectInfo or None
-        What the store says of it, once it is whole; and `verified` whether that proves its bytes.
+            The finished object as the store describes it, once whole; `verified` is whether that proves its bytes.
     """
 
     def __init__(
@@ -126,13 +127,13 @@ class GrowingShard:
         self._key = target.folder.key + name
         self._part = target.part_size
         self._buffer, self._filled = bytearray(self._part), 0
-        self._full: list[bytearray] = []  # where there are no parts
+        self._full: list[bytearray] = []  # for stores without multipart uploads
         self._upload: Upload | None = None
         self._sent: list[Future[SentPart]] = []
         self._room = room or target.room()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append some bytes; waits while too many are under way."""
+        """Append some bytes; waits while too many parts are in flight."""
         view = memoryview(data)
         self.size += len(view)
         while view:
@@ -144,7 +145,7 @@ class GrowingShard:
                 self._buffer, self._filled = bytearray(self._part), 0
 
     def _hand_over(self) -> None:
-        """Have what is in the buffer sent, or keep it."""
+        """Send the contents of the buffer, or keep them."""
         if not self._target.store.multipart:
             self._full.append(self._buffer)
             return
@@ -171,7 +172,7 @@ class GrowingShard:
         )
 
     def _begin(self) -> Upload:
-        """Begin an upload, which is remembered before its first part; what a killed process left of it is given up."""
+        """Start an upload, remembered before its first part; abort an upload that a killed process left."""
         if self._uploads is not None:
             self._upload = retrying(self._target.control, partial(self._uploads.begin, self._key))
             return self._upload
@@ -184,7 +185,7 @@ class GrowingShard:
         return upload
 
     def end(self) -> None:
-        """Hold no more of it, where parts can be sent: its last bytes are there. `finish` may come much later."""
+        """Send the last bytes if parts can be sent, to free memory. `finish` may come much later."""
         if not self._target.store.multipart:
             return
         if self._filled:
@@ -192,7 +193,7 @@ class GrowingShard:
         self._buffer, self._filled = bytearray(), 0
 
     def finish(self) -> Digests:
-        """Send what is left, and give the shard its name; what its manifest says of its bytes."""
+        """Send the rest, and give the shard its name; return the digests for its manifest."""
         if self._upload is None:
             return self._finish_whole()
         if self._filled:
@@ -240,10 +241,10 @@ class GrowingShard:
         return digests(info.etag, hashers[-1].hexdigest())
 
     def give_up(self, store: Store) -> None:
-        """End before it is whole: nothing stands under its name, and the store keeps no part of it.
+        """Give up the unfinished shard: nothing appears under its name, and the store keeps no part of it.
 
-        Waits for the requests that are under way, so they should have been stopped; `store` is another object for the
-        same store, for what is still to be said to it.
+        Waits for the requests in flight, so they should be stopped first. `store` is another object for the same store;
+        it makes the remaining requests.
         """
         self._full.clear()
         for sending in self._sent:

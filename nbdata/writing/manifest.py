@@ -1,4 +1,4 @@
-"""The index beside the shards that says what they are: JSON as the wids library has it."""
+"""The JSON index beside the shards that describes them, in the format of the wids library."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from nbdata.writing.outgoing import OutgoingBytes
 __all__ = ["Digests", "Manifest", "ShardRow", "digests"]
 
 _HEAD = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
-# Bytes of the largest one.
+# Most bytes of a manifest.
 _MOST = 64 << 20
 # Shards that the store is asked about at a time.
 _ASKED = 8
-# What it says of the bytes of a shard: wids knows the first.
+# Keys of a shard's entry that describe its bytes; wids knows the first.
 _MD5, _ETAG, _PART_SIZE = "md5sum", "etag", "part_size"
 
-#: What the manifest says of the bytes of a shard.
+#: The part of a shard's entry that describes its bytes.
 Digests = dict[str, str | int]
 
 
 def digests(etag: str, md5: str = "", part_size: int = 0) -> Digests:
-    """What the manifest says of a shard, given the store's ETag or the MD5 in hex; and the size of the parts."""
+    """Make the digests of a shard from the store's ETag or the MD5 in hex, and the size of the parts."""
     found = parse_etag(etag)
     if md5 or found.md5:
         return {_MD5: md5 or found.md5 or ""}
@@ -42,16 +42,16 @@ def digests(etag: str, md5: str = "", part_size: int = 0) -> Digests:
 
 
 class ShardRow(NamedTuple):
-    """What the manifest says of a shard.
+    """The facts about a shard for the manifest.
 
     Attributes
     ----------
     name : str
     size, samples : int
     made : dict or None
-        Its `digests`, if it was written now; None if it was there.
+            Its `digests` if it was just written; None if it existed before.
     etag : str
-        Of one that was there.
+            The ETag of a shard that existed before.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Manifest:
         self._control, self._store, self._key = control, store, key
 
     def refuse_others(self, is_shard: Callable[[str], bool]) -> None:
-        """BadOption if something else stands there than an index of these shards: it would be lost."""
+        """BadOption if a file other than an index of these shards has this name: it would be lost."""
         try:
             found = retrying(self._control, lambda: self._store.read_bytes(self._key, limit=_MOST))
         except NotFound:
@@ -90,7 +90,7 @@ class Manifest:
             )
 
     def write(self, name: str, rows: Iterable[ShardRow], verify: str) -> None:
-        """Write it, unless it says all that already."""
+        """Write the manifest, unless it already has the same contents."""
         before = self._read()
         known = {one["url"]: one for one in before.get("shardlist", [])}
         with ThreadPoolExecutor(_ASKED, "nbdata-index") as pool:
@@ -105,27 +105,27 @@ class Manifest:
         )  # fmt: skip
 
     def _said(self, row: ShardRow, before: dict[str, Any]) -> dict[str, Any]:
-        """What it says of a shard, of which it has said something before."""
+        """Return the entry of a shard, given its earlier entry."""
         one = {"url": row.name, "nsamples": row.samples, "filesize": row.size}
         if row.made is not None:
             return {**one, **row.made}
         found = digests(row.etag)
         same = all(before.get(word) == value for word, value in {**one, **found}.items())
-        if same and _MD5 not in found:  # it may say more than the store
+        if same and _MD5 not in found:  # the earlier entry may know more than the store
             found = {word: before[word] for word in (_MD5, _ETAG, _PART_SIZE) if word in before}
         if _ETAG in found and _PART_SIZE not in found:
             found |= self._part_size(row)
         return {**one, **found}
 
     def _part_size(self, row: ShardRow) -> Digests:
-        """The size of the parts of a shard that was there, if the store tells it and they decide its ETag."""
+        """Return the size of the parts of an existing shard, if the store knows it and its ETag depends on it."""
         key = self._key.rpartition("/")[0] + "/" * ("/" in self._key) + row.name
         info = retrying(self._control, lambda: self._store.head(key))
         told = None if info.encrypted else told_part_size(self._control, self._store, info)
         return {_PART_SIZE: told} if told else {}
 
     def _read(self) -> dict[str, Any]:
-        """What an earlier run has said; empty if there is none that can be read."""
+        """Read the entries of an earlier run; empty if there are none that can be read."""
         try:
             found = json.loads(self._store.read_bytes(self._key))
             return found if all(isinstance(one["url"], str) for one in found["shardlist"]) else {}

@@ -1,4 +1,4 @@
-"""Bytes in memory, as what is sent to a store."""
+"""Sends bytes from memory to a store."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["OutgoingBytes"]
 
 
 class OutgoingBytes:
-    """Some bytes of memory, hashed while they are given out; see `nbdata.transfer.send.Outgoing`.
+    """Some bytes in memory, hashed as they are read; see `nbdata.transfer.send.Outgoing`.
 
     Parameters
     ----------
     data : sequence of memoryview
     start, size : int
-        What is given out: these bytes of all of `data`.
+            The range to read, out of all bytes of `data`.
     """
 
     def __init__(self, data: Sequence[memoryview], start: int, size: int, hasher: Hasher) -> None:

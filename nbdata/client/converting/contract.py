@@ -1,7 +1,7 @@
-"""What a module DATASET.py offers, checked: its splits, how samples become bytes, and what is copied beside them.
+"""Checks the contents of a module DATASET.py: its splits, the serializing of samples, and the files to copy.
 
-The contract is that of the converters of FFRecord (https://github.com/HFAiLab/ffrecord_converters,
-general_converter/). Only the process of a conversion calls this: what it imports is the caller's code.
+The contract is the one of the converters of FFRecord (https://github.com/HFAiLab/ffrecord_converters,
+general_converter/). Only the process of a conversion calls this, because importing the module runs the caller's code.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from nbdata.errors import BadOption, NbdataError, NotFound, UnsafeMember
 
 __all__ = ["FILES", "Source", "Split", "load", "told"]
 
-#: The folder of what is copied; no split can be called so.
+#: The folder of copied files; no split can have this name.
 FILES = "files"
-# As who the module is imported.
+# The name under which the module is imported.
 _MODULE = "my_dataset"
 
 
@@ -40,19 +40,19 @@ class Split:
     ----------
     name : str
     dataset : object
-        With samples by number.
+            A sequence of samples, read by number.
     count : int
-        How many of them are converted; `of` there are.
+            How many samples are converted, out of `of`.
     serialize : callable
-        A sample as bytes.
+            Makes bytes of a sample.
     stored : str
-        What those are: ``pickle``, ``npy``, ``bytes``, or ``own`` where only the module knows.
+            The format of those bytes: ``pickle``, ``npy``, ``bytes``, or ``own`` if only the module knows it.
     said : str
-        What else decides which bytes end where.
+            Further facts that decide which bytes end where.
     folder : str
-        Where its files lie, in the folder of the split; empty for that itself.
+            The subfolder of the split's folder for its files; empty for the split's folder itself.
     finish : callable
-        Writes what lies beside them into the folder of the split; returns notes.
+            Writes the files beside the records into the folder of the split; returns notes.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Split:
     finish: Callable[[str], list[str]] = field(default=lambda _: [])
 
     def sample(self, number: int) -> bytes:
-        """The bytes of a sample.
+        """Return the bytes of a sample.
 
         Raises
         ------
         NbdataError
-            If the data set fails, or gives something else.
+                    If the data set fails, or returns something that is not a sample.
         """
         with told(f"sample {number:,} of split {self.name!r}"):
             data = self.serialize(self.dataset[number])
@@ -85,13 +85,13 @@ class Split:
 
 @dataclass
 class Source:
-    """What is converted.
+    """The contents of a data set: splits to convert and files to copy.
 
     Attributes
     ----------
     splits : list of Split
     copies : list of (str, str)
-        Files that are copied: where they are, and their path in the folder of copied files.
+            Files to copy: the path of each, and its path in the folder of copied files.
     notes : list of str
     """
 
@@ -106,13 +106,13 @@ def load(path: str, folder: str, mini: int | None, store: str) -> Source:
     Parameters
     ----------
     path : str
-        Of DATASET.py.
+            The path of DATASET.py.
     folder : str
-        What its ``get_datasets`` is given.
+            The argument for its ``get_datasets``.
     mini : int or None
-        How many samples of each split are meant; None: all.
+            How many samples of each split to convert; None: all.
     store : str
-        How samples become bytes that have no ``serialize_sample``.
+            The format of samples without a ``serialize_sample``.
     """
     if not os.path.isfile(path):
         raise NotFound("there is no module", path=path, remedy="Give the path of your DATASET.py")
@@ -141,7 +141,7 @@ def load(path: str, folder: str, mini: int | None, store: str) -> Source:
 
 
 def _imported(path: str) -> ModuleType:
-    """The module; it can import what lies beside it, as a script can."""
+    """Import the module; it can import modules beside it, as a script can."""
     sys.path.insert(0, os.path.dirname(path))
     spec = importlib.util.spec_from_file_location(_MODULE, path)
     assert spec is not None
@@ -155,12 +155,12 @@ def _imported(path: str) -> ModuleType:
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Say of an error of the caller's code where it was raised."""
+    """Add to an error of the caller's code where it was raised."""
     try:
         yield
     except (NbdataError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # also what calls sys.exit
+    except BaseException as error:  # including a call of sys.exit
         frames = traceback.extract_tb(error.__traceback__)[1:]
         own = [
             frame for frame in frames if frame.filename == getattr(sys.modules.get(_MODULE), "__file__", "")
@@ -238,7 +238,7 @@ def _npy(sample: object) -> bytes:
 
 
 def _write_meta(dataset: object, name: str, folder: str) -> list[str]:
-    """``meta.pkl``, and ``meta.json`` where that can say the same; what there is to say of it."""
+    """Write ``meta.pkl``, and ``meta.json`` if JSON can express the same; return notes."""
     get_meta = getattr(dataset, "get_meta", None)
     if not callable(get_meta):
         return []
@@ -255,12 +255,12 @@ def _write_meta(dataset: object, name: str, folder: str) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The same as JSON has it; arrays are lists there.
+    """Return the same value as JSON has it, with arrays as lists.
 
     Raises
     ------
     TypeError
-        If JSON cannot say it.
+            If JSON cannot express it.
     """
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
@@ -274,7 +274,7 @@ def _plain(value: Any) -> Any:
 
 
 def _copies(module: ModuleType, folder: str, source: Source) -> None:
-    """The files that ``get_files_or_dirs`` names."""
+    """List the files that ``get_files_or_dirs`` names."""
     function = getattr(module, "get_files_or_dirs", None)
     if not callable(function):
         return
@@ -298,7 +298,7 @@ def _copies(module: ModuleType, folder: str, source: Source) -> None:
 
 
 def _below(path: str, new: str, source: Source) -> Iterator[tuple[str, str]]:
-    """A file, or all that are in a folder."""
+    """Yield a file, or all files in a folder."""
     if os.path.isfile(path):
         yield path, new
         return

@@ -1,4 +1,4 @@
-"""convert: begins a process that runs the caller's code, reserves the disk for it, shows how far it is, and ends it."""
+"""Runs ``convert``: starts a process for the caller's code, reserves disk for it, shows its progress and ends it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from nbdata.verbs.convert import MMDET3D, Convert
 
 __all__ = ["Conversion"]
 
-# Seconds between two updates of what is shown.
+# Seconds between two updates of the display.
 _SHOW_EVERY = 0.5
-# Seconds that processes have to end when they are asked to.
+# Seconds that processes have to end after the request to do so.
 _GRACE = 1.0
-# Seconds for which another conversion is waited for that is ending.
+# Seconds to wait for another conversion that is ending.
 _PATIENCE = 5.0
-# What the process begins with. It finds what this one finds, but nothing in the working folder.
+# The code that starts the process. It finds the same modules as this process, except those in the working folder.
 _BEGIN = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; import json; "
     "sys.path += [path for path in json.loads(sys.argv.pop(1)) if path not in sys.path]; "
@@ -48,7 +48,7 @@ _NOT_YET = "the sizes are those of the first samples; how large all are shows wh
 
 
 class Conversion:
-    """A conversion by processes of this one; see `nbdata.operation.InProcess`.
+    """A conversion in child processes of this one; see `nbdata.operation.InProcess`.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Conversion:
     # -- planning -----------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """What would be made, by the first samples of each split."""
+        """Estimate the result from the first samples of each split."""
         with _Process(self._request(only_plan=True), None) as process:
             said = process.next("plan")
             process.finish()
@@ -107,7 +107,7 @@ class Conversion:
     # -- doing --------------------------------------------------------------------------------------
 
     def run(self, *, quiet: bool) -> Report:
-        """Do it, and show how far it is."""
+        """Convert, and show the progress."""
         display, began = slots.display(), time.monotonic()
         try:
             report = self._run(display, quiet=quiet)
@@ -158,7 +158,7 @@ class Conversion:
         *,
         quiet: bool,
     ) -> None:
-        """Take part in what is said of the conversion, until its end."""
+        """Handle the events of the conversion until its end."""
         samples = done = 0
         shown, rows = time.monotonic(), list[Row]()
         reserved = planned.needed
@@ -195,7 +195,7 @@ class Conversion:
         report.rows = Rows(len(rows), lambda _: (rows, None))
 
     def _report(self, planned: Plan, said: dict[str, Any]) -> Report:
-        """What is known of the report beforehand."""
+        """Start the report with the facts that are known beforehand."""
         kept = sum(split["kept"] for split in said["splits"])
         unchanged = planned.actions.get("unchanged", [0, 0])[0] + kept
         return Report(
@@ -235,7 +235,7 @@ def _described(split: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _held(folder: str) -> Iterator[int]:
-    """The right to work on a data set: among jobs, and until the last process of a conversion has ended."""
+    """Lock a data set against other jobs, until the last process of a conversion has ended."""
     jobs, until = TargetLock(folder, "convert"), time.monotonic() + _PATIENCE
     try:
         while (number := _locked(folder)) is None or jobs.acquire() is not None:
@@ -259,7 +259,7 @@ def _held(folder: str) -> Iterator[int]:
 
 
 def _locked(folder: str) -> int | None:
-    """A file that is locked by this process, and by those to which it is handed on; None: it is another one's."""
+    """Lock a file for this process and those that inherit it; None if another process holds the lock."""
     make_folders(unfinished_folder(folder), 0o777)
     number = os.open(
         os.path.join(unfinished_folder(folder), "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
@@ -275,18 +275,18 @@ def _locked(folder: str) -> int | None:
 
 
 def _tidy(folder: str) -> None:
-    """Leave no folders of ours where nothing is unfinished."""
+    """Remove our own folders where nothing is unfinished."""
     unfinished = unfinished_folder(folder)
     with contextlib.suppress(OSError):
         if os.listdir(unfinished) == ["lock"]:
             os.unlink(os.path.join(unfinished, "lock"))
             os.rmdir(unfinished)
             os.rmdir(os.path.dirname(unfinished))
-            os.rmdir(folder)  # which we may have made for nothing
+            os.rmdir(folder)  # we may have made it for nothing
 
 
 class _Process:
-    """The process that converts, and what it says; a context manager that ends it and all that it has begun."""
+    """The converting process and its events; a context manager that ends it and all processes that it started."""
 
     def __init__(self, request: Request, lock: int | None) -> None:
         opened: list[int] = []
@@ -326,7 +326,7 @@ class _Process:
             os.write(self._control, b"\n")
 
     def next(self, kind: str) -> dict[str, Any]:
-        """The next event, which is of this kind."""
+        """Return the next event, which must be of this kind."""
         for event in self.events():
             if event["event"] == kind:
                 return event
@@ -335,17 +335,17 @@ class _Process:
         )
 
     def finish(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the process."""
         for _ in self.events():
             pass
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What is said, until the end.
+        """Yield the events until the end of the process.
 
         Raises
         ------
         NbdataError
-            What it says of an error; or that the process died.
+                    The error that the process reports, or an error that says it died.
         """
         while not self._ended:
             line = self._line()
@@ -367,9 +367,9 @@ class _Process:
             yield event
 
     def _line(self) -> bytes | None:
-        """A line of it; None: it has ended."""
+        """Read one line of events; None if the process has ended."""
         while b"\n" not in self._buffer:
-            # Workers hold the other end too: that one of them hangs is not to hide that their parent died.
+            # Workers hold the other end too: one that hangs must not hide the death of their parent.
             if not select.select([self._said], [], [], _GRACE)[0]:
                 if _has_ended(self._process.pid):
                     return None
@@ -406,7 +406,7 @@ class _Process:
             time.sleep(0.01)
 
     def _kill(self) -> None:
-        """End the group. Its leader is waited for at the end only: until then nobody else can have its number."""
+        """Kill the process group. Its leader is reaped last: until then no other process can get its pid."""
         if self._process.returncode is not None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -418,7 +418,7 @@ class _Process:
 
 
 class _RemoteError(Exception):
-    """The traceback of the caller's code in another process, for who looks at the cause of an error."""
+    """The traceback of the caller's code in another process, as the cause of an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -429,7 +429,7 @@ class _RemoteError(Exception):
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a child has ended; it is not waited for."""
+    """True if a child has ended; does not reap it."""
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
         return True
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -442,5 +442,5 @@ def _pipe(opened: list[int]) -> tuple[int, int]:
 
 
 def _processors() -> int:
-    """How many this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

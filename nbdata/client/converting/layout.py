@@ -1,4 +1,4 @@
-"""Which files a split becomes, where they lie, and what stands there already."""
+"""Decides which files a split becomes and where they lie, and checks which exist already."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from nbdata.paths import CONVERTING, OWN_FOLDER
 
 __all__ = ["RECORD", "Part", "SplitPlan", "copied_size", "mend", "planned", "unfinished_folder"]
 
-#: What says in the folder of a split how it was made.
+#: The file in a split's folder that records how the split was made.
 RECORD = "nbdata.json"
-# The same in one that is not finished; it says which conversion that is.
+# The same for an unfinished split; it records the identity of the conversion.
 _BEGUN = "begun.json"
-# Samples whose size is looked at beforehand, and files of a split at most: as the converters of FFRecord have it.
+# Samples whose size is read beforehand, and most files of a split: the values of FFRecord's converters.
 _LOOKED_AT = 100
 _MOST_FILES = 200
 
 
 def unfinished_folder(folder: str) -> str:
-    """Where splits are made that have not their name yet."""
+    """Return the folder of splits that are still being made."""
     return os.path.join(folder, OWN_FOLDER, CONVERTING)
 
 
@@ -44,17 +44,17 @@ class Part:
 
 @dataclass
 class SplitPlan:
-    """What is made of a split.
+    """The plan for one split.
 
     Attributes
     ----------
     split : Split
     folder : str
-        Of the data set.
+            The folder of the data set.
     identity : str
-        A digest of what decides which bytes end where.
+            A digest of all that decides which bytes end where.
     mean : float
-        Bytes of a sample.
+            Average bytes of a sample.
     parts : list of Part
     action : str
         ``convert``, ``replace`` or ``unchanged``.
@@ -72,32 +72,32 @@ class SplitPlan:
 
     @property
     def final(self) -> str:
-        """Its folder."""
+        """The split's final folder."""
         return os.path.join(self.folder, self.split.name)
 
     @property
     def unfinished(self) -> str:
-        """Its folder until it is whole."""
+        """The split's folder until it is whole."""
         return os.path.join(unfinished_folder(self.folder), self.split.name)
 
     def path(self, part: Part) -> str:
-        """Where a part is made."""
+        """Return the path at which a part is made."""
         return os.path.join(self.unfinished, self.split.folder, part.name)
 
     def size(self, part: Part) -> int:
-        """Bytes of a part, about."""
+        """Estimate the bytes of a part."""
         count = part.stop - part.start
         return head_size(count) + round(self.mean * count)
 
     @property
     def missing(self) -> list[Part]:
-        """The parts that are to be made."""
+        """The parts that are still to be made."""
         return (
             [] if self.action == "unchanged" else [part for part in self.parts if part.name not in self.kept]
         )
 
     def begin(self) -> None:
-        """Make its folder, or clear it of what another conversion has left there."""
+        """Make the unfinished folder, or clear it of files that another conversion left there."""
         inside = os.path.join(self.unfinished, self.split.folder)
         begun = os.path.join(self.unfinished, _BEGUN)
         if not self.kept:
@@ -109,7 +109,7 @@ class SplitPlan:
         write_file(begun, [json.dumps({"identity": self.identity}).encode()])
 
     def finish(self) -> list[str]:
-        """Write what lies beside the parts, and give it all its name; what there is to say of it."""
+        """Write the files beside the parts, and rename the folder to its final name; return notes."""
         notes = self.split.finish(self.unfinished)
         files = [
             {"name": os.path.join(self.split.folder, part.name), "size": os.path.getsize(self.path(part)),
@@ -129,12 +129,12 @@ class SplitPlan:
 
 
 def planned(split: Split, folder: str, file_size: int, overwrite: str) -> SplitPlan:
-    """Look at the first samples of a split, and at what is there; writes nothing.
+    """Plan a split from its first samples and the existing files; writes nothing.
 
     Raises
     ------
     BadOption
-        If something stands in its place that may not be replaced.
+            If something exists at its place that may not be replaced.
     """
     looked, digest, size = min(split.count, _LOOKED_AT), hashlib.sha256(), 0
     for number in range(looked):
@@ -153,7 +153,7 @@ def planned(split: Split, folder: str, file_size: int, overwrite: str) -> SplitP
 
 
 def _parts(count: int, mean: float, file_size: int) -> list[Part]:
-    """Files of equally many samples, the last of fewer."""
+    """Divide the samples into files of equally many; the last has fewer."""
     fit = int(file_size / max(1.0, mean)) + 1
     files = max(1, min(_MOST_FILES, -(-count // fit)))
     each = max(1, -(-count // files))
@@ -183,7 +183,7 @@ def _action(plan: SplitPlan, overwrite: str) -> str:
 
 
 def _holds_records(final: str) -> bool:
-    """Whether a folder holds a split that another converter made."""
+    """True if a folder holds a split that another converter made."""
     for folder in (os.path.join(final, "ffrdata"), final):
         with contextlib.suppress(OSError):
             if any(name.endswith(SUFFIX) for name in os.listdir(folder)):
@@ -201,7 +201,7 @@ def _all_there(final: str, record: dict[str, Any]) -> bool:
 
 
 def _is_whole(path: str, count: int) -> bool:
-    """Whether a part is there; it has its name only when it is whole."""
+    """True if a part exists; it gets its name only when it is whole."""
     try:
         with open(path, "rb") as file:
             return count_in(file.read(FIXED), os.fstat(file.fileno()).st_size, path) == count
@@ -223,7 +223,7 @@ def _old(unfinished: str) -> str:
 
 
 def _swap(unfinished: str, final: str) -> None:
-    """Give a folder its name; one that has it goes."""
+    """Rename a folder to its final name, and remove the one that had the name."""
     old = _old(unfinished)
     shutil.rmtree(old, ignore_errors=True)
     if os.path.lexists(final):
@@ -237,7 +237,7 @@ def _swap(unfinished: str, final: str) -> None:
 
 
 def mend(folder: str, name: str) -> None:
-    """Go on with a split that was to get its name when a kill came between its two renames."""
+    """Finish a split that was killed between the two renames to its final name."""
     unfinished, final = os.path.join(unfinished_folder(folder), name), os.path.join(folder, name)
     old = _old(unfinished)
     if not os.path.lexists(final) and os.path.lexists(old):
@@ -248,7 +248,7 @@ def mend(folder: str, name: str) -> None:
 
 
 def _sync(folder: str) -> None:
-    """What was written beside the parts, durably; the parts are so already."""
+    """Sync the files beside the parts; the parts themselves are durable already."""
     for at, _, names in os.walk(folder):
         for name in names:
             if not name.endswith(SUFFIX):
@@ -261,5 +261,5 @@ def _sync(folder: str) -> None:
 
 
 def copied_size(copies: Iterable[tuple[str, str]]) -> int:
-    """Bytes of files that are copied."""
+    """Return the total bytes of the files to copy."""
     return sum(os.path.getsize(path) for path, _ in copies)

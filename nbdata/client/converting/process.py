@@ -1,11 +1,11 @@
 """The process of a conversion; its arguments are LIFE CONTROL EVENTS LOCK.
 
-It runs what the caller has written, so it is neither the agent nor a notebook's kernel, and it leads a process group
-of its own, which ends with it. The arguments are the numbers of files that its parent has opened:
+It runs the caller's code, so it is neither the agent nor a notebook's kernel. It leads its own process group, which
+ends with it. The arguments are numbers of files that its parent has opened:
 
-- LIFE ends when the parent does, however that ends. A small process waits for it, and then kills the group.
-- CONTROL brings the request as a line of JSON, and a second line when the parent has reserved the disk.
-- EVENTS takes what there is to say, as lines of JSON.
+- LIFE ends when the parent ends in any way. A small process waits for that, and then kills the group.
+- CONTROL carries the request as a line of JSON, and a second line when the parent has reserved the disk.
+- EVENTS carries the events to the parent, as lines of JSON.
 - LOCK is a lock that lasts as long as any process of the group.
 """
 
@@ -30,13 +30,13 @@ from nbdata.verbs.convert import MMDET3D
 
 __all__ = ["Request", "main"]
 
-# Bytes that are copied at a time.
+# Bytes to copy at a time.
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a process is to convert: the options of `nbdata.verbs.convert.Convert` that it needs."""
+    """The request to a converting process: the options of `nbdata.verbs.convert.Convert` that it needs."""
 
     dataset: str
     source: str
@@ -54,7 +54,7 @@ class Request:
 
 
 class _Events:
-    """Says something to the parent."""
+    """Sends events to the parent."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -65,10 +65,10 @@ class _Events:
 
 
 def main() -> int:
-    """Convert; the exit status is 0 if the last event says the end of it."""
+    """Convert; the exit status is 0 if the last event reports the end."""
     numbers = [int(word) for word in sys.argv[1:5]]
     for number in numbers:
-        os.set_inheritable(number, False)  # nothing of this is for programs that a data set may start
+        os.set_inheritable(number, False)  # programs that a data set may start must not inherit them
     life, control, said, lock = numbers
     watcher = _watch(life, (control, said, lock))
     with open(control, "rb") as requests, open(said, "wb") as file:
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def _watch(life: int, others: tuple[int, ...]) -> int:
-    """Begin the process that ends this group when our parent has ended; its id."""
+    """Start the process that kills this group when our parent has ended; return its pid."""
     watcher = os.fork()
     if watcher:
         os.close(life)
@@ -157,7 +157,7 @@ def _told(plans: list[SplitPlan], source: Source) -> dict[str, Any]:
 
 
 def _copied(copies: list[tuple[str, str]], folder: str) -> Iterator[int]:
-    """Copy files, each whole or not at all; their sizes."""
+    """Copy files, each whole or not at all; yield their sizes."""
     for path, new in copies:
         target = os.path.join(folder, new)
         make_folders(os.path.dirname(target), 0o777)

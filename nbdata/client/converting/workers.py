@@ -1,4 +1,4 @@
-"""Processes that write the files of splits, one each at a time. Whatever ends one of them is an error."""
+"""Processes that each write one file of a split at a time; if one ends early for any reason, that is an error."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from nbdata.formats.ffrecord import head_size
 
 __all__ = ["Written", "write_parts"]
 
-# Seconds between two messages of a process on how far it is.
+# Seconds between two progress messages of a process.
 _SAID_EVERY = 0.25
-# Bytes that are asked for at a time, where samples are larger than the first ones.
+# Bytes to reserve at a time, if samples are larger than the first ones.
 _STEP = 8 << 20
 # Seconds that a process has to end by itself.
 _GRACE = 2.0
 
 
 class Written(NamedTuple):
-    """How far a file is.
+    """The progress of a file.
 
     Attributes
     ----------
     split, part : str
     samples, bytes : int
-        Since the message before.
+            Since the previous message.
     size : int or None
-        Of the file, when it is whole.
+            Size of the file, once it is whole.
     wants : int
-        Bytes that are to be reserved before it goes on.
+            Bytes to reserve before the process continues.
     """
 
     split: str
@@ -57,19 +57,19 @@ class _Worker(NamedTuple):
 
 
 def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
-    """Write all parts that are missing; says how far it is, and what it `wants`, which is granted by asking for more.
+    """Write all missing parts; yield progress and how much disk it `wants`. Taking the next item grants that.
 
     Parameters
     ----------
     plans : sequence of SplitPlan
-        Begun.
+            Plans that have begun.
     workers : int
-        Processes at most.
+            Most processes at a time.
 
     Raises
     ------
     NbdataError
-        What a sample or the disk refuses, or that a process died; the others are ended then.
+            If a sample or the disk fails, or a process died; the others are ended then.
     """
     tasks = deque((number, part) for number, plan in enumerate(plans) for part in plan.missing)
     busy: dict[Connection, tuple[_Worker, SplitPlan, Part]] = {}
@@ -98,7 +98,7 @@ def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
                 if tasks:
                     busy[connection] = _given(worker, plans, *tasks.popleft())
                 else:
-                    connection.close()  # it ends by that
+                    connection.close()  # this ends it
         _refuse_failed(every)
     finally:
         for worker in every:
@@ -112,13 +112,13 @@ def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
 
 
 def _begin(plans: Sequence[SplitPlan], inherited: list[Connection]) -> _Worker:
-    """A process that is forked, so that the data sets may be anything, and are in memory once."""
+    """Fork a process, so that the data sets may be any objects and are in memory only once."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    # A process that had an end of another one's pipe would not see it end.
+    # A process that inherited an end of another one's pipe would not see it end.
     process = context.Process(target=_serve, args=(plans, theirs, [ours, *inherited]), name="nbdata-convert")
     with theirs, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that libraries of the caller may have threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # libraries of the caller may have threads
         process.start()
     return _Worker(process, ours)
 
@@ -142,7 +142,7 @@ def _died(worker: _Worker, plan: SplitPlan, part: Part) -> NbdataError:
 
 
 def _refuse_failed(workers: Sequence[_Worker]) -> None:
-    """NbdataError if a process did not end well after its last file."""
+    """Raise NbdataError if a process failed after its last file."""
     for worker in workers:
         worker.process.join(_GRACE)
         code = worker.process.exitcode
@@ -154,11 +154,11 @@ def _refuse_failed(workers: Sequence[_Worker]) -> None:
 
 
 def _serve(plans: Sequence[SplitPlan], connection: Connection, inherited: list[Connection]) -> None:
-    """Write parts until the pipe ends; answers with `Written`, or an error as data."""
+    """Write parts until the pipe ends; answer each with `Written`, or an error as data."""
     for other in inherited:
         other.close()
     if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)  # each process has one processor, and threads of before the fork are gone
+        torch.set_num_threads(1)  # one processor per process, and the threads from before the fork are gone
     while True:
         try:
             number, part = connection.recv()
@@ -191,7 +191,7 @@ def _write(plan: SplitPlan, part: Part, connection: Connection) -> None:
 
 
 def _sow(text: str) -> None:
-    """Seed the global random numbers: forks begin with the same ones."""
+    """Seed the global random numbers: forked processes start with equal ones."""
     random.seed(text)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:

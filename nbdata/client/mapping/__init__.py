@@ -1,1 +1,1 @@
-"""Samples changed by a function or a command of the caller, on their way into shards; never in the agent."""
+"""Changes samples with a function or a command of the caller before they go into shards; never in the agent."""

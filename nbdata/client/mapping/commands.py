@@ -1,4 +1,4 @@
-"""Changes samples by a command: it runs once for each sample, in a folder with its fields as files."""
+"""Changes samples with a command, which runs once per sample in a folder with the sample's fields as files."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from nbdata.errors import BadOption, Cancelled, NbdataError
 
 __all__ = ["CommandChanger"]
 
-# The name of a sample's files, before the dot.
+# The name of a sample's files, before the first dot.
 _NAME = "sample"
-# Bytes of the end of a command's errors that are kept, and lines and characters of these that are told.
+# Bytes of the end of a command's stderr that are kept, and lines and characters of it that an error shows.
 _KEPT, _LINES, _TOLD = 4096, 3, 400
-# Seconds between two looks at whether a command has ended, while another process has its standard error.
+# Seconds between two checks whether a command has ended, while another process holds its stderr open.
 _LOOK_EVERY = 0.2
 
 
 class CommandChanger:
-    """Runs a command for each sample; a `nbdata.client.mapping.ordered.Changer`, and a context manager.
+    """Runs a command per sample; a `nbdata.client.mapping.ordered.Changer`, and a context manager.
 
     Parameters
     ----------
     words : list of str
-        Without a shell; ``{}`` stands for the folder, which else comes last.
+            The command, run without a shell; ``{}`` stands for the folder, which otherwise comes last.
     workers : int
-        Commands at a time.
+            Most commands at a time.
     """
 
     def __init__(self, words: list[str], workers: int) -> None:
@@ -74,7 +74,7 @@ class CommandChanger:
         return [{"__key__": sample["__key__"], **found}] if found else []
 
     def _run(self, folder: str, key: str) -> None:
-        """Run the command; NbdataError if it does not end well."""
+        """Run the command; NbdataError if it fails."""
         words = [word.replace("{}", folder) for word in self._words]
         try:
             process = subprocess.Popen(
@@ -82,7 +82,7 @@ class CommandChanger:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # so that all that it starts can be ended with it
+                start_new_session=True,  # so that all its child processes can be ended with it
             )
         except (OSError, ValueError) as error:
             why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
@@ -121,14 +121,14 @@ class CommandChanger:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command and what it has started."""
-    if process.returncode is None:  # else its number may be another one's
+    """Kill a command and all processes that it started."""
+    if process.returncode is None:  # else its pid may belong to another process
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _errors_of(process: subprocess.Popen[bytes]) -> str:
-    """The last lines of what a command writes to its standard error; waits for its end."""
+    """Return the last lines of a command's stderr; waits for its end."""
     assert process.stderr is not None
     fd, end = process.stderr.fileno(), b""
     while True:
@@ -137,21 +137,21 @@ def _errors_of(process: subprocess.Popen[bytes]) -> str:
             if not data:
                 break
             end = (end + data)[-_KEPT:]
-        elif process.poll() is not None:  # something that it has started lives on
+        elif process.poll() is not None:  # a process that it started still runs
             break
     lines = [line.strip() for line in end.decode(errors="replace").splitlines() if line.strip()]
     return " / ".join(lines[-_LINES:])[-_TOLD:]
 
 
 def _read(folder: str, before: list[str], key: str) -> dict[str, bytes]:
-    """The fields that lie in a folder: those that were there before in their order, and new ones behind them."""
+    """Read the fields in a folder: earlier ones in their order, then new ones."""
     names = {name.partition(".")[2] for name in os.listdir(folder) if name.startswith(f"{_NAME}.")}
     order = [name for name in before if name in names] + sorted(names - set(before))
     return {name: _content(os.path.join(folder, f"{_NAME}.{name}"), name, key) for name in order if name}
 
 
 def _content(path: str, name: str, key: str) -> bytes:
-    # A link that a command has unpacked from a sample must not lead to a file of the user.
+    # A command may have unpacked a link from a sample; it must not lead to a file of the user.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

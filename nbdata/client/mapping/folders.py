@@ -1,4 +1,4 @@
-"""Temporary folders for the samples of a command: in memory where there is room, and removed if their process dies."""
+"""Temporary folders for a command's samples: in memory if there is room, and removed even if their process dies."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["Folders"]
 
 _IN_MEMORY = "/dev/shm"  # noqa: S108  folders in it are made by mkdtemp
 _NAME = "nbdata-map-"
-# The file that their process holds locked.
+# The file that the owner process holds locked.
 _ALIVE = "alive"
-# Bytes that must stay free in memory, and how often a sample may be there: as it was, as it is, and on its way.
+# Bytes that must stay free in memory, and how many copies of a sample may exist: old, new, and in transit.
 _LEAST_FREE, _TIMES = 256 << 20, 4
 
 
 class Folders:
-    """Makes folders, one for each sample that is changed; a context manager that removes all.
+    """Makes a folder per sample that is being changed; a context manager that removes them all.
 
     Parameters
     ----------
     at_once : int
-        How many are there at a time.
+            Most folders at a time.
     """
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._bases: dict[str, str] = {}  # by the folder that they lie in
+        self._bases: dict[str, str] = {}  # by the folder that contains them
         self._held: list[int] = []
 
     def __enter__(self) -> Folders:
@@ -58,7 +58,7 @@ class Folders:
         self._held.clear()
 
     def _begin(self, place: str) -> None:
-        """Have a folder there, if it can be written; remove what a killed process left."""
+        """Make a base folder there, if it is writable; remove folders that a killed process left."""
         if place in self._bases or not os.access(place, os.W_OK | os.X_OK):
             return
         with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ class Folders:
 
     @contextlib.contextmanager
     def one(self, size: int) -> Iterator[str]:
-        """A folder for a sample of so many bytes; removed afterwards."""
+        """Make a folder for a sample of that many bytes, and remove it afterwards."""
         folder = tempfile.mkdtemp(dir=self._base(size))
         try:
             yield folder
@@ -92,7 +92,7 @@ def _remove_left(place: str) -> None:
     for entry in os.scandir(place):
         if not entry.name.startswith(_NAME) or entry.stat(follow_symlinks=False).st_uid != os.getuid():
             continue
-        with contextlib.suppress(OSError):  # it lives, or somebody else removes it
+        with contextlib.suppress(OSError):  # its process is alive, or another one removes it
             fd = os.open(os.path.join(entry.path, _ALIVE), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Changes samples by a Python function, in processes that are forked so that the function may be any closure."""
+"""Changes samples with a Python function, in forked processes, so that the function may be any closure."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class _Worker(NamedTuple):
 class FunctionChanger:
     """Worker processes that call a function; a `nbdata.client.mapping.ordered.Changer`.
 
-    The processes are forked when it is made, so it should be made before threads are.
+    The processes are forked at construction, so construct it before any threads start.
 
     Parameters
     ----------
     function : callable
-        Given a sample, returns one, an iterable of them, or None.
+            Takes a sample; returns one, an iterable of samples, or None.
     workers : int
-        How many processes.
+            How many processes to fork.
     seed : int
-        Random numbers that the function draws depend on it and on the key of the sample alone.
+            Random numbers in the function depend only on this seed and on the key of the sample.
     """
 
     def __init__(self, function: Callable[[Sample], object], workers: int, seed: int) -> None:
@@ -65,13 +65,13 @@ class FunctionChanger:
     def _begin(self, function: Callable[[Sample], object]) -> None:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
-        # A process that had an end of another one's pipe would not see it end.
+        # A process that inherited an end of another one's pipe would not see it end.
         inherited = [ours, *(worker.connection for worker in self._all)]
         process = context.Process(
             target=_serve, args=(function, self._seed, theirs, inherited), name="nbdata-map", daemon=True
         )
         with theirs, warnings.catch_warnings():
-            # Python warns of forks beside threads: these processes use nothing that our threads may hold.
+            # Python warns about forks beside threads; these processes use nothing that our threads may hold.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         worker = _Worker(process, ours)
@@ -115,7 +115,7 @@ class FunctionChanger:
             while True:
                 worker = self._idle.get_nowait()
                 idle.add(id(worker))
-                worker.connection.close()  # it ends by that
+                worker.connection.close()  # this ends it
         for worker in self._all:
             if id(worker) not in idle:
                 worker.process.kill()
@@ -142,8 +142,8 @@ class _RemoteError(Exception):
 def _serve(
     function: Callable[[Sample], object], seed: int, connection: Connection, inherited: Iterable[Connection]
 ) -> None:
-    """Answer until the pipe ends: with an error as data, its traceback, and the new samples."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent hears it, and ends us
+    """Answer until the pipe ends, each time with an error as data, its traceback, and the new samples."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent gets it, and ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()
@@ -155,7 +155,7 @@ def _serve(
 
 
 def _sow(text: str) -> None:
-    """Seed the global random numbers of Python, and of libraries that are loaded: a fork has those of its parent."""
+    """Seed the global random numbers of Python and of loaded libraries: a fork inherits those of its parent."""
     random.seed(text)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(random.getrandbits(32))
@@ -169,7 +169,7 @@ def _answer(
     key = sample["__key__"]
     try:
         made = _several(function(sample))
-    except BaseException as error:  # whatever the function does, the next sample may go well
+    except BaseException as error:  # after any error of the function, the next sample may succeed
         where = traceback.extract_tb(error.__traceback__)[-1]
         told = NbdataError(
             f"--map: the function failed for the sample {key!r}: {type(error).__name__}: {error} "
@@ -184,7 +184,7 @@ def _answer(
 
 
 def _several(made: object) -> list[object]:
-    """The result of a function as a list; a generator is run to its end."""
+    """Return a function's result as a list; runs a generator to its end."""
     if made is None:
         return []
     if isinstance(made, (Mapping, str, bytes)) or not isinstance(made, Iterable):
@@ -193,7 +193,7 @@ def _several(made: object) -> list[object]:
 
 
 def _encoded(key: str, made: list[object]) -> list[Sample]:
-    """The samples with their fields as bytes; one that is alone has by default the key of its origin."""
+    """Return the samples with their fields as bytes; a single sample keeps the key of its origin by default."""
     found, keys = list[Sample](), set[str]()
     for one in made:
         if not isinstance(one, Mapping) or not all(isinstance(name, str) for name in one):

@@ -1,4 +1,4 @@
-"""Changes several samples at the same time, and gives the results in the order of the samples."""
+"""Changes several samples at the same time, and yields the results in the order of the samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 __all__ = ["AT_ONCE", "Changer", "Sample", "changed"]
 
-#: Samples that are under way for each worker, changed ones that wait for their turn included.
+#: Samples in progress per worker, including changed ones that wait for their turn.
 AT_ONCE = 2
 
 #: ``__key__``, and fields by extension.
@@ -17,22 +17,22 @@ Sample = dict[str, Any]
 
 
 class Changer(Protocol):
-    """Makes new samples of a sample."""
+    """Makes new samples from a sample."""
 
     workers: int
 
     def change(self, sample: Sample) -> list[Sample]:
-        """The new samples, whose fields are bytes; called by as many threads as there are workers."""
+        """Return the new samples, whose fields are bytes; as many threads call this as there are workers."""
 
     def stop(self) -> None:
-        """End what is under way at once, so that a waiting `change` raises; nothing can be changed afterwards."""
+        """Stop all work at once, so that a waiting `change` raises; nothing can be changed afterwards."""
 
 
 def changed(samples: Iterable[Sample], changer: Changer) -> Generator[list[Sample], None, None]:
     """Yield the new samples of each sample, in the order of the samples.
 
-    At most `AT_ONCE` samples for each worker are in memory. The first error in this order is raised. All workers are
-    stopped at its end, early or not.
+    At most `AT_ONCE` samples per worker are in memory. The first error in this order is raised. All workers are stopped
+    when the generator ends, early or not.
     """
     pool = ThreadPoolExecutor(changer.workers, "nbdata-map")
     pending = deque[Future[list[Sample]]]()

@@ -1,4 +1,4 @@
-"""pack with ``map``: samples are read by this process, changed by what the caller has handed in, and written."""
+"""``pack`` with ``map``: this process reads the samples, changes them with the caller's code, and writes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nbdata.verbs.shard_target import ShardTarget
 
 __all__ = ["MappedPack"]
 
-# Seconds between two updates of what is shown.
+# Seconds between two updates of the display.
 _SHOW_EVERY = 0.5
 _REPLACING = "--overwrite always"
 
@@ -54,12 +54,12 @@ class MappedPack:
         )
 
     def plan(self) -> Plan:
-        """How many samples would be changed; of shards without an index only how many shards are read."""
+        """Count the samples that would be changed; for shards without an index, only the shards."""
         out = Plan("pack", *self._places())
         with self._source(quiet=True) as source:
             source.refuse_own(Opened(self._target))
             with ShardWriter(self._target, {}, replacing=_REPLACING):
-                pass  # what stands there is looked at, and nothing is written
+                pass  # existing shards are looked at, and nothing is written
             known = source.known
             if known is None:
                 count, size = source.shards
@@ -74,7 +74,7 @@ class MappedPack:
         return out
 
     def run(self, *, quiet: bool) -> Report:
-        """Do it, and show how far it is."""
+        """Read, change and write the samples, and show the progress."""
         display, began = slots.display(), time.monotonic()
         try:
             report = self._run(display, quiet=quiet)
@@ -95,7 +95,7 @@ class MappedPack:
 
     def _run(self, display: Display, *, quiet: bool) -> Report:
         with ExitStack() as stack:
-            changer = self._changer(stack)  # first, as it may fork
+            changer = self._changer(stack)  # first, because it may fork
             source = stack.enter_context(self._source(quiet=quiet))
             source.refuse_own(Opened(self._target))
             writer = stack.enter_context(ShardWriter(self._target, {}, replacing=_REPLACING))
@@ -141,7 +141,7 @@ class MappedPack:
         return MappedSource(self._operation, self._source_end, quiet=quiet)
 
     def _changer(self, stack: ExitStack) -> Changer:
-        """The workers that change samples; they end with the stack."""
+        """Return the workers that change samples; they end with the stack."""
         operation = self._operation
         workers = operation.map_workers or _processors()
         if callable(operation.map):
@@ -152,5 +152,5 @@ class MappedPack:
 
 
 def _processors() -> int:
-    """How many this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The samples that a mapped pack reads: selected, in its order, with their new names of fields."""
+"""The samples that a mapped pack reads: selected, in its order, with their fields renamed."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class MappedSource:
     end : End
         The options of its source.
     quiet : bool
-        Whether to show nothing while the source is listed.
+            Whether to hide the progress of listing the source.
 
     Attributes
     ----------
     renamed : int
-        Samples that had the key of the one before.
+            Samples with the same key as the one before.
 
     Raises
     ------
     BadOption
-        If ``--select`` cannot be read, or compressed shards are to be shuffled or sorted.
+            If ``--select`` cannot be parsed, or compressed shards are to be shuffled or sorted.
     NotFound
         If there are no samples.
     """
@@ -80,11 +80,11 @@ class MappedSource:
 
     @property
     def _by_number(self) -> bool:
-        """Whether samples are read by number; shards are read as a stream where that does."""
+        """True if samples are read by number; shards are read as a stream where that is enough."""
         return isinstance(self._all, StoredSamples) or self._in_other_order
 
     def refuse_own(self, target: Opened) -> None:
-        """BadOption if shards that are read would be replaced."""
+        """BadOption if shards that are being read would be replaced."""
         if isinstance(self._all, ShardSamples):
             opened, found = Opened(self._read), {}
             for place in {shard.place for shard in self._all.shards}:
@@ -96,7 +96,7 @@ class MappedSource:
 
     @property
     def known(self) -> tuple[int, int] | None:
-        """How many samples are selected, and their bytes; None if that shows only while they are read."""
+        """The number of selected samples and their bytes; None if only reading them shows it."""
         if not self._by_number and "samples" not in self._all.to_dict():
             return None
         numbers = self._numbers()
@@ -104,12 +104,12 @@ class MappedSource:
 
     @property
     def shards(self) -> tuple[int, int]:
-        """How many shards are read, and their bytes."""
+        """The number of shards to read, and their bytes."""
         found = self._all.shards if isinstance(self._all, ShardSamples) else []
         return len(found), sum(max(0, shard.size) for shard in found)
 
     def notes(self) -> Iterator[str]:
-        """Notes for the report, once the samples were read."""
+        """Yield notes for the report, after the samples were read."""
         count = sum(source.left_out[0] for source in self._all.sources)
         if count:
             first = next(name for source in self._all.sources for name in source.left_out[1])
@@ -139,7 +139,7 @@ class MappedSource:
                 }
 
     def _selected(self) -> Generator[Sample, None, None]:
-        """The samples in their order, under the names of the source."""
+        """Yield the selected samples in their order, with the names of the source."""
         if self._by_number:
             of = Selected(self._all, self._numbers())
             with contextlib.closing(of.stream()) as items:
@@ -156,7 +156,7 @@ class MappedSource:
         self._count(seen, taken)
 
     def _numbers(self) -> array[int]:
-        """The samples by number, in the order in which they are packed; 8 bytes each, and for --sort their keys."""
+        """Return the numbers of the samples in packing order; 8 bytes each, and for --sort also their keys."""
         count, operation = len(self._all), self._operation
         numbers = array("q", range(count))
         if self._condition is not None:
@@ -193,7 +193,7 @@ class MappedSource:
 
 
 def _refuse_lost(key: str, fields: Sequence[str]) -> None:
-    """BadOption if a field would be none in a Python sample, or take the place of another one."""
+    """BadOption if a field would be lost in a Python sample, or would replace another one."""
     if len(set(fields)) < len(fields):
         raise BadOption(f"--rename gives two fields of {key!r} one name", remedy="Choose another one")
     for name in fields:

@@ -1,4 +1,4 @@
-"""Makes the samples that a source means: loose objects, shards, or FFRecord files."""
+"""Makes the samples of a source: loose objects, shards, or FFRecord files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["make_samples"]
 
 
 def make_samples(operation: Operation, quiet: bool) -> Samples:
-    """What `slots.samples` is filled with; shows how far the listing is."""
+    """Make the samples, and show the progress of the listing; the factory in `slots.samples`."""
     assert isinstance(operation, SampleSource)
     if are_records(operation.sources):
         return record_samples(operation)

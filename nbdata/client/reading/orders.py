@@ -1,4 +1,4 @@
-"""In which order samples are read: over epochs, batches and ranks, with a look ahead."""
+"""The order of reading samples, over epochs, batches and ranks, with a view of the coming ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AheadBatches", "AheadIndices", "Batch", "Index", "part_of", "positio
 
 
 class Batch(list[int]):
-    """The indices of a batch, which carries those of the coming ones.
+    """The indices of a batch, together with the indices of the coming batches.
 
     Attributes
     ----------
@@ -28,12 +28,12 @@ class Batch(list[int]):
 
 
 def order_of(count: int, *, shuffle: bool, seed: int, epoch: int) -> Sequence[int] | Permutation:
-    """The numbers below `count` in the order of an epoch; takes no memory."""
+    """Return the numbers below `count` in the order of an epoch, without storing them."""
     return Permutation(count, seed=seed, epoch=epoch) if shuffle else range(count)
 
 
 def part_of(text: str | None) -> tuple[int, int]:
-    """``"I/N"`` as two numbers; None is all, ``0/1``. BadOption if it is no part."""
+    """Parse ``"I/N"`` into two numbers; None means all, ``0/1``. BadOption for any other text."""
     if text is None:
         return 0, 1
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
@@ -50,12 +50,12 @@ def positions_of(
     epoch: int = 0,
     part: str | None = None,
 ) -> Iterator[int]:
-    """The indices of one epoch, or of a part ``"I/N"`` of it.
+    """Return the indices of one epoch, or of a part ``"I/N"`` of it.
 
     Raises
     ------
     BadOption
-        If `part` is none.
+            If `part` is not valid.
     """
     first, step = part_of(part)
     order = order_of(count, shuffle=shuffle, seed=seed, epoch=epoch)
@@ -63,13 +63,13 @@ def positions_of(
 
 
 class Index(int):
-    """The index of a sample, which knows those that come next.
+    """The index of a sample, together with the coming indices.
 
     Attributes
     ----------
     coming : deque of int or None
-        They change as the sampler goes on: only who draws from it, in its process, is told the right ones. What is
-        pickled is a number alone.
+            Changes as the sampler continues, so it is right only in the sampler's own process and while drawing from
+            it. Pickling keeps the number alone.
     """
 
     coming: deque[int] | None = None
@@ -79,17 +79,17 @@ class Index(int):
 
 
 class AheadIndices:
-    """Single indices that know the coming ones: for the ``sampler=`` of a DataLoader without workers.
+    """Single indices that know the coming ones: the ``sampler=`` of a DataLoader without workers.
 
-    With workers it is a sampler as any other; use `AheadBatches` there.
+    With workers it acts as an ordinary sampler; use `AheadBatches` there.
 
     Parameters
     ----------
     count : int
     ahead : int
-        How many of the coming samples are known.
+            How many coming samples each index knows.
     shuffle, seed, rank, world_size
-        As of `AheadBatches`; rank R of N takes every N-th sample of the order, and all ranks equally many.
+            As in `AheadBatches`; rank R of N takes every N-th sample of the order, and all ranks equally many.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class AheadIndices:
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass; each pass after it is the next one."""
+        """Set the epoch of the next pass; each later pass is the next epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -135,30 +135,30 @@ class AheadIndices:
 
 
 class AheadBatches:
-    """Batches of indices, each of which carries the coming ones, so that they can be fetched ahead.
+    """Batches of indices that each carry the coming batches, so that their samples can be fetched ahead.
 
-    For the ``batch_sampler=`` of a PyTorch DataLoader over `nbdata.loaders.pytorch.SampleDataset`: the order of a
-    shuffled sampler is known only in the parent process, and so its batches tell the workers. Each pass is the next
-    epoch, with an order of its own; see `set_epoch`.
+    For the ``batch_sampler=`` of a PyTorch DataLoader over `nbdata.loaders.pytorch.SampleDataset`. Only the parent
+    process knows the order of a shuffled sampler, so its batches carry it to the workers. Each pass is the next epoch,
+    with its own order; see `set_epoch`.
 
     Parameters
     ----------
     count : int
         How many samples there are.
     batch_size : int
-        Samples of a batch of one rank.
+            Samples per batch of one rank.
     shuffle : bool
-        A random order that depends on `seed` and the epoch alone, not on the number of ranks or workers.
+            Use a random order that depends only on `seed` and the epoch, not on the number of ranks or workers.
     rank, world_size : int
         Each step of the training takes the next ``batch_size * world_size`` samples of one order for all ranks.
     ahead : int
-        Batches that each batch carries: for all workers together, so at least two for each.
+            How many batches each batch carries, for all workers together: use at least two per worker.
     drop_last : bool
-        Whether a last batch that is not full is left out.
+            Whether to leave out a last batch that is not full.
     uneven : {"drop", "repeat", "keep"}
-        What becomes of a last step that has not a full batch for each rank. drop: it is left out; repeat: it is filled
-        up from the beginning of the order, so that all ranks make equally many steps with full batches; keep: ranks
-        may get less than others, or nothing. One rank alone has no such step.
+            How to treat a last step without a full batch for each rank. drop: leave it out. repeat: fill it up from the
+            beginning of the order, so that all ranks make equally many steps with full batches. keep: ranks may get
+            fewer samples than others, or none. A single rank has no such step.
     """
 
     def __init__(
@@ -187,21 +187,21 @@ class AheadBatches:
         self.epoch = self.start = 0
 
     def set_epoch(self, epoch: int, start: int | None = None) -> None:
-        """The epoch of the next pass, and how many samples of its order are left out; passes after it are whole.
+        """Set the epoch of the next pass, and how many samples of its order to skip; later passes are whole.
 
-        None: as many as before if it is the epoch that would come anyway, else none. Trainers say before each pass
-        which epoch it is, also before the one that goes on in the middle.
+        None skips as many as before if this epoch would come anyway, else none. Trainers set the epoch before each
+        pass, also before one that resumes in the middle.
         """
         self.start = (self.start if epoch == self.epoch else 0) if start is None else start
         self.epoch = epoch
 
     @property
     def of_step(self) -> int:
-        """Samples of the order that a step of all ranks takes."""
+        """Samples of the order that one step of all ranks takes."""
         return self.batch_size * self.world_size
 
     def steps(self, start: int = 0) -> int:
-        """Steps of an epoch behind its first `start` samples."""
+        """Return the steps of an epoch after its first `start` samples."""
         whole, rest = divmod(max(0, self.count - start), self.of_step)
         if not rest:
             return whole
@@ -213,7 +213,7 @@ class AheadBatches:
         return whole + (self.uneven == "repeat")
 
     def __len__(self) -> int:
-        """Steps of the next pass."""
+        """Return the steps of the next pass."""
         return self.steps(self.start)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -223,7 +223,7 @@ class AheadBatches:
             yield Batch(indices, ahead)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
-        """The indices of each batch of an epoch, behind its first `start` samples."""
+        """Yield the indices of each batch of an epoch, after its first `start` samples."""
         order = order_of(self.count, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
         for step in range(self.steps(start)):
             begin = start + step * self.of_step + self.rank * self.batch_size
@@ -235,7 +235,7 @@ class AheadBatches:
 
     @staticmethod
     def over(batches: Iterable[list[int]], ahead: int) -> Iterator[tuple[list[int], list[list[int]]]]:
-        """Each batch with those that follow it, at most `ahead`."""
+        """Yield each batch with the batches that follow it, at most `ahead`."""
         source = iter(batches)
         window = deque(itertools.islice(source, ahead))
         for batch in source:

@@ -1,4 +1,4 @@
-"""What some samples are: as a few lines, as data, and in a notebook with pictures of the first ones."""
+"""An overview of samples: as text, as data, and in a notebook with pictures of the first ones."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from nbdata.sizes import format_size
 
 __all__ = ["READERS", "html", "text", "to_dict"]
 
-# Samples that a notebook shows, and how large one may be of which the picture is fetched.
+# How many samples a notebook shows, and the largest size of one whose picture is fetched.
 _SHOWN, _FETCHED = 6, 2 << 20
 # Pixels of a picture's longer side.
 _PIXELS = 96
-# Fields that are listed.
+# Most fields that are listed.
 _FIELDS = 12
 
 
 class _Samples(Protocol):
-    """As of `nbdata.client.reading.samples.Samples`."""
+    """The part of `nbdata.client.reading.samples.Samples` that an overview needs."""
 
     def __len__(self) -> int: ...
     def key(self, number: int) -> str: ...
@@ -83,7 +83,7 @@ def _left_out(samples: _Samples) -> str:
 
 
 def text(samples: _Samples) -> str:
-    """A few lines."""
+    """Describe the samples in a few lines."""
     rows = [list(_HEAD), *_rows(samples)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     lines = [
@@ -95,7 +95,7 @@ def text(samples: _Samples) -> str:
 
 
 def to_dict(samples: _Samples) -> dict[str, Any]:
-    """As data."""
+    """Describe the samples as data."""
     return {
         "samples": len(samples),
         "bytes": sum(size for _, size in _fields(samples).values()),
@@ -106,7 +106,7 @@ def to_dict(samples: _Samples) -> dict[str, Any]:
 
 
 def html(samples: _Samples) -> str:
-    """The same with the first samples, their pictures, and what was read of them in this process."""
+    """Describe the samples as HTML: the first ones, their pictures, and what this process has read of them."""
     parts = [
         f"<div><b>{escape(repr(samples))}</b></div>",
         html_table("", _HEAD, _rows(samples)),
@@ -124,7 +124,7 @@ def html(samples: _Samples) -> str:
 
 
 def _first(samples: _Samples) -> str:
-    """The first samples, side by side; a picture of each that has one and is not too large to fetch."""
+    """Show the first samples side by side, with a picture where there is one that is not too large to fetch."""
     shown = range(min(_SHOWN, len(samples)))
     wanted = [number for number in shown if samples.size(number) <= _FETCHED]
     try:
@@ -146,7 +146,7 @@ def _first(samples: _Samples) -> str:
 
 
 def _picture(name: str, data: object) -> str:
-    """A small picture as HTML; empty if it is none, or cannot be made small."""
+    """Return a small picture as HTML; empty if the data is no picture, or cannot be made small."""
     if not isinstance(data, bytes) or name.startswith("__") or not is_image(name, data):
         return ""
     try:
@@ -157,7 +157,7 @@ def _picture(name: str, data: object) -> str:
             small = opened.convert("RGB")
         out = io.BytesIO()
         small.save(out, "JPEG", quality=70)
-    except Exception:  # a picture that is none is no reason to show nothing
+    except Exception:  # a broken picture must not hide the rest
         return ""
     coded = base64.b64encode(out.getvalue()).decode()
     return f'<img src="data:image/jpeg;base64,{coded}" alt="{escape(name, quote=True)}">'

@@ -1,4 +1,4 @@
-"""One pass through samples, which knows where it is."""
+"""One pass through samples that knows its position."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Pass", "refuse_other"]
 
 
 class Pass(Iterator[Any]):
-    """Samples one after the other. `state_dict` says where it is, for ``stream(resume=…)``.
+    """Samples one after the other. `state_dict` gives the position, for ``stream(resume=…)``.
 
-    A sample counts as given as soon as it was handed out. `close` it if it is left early, or drop it.
+    A sample counts as given once it is handed out. Call `close` to leave early, or drop the object.
     """
 
     def __init__(self, items: Generator[Any, None, None], state: Callable[[], dict[str, Any]]) -> None:
@@ -23,15 +23,15 @@ class Pass(Iterator[Any]):
         return next(self._items)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is: small, and nothing but numbers, strings and lists of them."""
+        """Return the position: small, only numbers, strings and lists of them."""
         return self._state()
 
     def close(self) -> None:
-        """End what is under way."""
+        """Stop all work in progress."""
         self._items.close()
 
 
-# What it means if a state has something else.
+# The cause, by the entry in which a state differs.
 _MEANT = {
     "version": "this state is of another version of nbdata",
     "samples": "this state is of other samples, or of some that have changed since",
@@ -44,7 +44,7 @@ _MEANT = {
 
 
 def refuse_other(state: dict[str, Any], expected: dict[str, Any]) -> None:
-    """BadOption if a state is not of what it is to go on with."""
+    """BadOption if a state belongs to other samples or another order than the pass that resumes from it."""
     for name, value in expected.items():
         if state.get(name) != value:
             raise BadOption(

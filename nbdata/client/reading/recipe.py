@@ -1,4 +1,4 @@
-"""What of a source may be pickled: how to find the credentials again, never the credentials."""
+"""Pickling of sources: only how to find the credentials again is pickled, never the credentials."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["refuse_secrets"]
 
 
 def refuse_secrets(operation: SampleSource) -> None:
-    """BadOption if pickling would write a secret, or an object that cannot be pickled, anywhere but into a child."""
+    """BadOption if pickling would write a secret, or an object that cannot be pickled, except into a child process."""
     if multiprocessing.context.get_spawning_popen() is not None:
-        return  # a pipe to a child of this process
+        return  # the pickle goes through a pipe to a child of this process
     if operation.fs is not None:
         raise BadOption(
             "samples with fs= are not pickled: the file system may hold secrets",

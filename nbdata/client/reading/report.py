@@ -1,4 +1,4 @@
-"""What was read so far, as one sentence."""
+"""The report of reading so far, as one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Counts", "ReadReport", "Timeline", "left_out_line"]
 
 
 def left_out_line(count: int, names: Sequence[str]) -> str:
-    """How many files belong to no sample, and some of their names."""
+    """Say how many files belong to no sample, and name some of them."""
     more = ", …" if count > len(names) else ""
     return (
         f"{count:,} {'file belongs' if count == 1 else 'files belong'} to no sample: {', '.join(names)}{more}"
@@ -23,28 +23,28 @@ def left_out_line(count: int, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What was read so far; ``print`` shows it as one sentence.
+    """The statistics of reading so far; ``print`` shows them as one sentence.
 
     Attributes
     ----------
     samples, bytes : int
-        Handed out, and their bytes.
+            Samples handed out, and their bytes.
     seconds : float
-        From the first sample asked for to the last one handed out.
+            Time from the first request to the last sample handed out.
     waited : float
-        Seconds of these in which whoever asked had to wait. More than a few percent: read further ahead, with more
-        workers, or from a nearer store.
+            The part of `seconds` in which a caller had to wait. If more than a few percent, read further ahead, with
+            more workers, or from a nearer store.
     unverified : int
-        Objects that had no checksum in the store to compare with; 0 with ``verify="none"``.
+            Objects without a checksum in the store to compare with; 0 with ``verify="none"``.
     left_out : int
-        Files of the source that belong to no sample.
+            Files of the source that belong to no sample.
     left_out_names : tuple of str
-        The first of them.
+            The first names of those.
     timeline : Timeline
-        When it was waited; a notebook shows it.
+            The times of waiting; a notebook shows them.
     hits, fetched : int
-        With ``cache=``: bytes that were in the cache when they were needed, and bytes of the objects that had to be
-        fetched to it.
+            With ``cache=``: bytes that were in the cache when needed, and bytes of the objects that had to be fetched
+            to it.
     """
 
     samples: int = 0

@@ -1,4 +1,4 @@
-"""Sequences of samples: by number, in a shuffled order, as windows, selected, one behind the other."""
+"""Sequences of samples: by number, in a shuffled order, as windows, selected, or concatenated."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from nbdata.reading.timeline import Timeline
 
 __all__ = ["Samples"]
 
-# Samples that `stream` asks for at a time, how many it knows ahead, and bytes that it asks for at a time.
+# Samples that `stream` requests at a time, how many it knows ahead, and bytes that it requests at a time.
 _CHUNK, _KNOWN_AHEAD, _CHUNK_BYTES = 16, 256, 4 << 20
 _STATE = 1
 
 
 class Samples(abc.ABC):
-    """A sequence of samples. Cheap to pickle; each process opens the store for itself.
+    """A sequence of samples. Cheap to pickle; each process opens the store itself.
 
     A sample is a dict of extension to ``bytes``, with ``__key__`` (without extension, relative to the source) and
     ``__url__`` (of its first object).
@@ -45,25 +45,25 @@ class Samples(abc.ABC):
 
     @abc.abstractmethod
     def _parts(self, number: int) -> list[tuple[Source, int]]:
-        """What an item is made of."""
+        """Return the parts of an item: the source and number of each."""
 
     @abc.abstractmethod
     def _made(self, number: int, parts: list[dict[str, Any]]) -> Any:
-        """An item of its parts."""
+        """Make an item from its parts."""
 
     @abc.abstractmethod
     def key(self, number: int) -> str:
-        """The key of an item; of a window that of its first sample."""
+        """Return the key of an item; for a window, the key of its first sample."""
 
     @property
     @abc.abstractmethod
     def sources(self) -> list[Source]:
-        """What the items are read from."""
+        """The sources of the items."""
 
     @property
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """The same for the same samples in the same order, of the same ETags; other samples have another one."""
+        """A digest that is equal only for the same samples in the same order with the same ETags."""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class Samples(abc.ABC):
     @overload
     def __getitem__(self, index: slice) -> Samples: ...
     def __getitem__(self, index: int | slice) -> Any:
-        """The sample at a place, or the samples of a slice."""
+        """Return the sample at an index, or the samples of a slice."""
         if isinstance(index, slice):
             return Selected(self, array("q", range(len(self))[index]))
         return self.fetch([index])[0]
@@ -81,15 +81,15 @@ class Samples(abc.ABC):
         return self.stream()
 
     def fetch(self, indices: Sequence[int], ahead: Iterable[Sequence[int]] = ()) -> list[Any]:
-        """Several samples at once: the way to be fast.
+        """Return several samples at once: the fast way.
 
         Parameters
         ----------
         indices : sequence of int
             From 0; negative ones count from the end. Each may come more than once.
         ahead : iterable of sequence of int, optional
-            The indices of the next calls, soonest first: they are fetched while these samples are used, up to
-            ``ahead_bytes``. If nothing is given, or the next call asks for others, nothing is lost but time.
+                The indices of the next calls, soonest first. They are fetched while these samples are used, up to
+                ``ahead_bytes``. If none are given, or the next call asks for others, only time is lost.
 
         Returns
         -------
@@ -99,11 +99,11 @@ class Samples(abc.ABC):
         Raises
         ------
         IndexError
-            If there is no such sample.
+                If an index is out of range.
         SourceChanged
-            If an object is not the one that was indexed, or gone.
+                If an object was changed or deleted since it was indexed.
         NbdataError
-            If a sample cannot be had. Others can still be fetched.
+                If a sample cannot be read. Others can still be fetched.
         """
         asked = [self._checked(index) for index in indices]
         items = [self._parts(number) for number in asked]
@@ -137,7 +137,7 @@ class Samples(abc.ABC):
 
     @property
     def keys(self) -> Sequence[str]:
-        """The keys of all samples, in their order; read from the index as they are asked for."""
+        """The keys of all samples in their order; each is read from the index when it is used."""
         return _Keys(self)
 
     def stream(
@@ -149,17 +149,17 @@ class Samples(abc.ABC):
         part: str | None = None,
         resume: Any = None,
     ) -> Pass:
-        """All samples one after the other, fetched ahead.
+        """Yield all samples one after the other, fetched ahead.
 
         Parameters
         ----------
         shuffle : bool
-            A random order that depends on `seed` and `epoch` alone.
+                Use a random order that depends only on `seed` and `epoch`.
         seed, epoch : int
         part : str, optional
-            ``"I/N"``: only every N-th sample of that order, beginning with the I-th (from 0).
+                ``"I/N"``: only every N-th sample of that order, starting with the I-th (from 0).
         resume : dict, optional
-            What `Pass.state_dict` said of the same part: it goes on there.
+                The result of `Pass.state_dict` for the same part: the pass resumes there.
 
         Returns
         -------
@@ -169,7 +169,7 @@ class Samples(abc.ABC):
         Raises
         ------
         BadOption
-            If `part` is none, or `resume` is of other samples, another order or another part.
+                If `part` is not valid, or `resume` belongs to other samples, another order or another part.
         """
         order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part)
         about = {
@@ -189,7 +189,7 @@ class Samples(abc.ABC):
     def _passed(
         self, chunks: Iterable[list[int]], known_ahead: int, about: dict[str, Any], given: int
     ) -> Pass:
-        """A pass that fetches chunk by chunk, `known_ahead` of them ahead, and has given some samples before."""
+        """Make a pass that fetches chunk by chunk, with `known_ahead` of them ahead, after `given` earlier samples."""
 
         def items() -> Generator[Any, None, None]:
             nonlocal given
@@ -198,38 +198,39 @@ class Samples(abc.ABC):
                     for sample in self.fetch(chunk, ahead):
                         given += 1
                         yield sample
-            finally:  # it may have been left early
+            finally:  # the loop may have ended early
                 for source in self.sources:
                     source.drop_ahead()
 
         return Pass(items(), lambda: {**about, "given": given})
 
-    # -- other sequences of them ------------------------------------------------------------------
+    # -- derived sequences ------------------------------------------------------------------------
 
     def windows(self, size: int, stride: int = 1, *, within: str | None = None) -> Samples:
-        """Sequences of neighbours, as frames of a video: each item is a list of `size` samples.
+        """Return windows of neighbouring samples, such as frames of a video: each item is a list of `size` samples.
 
-        A sample that two windows of a batch, or of the next one, share is fetched once. BadOption if there is none.
+        A sample shared by two windows of a batch, or with the next batch, is fetched once. BadOption if there is no
+        window.
 
         Parameters
         ----------
         size : int
         stride : int
-            From the first sample of a window to that of the next.
+                Distance between the first samples of two successive windows.
         within : str, optional
-            A regular expression: a window holds only samples in whose keys it finds the same text (its first group,
-            or all); samples where it finds nothing are in no window. None: only samples of one folder.
+                A regular expression. All samples of a window have the same match in their keys (its first group, or
+                all); samples without a match are in no window. None: all samples of a window lie in one folder.
         """
         if size < 1 or stride < 1:
             raise BadOption(f"windows({size}, {stride}): both must be 1 or more")
         return Windows(self, size, _window_starts(self, size, stride, within))
 
     def select(self, predicate: Callable[[str], object]) -> Samples:
-        """The samples whose key `predicate` says yes to, in the same order."""
+        """Return the samples whose key satisfies `predicate`, in the same order."""
         return Selected(self, array("q", (n for n in range(len(self)) if predicate(self.key(n)))))
 
     def __add__(self, other: Samples) -> Samples:
-        """These samples, and those of another source behind them."""
+        """Return these samples followed by those of another source."""
         if not isinstance(other, Samples):
             return NotImplemented
         return Concatenated([self, other])
@@ -246,7 +247,7 @@ class Samples(abc.ABC):
         drop_last: bool = False,
         uneven: str = "drop",
     ) -> AheadBatches:
-        """Batches of indices that carry the coming ones: the ``batch_sampler=`` of a DataLoader.
+        """Return batches of indices that carry the coming ones: the ``batch_sampler=`` of a DataLoader.
 
         See `nbdata.client.reading.orders.AheadBatches`.
         """
@@ -264,7 +265,7 @@ class Samples(abc.ABC):
         world_size: int | None = None,
         ahead: int = 256,
     ) -> AheadIndices:
-        """Indices that know the coming ones: the ``sampler=`` of a DataLoader without workers.
+        """Return indices that know the coming ones: the ``sampler=`` of a DataLoader without workers.
 
         See `nbdata.client.reading.orders.AheadIndices`.
         """
@@ -272,17 +273,17 @@ class Samples(abc.ABC):
             len(self), shuffle=shuffle, seed=seed, rank=rank or 0, world_size=world_size or 1, ahead=ahead
         )
 
-    # -- what became of it ------------------------------------------------------------------------
+    # -- statistics -------------------------------------------------------------------------------
 
     @property
     def report(self) -> ReadReport:
-        """What this process has read so far; ``print`` shows it as a sentence."""
+        """The statistics of this process's reading so far; ``print`` shows them as a sentence."""
         sources = self.sources
         longest = max((source.timeline for source in sources), key=lambda timeline: len(timeline.waited))
         return self.report_of(Counts.of(source.counts for source in sources), longest)
 
     def report_of(self, counts: Counts, timeline: Timeline) -> ReadReport:
-        """The report of what was counted elsewhere, such as by the workers of a loader."""
+        """Make the report of counts from elsewhere, such as from the workers of a loader."""
         left_out = [source.left_out for source in self.sources]
         names = tuple(itertools.chain.from_iterable(names for _, names in left_out))
         return ReadReport(
@@ -292,16 +293,16 @@ class Samples(abc.ABC):
         )  # fmt: skip
 
     def share(self, workers: int) -> None:
-        """Say that so many processes read these samples at the same time; for the workers of a loader.
+        """Announce how many processes read these samples at the same time; for the workers of a loader.
 
-        Each then takes its share of the connections and of the bytes that are fetched ahead, as far as the caller of
-        `nbdata.samples` has not set them. Call it before the first sample is read.
+        Each then takes its share of the connections and of the bytes fetched ahead, unless the caller of
+        `nbdata.samples` has set them. Call it before reading the first sample.
         """
         for source in self.sources:
             source.share(workers)
 
     def close(self) -> None:
-        """End what is under way, and release connections and the thread; reading begins anew after that."""
+        """Stop all work, and release connections and the thread; a later read starts afresh."""
         for source in self.sources:
             source.close()
 
@@ -312,15 +313,15 @@ class Samples(abc.ABC):
         self.close()
 
     def size(self, number: int) -> int:
-        """Bytes of an item, as far as the store told them."""
+        """Return the bytes of an item, as far as the store gave sizes."""
         return sum(source.size(own) for source, own in self._parts(self._checked(number)))
 
     def text(self) -> str:
-        """What there is, in a few lines; a notebook shows the first samples too."""
+        """Describe the samples in a few lines; a notebook shows the first ones too."""
         return overview.text(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as data."""
+        """Describe the samples as data."""
         return overview.to_dict(self)
 
     def _repr_html_(self) -> str:
@@ -333,7 +334,7 @@ class Samples(abc.ABC):
 
 
 class Selected(Samples):
-    """Some samples of a sequence, in an order of their own."""
+    """Some samples of a sequence, in their own order."""
 
     def __init__(self, of: Samples, numbers: array[int]) -> None:
         self._of, self._numbers = of, numbers
@@ -364,7 +365,7 @@ class Selected(Samples):
 
 
 class Concatenated(Samples):
-    """Several sequences, one behind the other."""
+    """Several sequences, one after the other."""
 
     def __init__(self, members: list[Samples]) -> None:
         self._members = members
@@ -403,7 +404,7 @@ class Concatenated(Samples):
 
 
 class Windows(Samples):
-    """Sequences of neighbours."""
+    """Windows of neighbouring samples."""
 
     _what = "windows"
 
@@ -458,7 +459,7 @@ class _Keys(Sequence[str]):
 
 
 def _window_starts(samples: Samples, size: int, stride: int, within: str | None) -> array[int]:
-    """Where windows begin: of each run of neighbours that belong together, every `stride`-th."""
+    """Return the first samples of the windows: in each run of samples of one group, every `stride`-th."""
     try:
         pattern = re.compile(r"^(?:(.*)/)?" if within is None else within, re.DOTALL)
     except re.error as error:

@@ -1,4 +1,4 @@
-"""The index of samples that is kept beside them, for who has none."""
+"""The index of samples that is stored beside the data, for users without an index of their own."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["fetch", "fetch_of_shards", "save", "save_of_shards"]
 
 
 def save(operation: SampleSource, index: SampleIndex) -> str:
-    """Put the index of loose objects beside them; its URL."""
+    """Store the index of loose objects beside them; return its URL."""
     return _save(operation, index, _beside(operation))
 
 
 def save_of_shards(operation: SampleSource, index: SampleIndex) -> str:
-    """Put the index of shards beside the first of them; its URL."""
+    """Store the index of shards beside the first of them; return its URL."""
     return _save(operation, index, _beside_shards(operation))
 
 
 def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
-    """The index that somebody has put beside loose objects, fetched to `path`; None if there is none."""
+    """Fetch the index stored beside loose objects to `path`; None if there is none."""
 
     def sound() -> SampleIndex | None:
         found = known_index(path)
@@ -42,17 +42,17 @@ def fetch(operation: SampleSource, path: str) -> SampleIndex | None:
 
 
 def fetch_of_shards(operation: SampleSource, path: str, shards: list[Shard]) -> SampleIndex | None:
-    """The same of shards; None also if it is of other ones, or of other versions of them."""
+    """Fetch the index stored beside shards; None also if it belongs to other shards, or to other versions of them."""
     return _fetch(operation, _beside_shards(operation), path, lambda: foreign_index(path, shards))
 
 
 def _beside(operation: SampleSource) -> str:
-    """The place of the index of loose objects."""
+    """Return the place of the index of loose objects."""
     return _index_in(folder_part(operation.place), index_name(operation, "")[:16])
 
 
 def _beside_shards(operation: SampleSource) -> str:
-    """The place of the index of shards: in the folder of the first one."""
+    """Return the place of the index of shards: in the folder of the first one."""
     place = operation.place
     if has_glob(place):
         return _index_in(folder_part(place), saved_name(operation))

@@ -1,4 +1,4 @@
-"""What samples are read from: one place of a store, in this process."""
+"""The protocol of a source of samples: one place of a store, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Source"]
 
 
 class Source(Protocol):
-    """Where samples are read from."""
+    """A place that samples are read from."""
 
     @property
     def counts(self) -> Counts:
@@ -19,27 +19,27 @@ class Source(Protocol):
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
-        """How many files belong to no sample, and the first of them."""
+        """The number of files that belong to no sample, and the first of them."""
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
-        """Samples by their number, each as a new dict; the other two as `Fetcher.fetch` has them."""
+        """Return samples by their numbers, each as a new dict; `coming` and `keep` as in `Fetcher.fetch`."""
 
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
-        """Of each field how many samples have it, and its bytes."""
+        """Per field, the number of samples that have it, and its bytes."""
 
     @property
     def timeline(self) -> Timeline:
-        """When this process waited."""
+        """The times at which this process waited."""
 
     def size(self, number: int) -> int:
-        """Bytes of a sample, as far as the store told them."""
+        """Return the bytes of a sample, as far as the store gave sizes."""
 
     def share(self, workers: int) -> None:
-        """Take no more than one of so many shares of the connections and bytes that nobody has set otherwise."""
+        """Take one of `workers` shares of the default connections and bytes."""
 
     def drop_ahead(self) -> None:
-        """Hold no samples that were fetched ahead."""
+        """Drop the samples that were fetched ahead."""
 
     def close(self) -> None:
-        """End what is under way."""
+        """Stop all work in progress."""

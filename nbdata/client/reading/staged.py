@@ -1,7 +1,7 @@
 """Reads samples through a cache on the disk, which a job keeps for all processes that read them.
 
-`StagedFetcher` stands where a `Fetcher` would: it announces the samples of the coming batches, so that their objects
-are brought to the disk meanwhile, acquires those of its own batch, and reads their files.
+`StagedFetcher` replaces a `Fetcher`. It announces the samples of the coming batches, so that their objects are fetched
+to the disk meanwhile. It acquires the objects of its own batch, and reads their files.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["StagedFetcher", "cache_of"]
 
-# Objects that are held at a time, and their bytes as a share of the cache: several processes hold some.
+# Most objects that are held at a time, and the divisor of the cache for their bytes: several processes hold some.
 _HELD, _SHARE = 2000, 8
-# Bytes of disk that the file of an object may take more than it has.
+# Bytes of disk that the file of an object may take beyond its size.
 _BLOCK = 4096
-# How often a cache is asked for anew that came to its end just then, and how often one whose agent was killed.
+# How often to ask anew for a cache that just ended, and for one whose agent was killed.
 _TRIES, _AGENTS = 50, 3
 _PAUSE = 0.1
 
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 def cache_of(samples: SampleSource, place: str) -> SampleCache:
-    """The cache for what lies at a place, as the caller of `nbdata.samples` wants it."""
+    """Return the cache operation for a place, with the options of the caller of `nbdata.samples`."""
     return SampleCache(
         source=folder_part(place), cache_dir=samples.cache_dir, max_size=samples.cache or 0, verify=samples.verify,
         storage_options=resolved(samples.storage_options), fs=samples.fs, concurrency=samples.concurrency,
@@ -49,7 +49,7 @@ def cache_of(samples: SampleSource, place: str) -> SampleCache:
 
 
 class _Part(NamedTuple):
-    """What a piece is in the cache: some bytes of the file of its object."""
+    """A piece of a sample in the cache: some bytes of the file of its object."""
 
     name: str
     info: ObjectInfo
@@ -58,26 +58,26 @@ class _Part(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What tells it from other parts."""
+        """Identifies the part among all others."""
         return self.name, self.start, self.end
 
 
 class StagedFetcher:
-    """Reads the samples of one index through a cache; safe to use from many threads, which take turns.
+    """Reads the samples of one index through a cache; many threads may use it, and take turns.
 
     Parameters
     ----------
     operation : SampleCache
-        Which cache.
+            The operation of the cache.
     pieces : callable
-        What a sample is made of, by its number. Objects come to the cache as a whole, also if a sample is a range.
+            Returns the pieces of a sample by its number. Objects come to the cache whole, even if a sample is a range.
     """
 
     def __init__(self, operation: SampleCache, pieces: Callable[[int], Sequence[Piece]]) -> None:
         self._operation, self._pieces = operation, pieces
         self._lock = ForkLock()
         self._staging: Staging | None = None
-        self._known: dict[int, list[_Part]] = {}  # of this batch and those that are announced
+        self._known: dict[int, list[_Part]] = {}  # of this batch and the announced ones
         self._announced: dict[str, ObjectInfo] = {}
         self._began: float | None = None
         self._closed = False
@@ -87,7 +87,7 @@ class StagedFetcher:
     def fetch(
         self, numbers: Sequence[int], ahead: Iterable[int] = (), *, keep: int = 0
     ) -> list[list[Content]]:
-        """As `nbdata.reading.fetcher.Fetcher.fetch`; what is there stays in the cache anyway."""
+        """See `nbdata.reading.fetcher.Fetcher.fetch`; ignores `keep`, since the cache keeps the objects anyway."""
         del keep
         began = time.monotonic()
         coming = list(dict.fromkeys(ahead))
@@ -115,7 +115,7 @@ class StagedFetcher:
                 self._known[number] = known.get(number) or [_part(piece) for piece in self._pieces(number)]
 
     def _again_without_agent(self, work: Callable[[], _T]) -> _T:
-        """Do something with the agent; should it be killed, with the one that is started then."""
+        """Do some work with the agent; if the agent is killed, do it again with the next one."""
         for left in reversed(range(_AGENTS)):
             try:
                 return work()
@@ -123,41 +123,39 @@ class StagedFetcher:
                 self._let_go()
                 if not left:
                     raise
-            except (
-                BaseException
-            ):  # the cache has come to its end; or Ctrl-C, and an answer is still on its way
+            except BaseException:  # the cache has ended; or Ctrl-C, and an answer is still on its way
                 self._let_go()
                 raise
         raise AssertionError("the last try has raised")
 
     def _used(self) -> Staging:
-        """The cache, begun if it is not."""
+        """Return the use of the cache; starts it if needed."""
         left = _TRIES
         while (staging := self._staging) is None and not self._closed:
             left -= 1
             job = slots.host().submit(self._operation, background=True)
             try:
                 self._staging = job.stage()
-            except NotFound:  # it came to its end just then
+            except NotFound:  # the cache has just ended
                 if not left:
                     raise
                 time.sleep(_PAUSE)
-        if staging is None or self._closed:  # by another thread
+        if staging is None or self._closed:  # closed by another thread
             raise Cancelled("these samples were closed")
         return staging
 
     def _announce(self, coming: list[int], parts: list[_Part]) -> None:
-        """Say what comes next, as far as that was not said; and what is needed now, which is acquired by its name."""
+        """Announce the coming samples that were not announced yet, and the current ones, which are acquired by name."""
         staging = self._used()
         wanted = {part.name: part.info for part in parts}
         ahead = {part.name: part.info for number in coming for part in self._known[number]}
         if any(name not in ahead and name not in wanted for name in self._announced):
-            staging.forget()  # the loop has another order than it said
+            staging.forget()  # the loop has another order than announced
             self._announced.clear()
         self._tell({**wanted, **ahead}, MOST_ANNOUNCED - _HELD)
 
     def _tell(self, objects: dict[str, ObjectInfo], most: int = MOST_ANNOUNCED) -> None:
-        room = max(0, most - len(self._announced))  # what is beyond is announced later
+        room = max(0, most - len(self._announced))  # the rest is announced later
         unsaid = ((name, info) for name, info in objects.items() if name not in self._announced)
         new = dict(itertools.islice(unsaid, room))
         if new:
@@ -165,7 +163,7 @@ class StagedFetcher:
             self._announced |= new
 
     def _portions(self, parts: list[_Part]) -> Iterator[list[_Part]]:
-        """What is held at a time: many processes share the cache, and a batch may be larger than it."""
+        """Divide parts into portions to hold at a time: processes share the cache, and a batch may exceed it."""
         most = self._operation.max_size // _SHARE
         some: dict[str, list[_Part]] = {}  # by object
         size = 0
@@ -181,9 +179,9 @@ class StagedFetcher:
             yield [one for held in some.values() for one in held]
 
     def _held(self, parts: list[_Part]) -> dict[tuple[str, int, int], Content] | NbdataError:
-        """The bytes of parts, whose objects are held in the cache meanwhile; or why one could not be had."""
+        """Read the bytes of parts while holding their objects in the cache; or return the error of a missing one."""
         wanted = {part.name: part.info for part in parts}
-        self._tell(wanted)  # again, to another agent
+        self._tell(wanted)  # again, in case of a new agent
         staging = self._used()
         for name in wanted:
             del self._announced[name]
@@ -200,9 +198,7 @@ class StagedFetcher:
             self.counts.cached += read
             return got
         except NbdataError:
-            staging.acquire(
-                []
-            )  # is that still so? After the end of an agent the next one may have removed it
+            staging.acquire([])  # recheck: after an agent's end, the next one may have removed it
             raise
         finally:
             staging.release(read)
@@ -218,7 +214,7 @@ class StagedFetcher:
         self.timeline.add(began - self._began, now - self._began)
 
     def drop_ahead(self) -> None:
-        """Announce nothing any more; what is there stays."""
+        """Withdraw all announcements; objects in the cache stay."""
         with self._lock:
             if self._staging is not None and self._announced:
                 try:
@@ -228,7 +224,7 @@ class StagedFetcher:
                 self._announced.clear()
 
     def close(self) -> None:
-        """Use the cache no more; a thread that waits for it is told."""
+        """End the use of the cache; a thread that waits for it gets an error."""
         self._closed = True
         self._hang_up()
 
@@ -254,7 +250,7 @@ def _part(piece: Piece) -> _Part:
 
 
 def _read(path: str, part: _Part) -> bytes:
-    """Some bytes of a file of the cache."""
+    """Read some bytes of a file in the cache."""
     size = part.end - part.start
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

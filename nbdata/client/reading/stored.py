@@ -1,4 +1,4 @@
-"""The samples of one place in a store, with their index; made by `nbdata.samples`."""
+"""The samples of one place in a store, with their index; `nbdata.samples` makes them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StoredSamples(Samples):
     Parameters
     ----------
     operation : SampleSource
-    found : Found
+        The index, and the place that its paths are relative to.
         The index, and what its paths are relative to.
     """
 
@@ -60,7 +60,7 @@ class StoredSamples(Samples):
 
     def __getstate__(self) -> dict[str, Any]:
         refuse_secrets(self.operation)
-        # In another process only the index says what the samples are.
+        # In another process the index alone defines the samples.
         return {
             "operation": replace(self.operation, by="sample"),
             "path": self._index.path,
@@ -89,7 +89,7 @@ class StoredSamples(Samples):
 
     @property
     def index(self) -> SampleIndex:
-        """What there is."""
+        """The index of the samples."""
         return self._index
 
     @property
@@ -99,23 +99,23 @@ class StoredSamples(Samples):
 
     @property
     def timeline(self) -> Timeline:
-        """When this process waited."""
+        """The times at which this process waited."""
         return (
             self._fetcher.timeline if self._fetcher is not None and self._pid == os.getpid() else Timeline()
         )
 
     def size(self, number: int) -> int:
-        """Bytes of a sample, as far as the store told them."""
+        """Return the bytes of a sample, as far as the store gave sizes."""
         return self._index.size(number)
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
-        """How many files of the source belong to no sample, and the first of them."""
+        """The number of files of the source that belong to no sample, and the first of them."""
         return self._index.about["left_out"], self._index.about["left_out_names"]
 
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
-        """Of each field how many samples have it, and its bytes."""
+        """Per field, the number of samples that have it, and its bytes."""
         return {name: (count, size) for name, (count, size) in self._index.counts.items()}
 
     @property
@@ -132,13 +132,13 @@ class StoredSamples(Samples):
         return parts[0]
 
     def fetch(self, indices: Sequence[int], ahead: Iterable[Sequence[int]] = ()) -> list[Any]:
-        # As `Samples.fetch`, whose way over parts costs as much as a tenth of a small sample.
+        # As `Samples.fetch`, whose detour over parts takes up to a tenth of the time of a small sample.
         count = len(self)
         coming = [index for index in itertools.chain.from_iterable(ahead) if 0 <= index < count]
         return self.read(list(map(self._checked, indices)), coming, 0)
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
-        """Samples by their number, each as a new dict."""
+        """Return samples by their numbers, each as a new dict."""
         contents = self._reader().fetch(numbers, coming, keep=keep)
         return [self._sample(number, fields) for number, fields in zip(numbers, contents, strict=True)]
 
@@ -153,7 +153,7 @@ class StoredSamples(Samples):
         return self._place + path
 
     def _reader(self) -> Fetcher | StagedFetcher:
-        """The fetcher of this process."""
+        """Return the fetcher of this process."""
         with self._lock:
             if self._fetcher is None or self._pid != os.getpid():
                 self._fetcher, stop = self._staged() if self.operation.cache is not None else self._straight()
@@ -163,7 +163,7 @@ class StoredSamples(Samples):
             return self._fetcher
 
     def _straight(self) -> tuple[Fetcher, Callable[[], object]]:
-        """What fetches to memory, and what stops it."""
+        """Make a fetcher to memory, and the function that stops it."""
         opened, operation = Opened(self.operation), self.operation
         fetcher = Fetcher(
             opened.open(folder_part(operation.place)).store, opened.control,
@@ -174,20 +174,20 @@ class StoredSamples(Samples):
         return fetcher, opened.control.stop
 
     def _staged(self) -> tuple[StagedFetcher, Callable[[], object]]:
-        """What reads through a cache on the disk."""
+        """Make a reader through a cache on the disk, and the function that stops it."""
         cache = cache_of(self.operation, self.operation.place)
         return StagedFetcher(cache, partial(_pieces, self._index, self._prefix)), lambda: None
 
     def save_index(self) -> str:
-        """Put the index beside the data, as ``_nbdata-index.….idx``, and return its URL.
+        """Store the index beside the data, as ``_nbdata-index.….idx``, and return its URL.
 
-        Who has no index of the same source and selection and says ``refresh="never"`` then takes it, and lists nothing.
-        Listings of samples leave such files out.
+        A user without an index of the same source and selection who sets ``refresh="never"`` then uses it, and lists
+        nothing. Listings of samples skip such files.
 
         Raises
         ------
         NbdataError
-            If it cannot be written there.
+                If the place is not writable.
         """
         return save(self.operation, self._index)
 
@@ -211,7 +211,7 @@ class StoredSamples(Samples):
 
 
 def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:
-    """The objects of a sample; no method, so that a fetcher holds no samples that nobody else does."""
+    """Return the objects of a sample; a function, so that a fetcher keeps no samples alive."""
     return [
         Piece(ObjectInfo(prefix + one.path, one.size, one.etag, one.modified, one.version))
         for one in index.objects(number)
@@ -219,6 +219,6 @@ def _pieces(index: SampleIndex, prefix: str, number: int) -> list[Piece]:
 
 
 def _close(fetcher: Fetcher | StagedFetcher, stop: Callable[[], object], pid: int) -> None:
-    if os.getpid() == pid:  # a child of a fork has a copy of it, whose connections are the parent's
+    if os.getpid() == pid:  # a forked child has a copy, whose connections belong to the parent
         fetcher.close()
         stop()

@@ -1,1 +1,1 @@
-"""FFRecord files with the names and meanings of the ffrecord library; `nbdata.ffrecord` is their face."""
+"""FFRecord files with the names and meanings of the ffrecord library; `nbdata.ffrecord` is the public face."""

@@ -1,4 +1,4 @@
-"""Reads a data set that the general converter made: samples by number, their meta data, and the copied files."""
+"""Reads data sets of the general converter: samples by number, their metadata, and the copied files."""
 
 from __future__ import annotations
 
@@ -22,42 +22,43 @@ _RECORD = "nbdata.json"
 
 
 class GeneralDataset:
-    """One split of a data set that ``nbdata convert DATASET.py INPUT NAME`` or the original converter made.
+    """One split of a data set made by ``nbdata convert DATASET.py INPUT NAME`` or by the original converter.
 
-    ``dataset[[3, 14, 15]]`` is a list of samples, read at once; ``dataset[3]`` is one. It may be pickled, and read by
-    the workers of a loader.
+    ``dataset[[3, 14, 15]]`` is a list of samples, read at once; ``dataset[3]`` is one. The data set may be pickled, and
+    the workers of a loader may read it.
 
     Parameters
     ----------
     cvt_name : str or os.PathLike
-        The folder NAME; for the original this is a name in a folder of its site.
+            The folder NAME; the original takes a name in a folder of its site.
     split : str
-        Such as ``train``; empty for a data set without.
+            Such as ``train``; empty for a data set without splits.
     transform : callable, optional
-        Called as ``transform(index, sample, meta)``; its result is the sample.
+            Called as ``transform(index, sample, meta)``; returns the sample.
     check_data : bool, default True
         Compare each sample with its CRC-32.
     miniset : bool, default False
-        Read what ``--mini`` made: ``mini/NAME`` in place of ``NAME``.
+            Read the result of ``--mini``: ``mini/NAME`` in place of ``NAME``.
     deserialize_sample : callable, optional
-        Makes a sample of its bytes, an array of uint8. None: as the converter stored them. Samples of a
-        ``serialize_sample`` of your own are bytes then.
+            Makes a sample from its bytes, an array of uint8. None: the inverse of how the converter stored them.
+            Samples of your own ``serialize_sample`` then stay bytes.
     allow_pickle : bool, default False
-        Unpickle samples and ``meta.pkl`` whatever they are. That runs code that they name: say it only of files of
-        people whom you trust. Without, pickles of plain data are read: containers, numbers, text, bytes and arrays.
+            Unpickle any samples and any ``meta.pkl``. This runs code that they name: use it only for files of people
+            whom you trust. Without it, only pickles of plain data are read: containers, numbers, text, bytes and
+            arrays.
 
     Attributes
     ----------
     reader : FileReader
     meta : object
-        What ``get_meta`` returned; None if there is none.
+            The result of ``get_meta``; None if there is none.
 
     Raises
     ------
     NotFound
         If there is no such split.
     BadOption
-        If the meta data are more than plain data, and `allow_pickle` is not said.
+            If the metadata is more than plain data, and `allow_pickle` is False.
 
     Examples
     --------
@@ -106,7 +107,7 @@ class GeneralDataset:
         return self.__getitems__(indices)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """A batch; PyTorch's loader asks for it so."""
+        """Return a batch; PyTorch's loader calls this."""
         indices = [index.__index__() for index in indices]
         samples = [
             self._sample(number, data)
@@ -133,11 +134,11 @@ class GeneralDataset:
                     remedy="Convert the data set again",
                 ) from None
         if self.allow_pickle:
-            return pickle.loads(data)  # noqa: S301  it was asked for
+            return pickle.loads(data)  # noqa: S301  the caller allowed it
         return load_plain(data, f"sample {number:,} of split {self.split!r}")
 
     def list_files(self) -> list[Path]:
-        """The files that the converter copied."""
+        """Return the files that the converter copied."""
         return sorted(
             Path(at) / name for at, _, names in os.walk(os.path.join(self._folder, "files")) for name in names
         )
@@ -147,7 +148,7 @@ class GeneralDataset:
 
 
 def _stored(folder: str) -> str:
-    """How samples are stored: pickled, where the original converter has said nothing."""
+    """Return the format of the samples: pickle if the original converter recorded none."""
     try:
         with open(os.path.join(folder, _RECORD), "rb") as file:
             stored = json.load(file)["stored"]
@@ -169,7 +170,7 @@ def _meta(folder: str, *, allow_pickle: bool) -> Any:
         with open(pickled, "rb") as file:
             data = file.read()
         if allow_pickle:
-            return pickle.loads(data)  # noqa: S301  it was asked for
+            return pickle.loads(data)  # noqa: S301  the caller allowed it
         try:
             return load_plain(data, pickled)
         except BadOption:

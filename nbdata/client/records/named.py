@@ -1,4 +1,4 @@
-"""Reads files by name out of FFRecord files, by the index that ``nbdata convert mmdet3d`` writes beside them."""
+"""Reads files by name from FFRecord files, with the index that ``nbdata convert mmdet3d`` writes beside them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NamedRecords:
     NotFound
         If there are no such records, or no index beside them.
     BadArchive
-        If the index does not fit to them.
+            If the index does not fit the records.
     """
 
     def __init__(self, fname: str | os.PathLike[str], check_data: bool = True) -> None:
@@ -48,12 +48,12 @@ class NamedRecords:
         return os.path.basename(os.fspath(path)) in self._index
 
     def read(self, paths: Sequence[str | os.PathLike[str]]) -> list[bytes]:
-        """The bytes of several files, read at once.
+        """Return the bytes of several files, read at once.
 
         Raises
         ------
         NotFound
-            If there is no file of that name.
+                    If no file has that name.
         """
         return [data.tobytes() for data in self.reader.read([self._number(path) for path in paths])]
 
@@ -69,7 +69,7 @@ class NamedRecords:
 
 
 def _index(folder: str, count: int) -> dict[str, int]:
-    """The number of each file: of JSON, or of the pickle that the original converter writes alone."""
+    """Read the number of each file: from JSON, or from the pickle, the only form that the original converter writes."""
     path = os.path.join(folder, f"{_INDEX}.json")
     try:
         if os.path.exists(path):

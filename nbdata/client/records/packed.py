@@ -1,4 +1,4 @@
-"""A folder as one FFRecord file: packed, and read by path."""
+"""Packs a folder into one FFRecord file, and reads its files by path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["PackedFolder", "pack_folder"]
 def pack_folder(
     folder: str | os.PathLike[str], out_file: str | os.PathLike[str], verbose: bool = False
 ) -> None:
-    """Make one FFRecord file of a folder: of each file's bytes a sample, and one of their names.
+    """Make one FFRecord file of a folder: one sample per file, and one with all names.
 
     Modes, times and links are not kept: a link to a file is stored as that file. Empty folders are kept.
 
@@ -34,16 +34,16 @@ def pack_folder(
     ----------
     folder : path
     out_file : path
-        Ends in ``.ffr``. May not lie in the folder.
+            Must end in ``.ffr``, and not lie in the folder.
     verbose : bool
-        Print how many files were packed.
+            Print how many files were packed.
 
     Raises
     ------
     BadOption
-        If there is something that is neither a file nor a folder, or a link to a folder.
+            If there is an entry that is neither a file nor a folder, or a link to a folder.
     SourceChanged
-        If a file grows or shrinks meanwhile.
+            If a file grows or shrinks meanwhile.
     """
     root, out = canonical(folder, name="folder").rstrip("/") or "/", canonical(out_file, name="out_file")
     if out.startswith(root.rstrip("/") + "/"):
@@ -60,7 +60,7 @@ def pack_folder(
 
 
 def _walk(root: str) -> tuple[Tree, list[tuple[str, int]]]:
-    """The names, and the files in their order with their sizes."""
+    """Return the names, and the files in their order with their sizes."""
     tree: Tree = OrderedDict()
     files: list[tuple[str, int]] = []
     levels: list[tuple[str, Tree, Iterator[str]]] = [(root, tree, iter(_names(root)))]
@@ -104,18 +104,18 @@ def _read(path: str, size: int) -> bytes:
 
 
 class PackedFolder:
-    """Reads the files of a packed folder by their paths. Its names are read without unpickling.
+    """Reads the files of a packed folder by their paths. The names are read without unpickling.
 
     Parameters
     ----------
     ffr_file : path
     check_data : bool, default True
-        As of `FileReader`.
+            See `FileReader`.
 
     Raises
     ------
     BadArchive
-        If it is no packed folder, or its names lead out of it.
+            If the file is not a packed folder, or its names lead out of it.
     """
 
     def __init__(self, ffr_file: str | os.PathLike[str], check_data: bool = True) -> None:
@@ -128,20 +128,20 @@ class PackedFolder:
         self._path = path
 
     def num_files(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return self._reader.n - 1
 
     def read_one(self, path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return self.read([path])[0]
 
     def read(self, paths: Sequence[str | os.PathLike[str]]) -> list[NDArray[np.uint8]]:
-        """Those of several files at once.
+        """Return the bytes of several files at once.
 
         Raises
         ------
         NotFound
-            If one is not there.
+                    If one does not exist.
         """
         if isinstance(paths, (str, os.PathLike)):
             raise BadOption("read takes a list of paths", remedy="Write read_one(path) for one")
@@ -155,7 +155,7 @@ class PackedFolder:
         raise NotFound(f"there {what} in this packed folder: {os.fspath(path)}", path=self._path)
 
     def _find(self, path: str | os.PathLike[str]) -> Any:
-        """A number, a folder, or None."""
+        """Return the number of a file, a folder, or None."""
         found: Any = self._tree
         for name in PurePosixPath(path).parts:
             found = found.get(name) if isinstance(found, OrderedDict) else None
@@ -168,7 +168,7 @@ class PackedFolder:
         list_dir: bool = True,
         recursive: bool = False,
     ) -> list[str | Path]:
-        """The names in a folder; with `recursive` also those in the folders in it, as paths relative to `path`."""
+        """List the names in a folder; with `recursive` also those in its subfolders, as paths relative to `path`."""
         folder = self._tree if path is None else self._find(path)
         if not isinstance(folder, OrderedDict):
             raise NotFound(f"there is no such folder in this packed folder: {path}", path=self._path)
@@ -185,19 +185,19 @@ class PackedFolder:
                 yield from self._listed(child, above / name, files, folders, recursive)
 
     def files(self) -> Iterator[str]:
-        """The paths of all files, in their order."""
+        """Yield the paths of all files, in their order."""
         return (path for path, _ in files_of(self._tree))
 
     def exists(self, path: str | os.PathLike[str]) -> bool:
-        """Whether there is a file or folder."""
+        """True if there is a file or folder."""
         return self._find(path) is not None
 
     def is_file(self, path: str | os.PathLike[str]) -> bool:
-        """Whether there is a file."""
+        """True if there is a file."""
         return isinstance(self._find(path), int)
 
     def is_dir(self, path: str | os.PathLike[str]) -> bool:
-        """Whether there is a folder."""
+        """True if there is a folder."""
         return isinstance(self._find(path), OrderedDict)
 
     def close(self) -> None:

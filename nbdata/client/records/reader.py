@@ -30,25 +30,25 @@ __all__ = ["FileReader"]
 class FileReader:
     """Samples of FFRecord files by number, as NumPy arrays of uint8.
 
-    May be used by many threads, and after a fork; pickled, it is opened again where it is loaded.
+    Many threads may use it, also after a fork. A pickled reader opens its files again where it is loaded.
 
     Parameters
     ----------
     fname : str, os.PathLike, list or tuple
         A file, a folder of ``.ffr`` files (taken in the order of their names), or several of these; paths or URLs.
     check_data : bool, default True
-        Compare headers, and each sample that is read, with their CRC-32. Without, only the shape of headers is looked
-        at on the disk.
+            Compare headers, and each sample that is read, with their CRC-32. Without it, on the disk only the shape of
+            headers is checked.
     mapped : bool, default False
-        Give views of the mapped files in place of copies: faster, read-only, and as long as there are some nobody may
-        cut the file off, which kills the process. Of files on the disk.
+            Give views of the mapped files instead of copies; only for files on the disk. Views are faster and
+            read-only. While one exists, truncating the file kills the process.
     storage_options : dict, optional
-        Of stores, by their fsspec names. Secrets as ``env:NAME`` where the reader is to be pickled.
+            Options of stores, by their fsspec names. Use ``env:NAME`` for secrets if the reader is to be pickled.
 
     Attributes
     ----------
     n : int
-        How many samples there are.
+            The number of samples.
     fnames : list of str
     check_data : bool
 
@@ -57,9 +57,9 @@ class FileReader:
     NotFound
         If there is no such file, or no ``.ffr`` file in a folder.
     BadArchive
-        If one is damaged, too short, or was never finished.
+            If a file is damaged, too short, or was never finished.
     ChecksumMismatch
-        If a header is not what its CRC-32 says.
+            If a header does not match its CRC-32.
 
     Examples
     --------
@@ -114,22 +114,22 @@ class FileReader:
         return self._records
 
     def read(self, indices: Sequence[int]) -> list[NDArray[np.uint8]]:
-        """Several samples at once, in the order asked for; each may come more than once.
+        """Return several samples at once, in the order requested; each may come more than once.
 
-        The arrays may be written to, and are parts of one block of memory, which lives as long as one of them does:
-        copy what is kept for long out of a batch of which the rest is not.
+        The arrays are writable, and are parts of one block of memory, which lives as long as any of them. Copy a sample
+        that you keep much longer than the rest of its batch.
 
         Parameters
         ----------
         indices : sequence of int
-            From 0. As many as wanted.
+                    From 0; any number of them.
 
         Raises
         ------
         BadOption
-            If there is no such sample.
+                    If an index is out of range.
         ChecksumMismatch
-            If the bytes of one are wrong.
+                    If the bytes of a sample are wrong.
         """
         records = self._open()
         numbers = self._checked(indices)
@@ -157,7 +157,7 @@ class FileReader:
         return found
 
     def read_one(self, index: int) -> NDArray[np.uint8]:
-        """One sample."""
+        """Return one sample."""
         return self.read([index])[0]
 
     def _checked(self, indices: Iterable[int]) -> list[int]:
@@ -173,7 +173,7 @@ class FileReader:
         return numbers
 
     def validate(self) -> None:
-        """Look at the headers of all files once more.
+        """Check the headers of all files once more.
 
         Raises
         ------
@@ -183,18 +183,18 @@ class FileReader:
         self._open().heads.check()
 
     def get_offsets(self, file_index: int) -> NDArray[np.int64]:
-        """Where the samples of a file begin, and behind them its size."""
+        """Return the offsets of a file's samples, followed by the size of the file."""
         head = self._open().heads[file_index]
         offsets: NDArray[np.int64] = _numpy().array([*head.starts, head.size], "int64")
         return offsets
 
     def get_checksums(self, file_index: int) -> NDArray[np.uint32]:
-        """The CRC-32 of each sample of a file."""
+        """Return the CRC-32 of each sample of a file."""
         crcs: NDArray[np.uint32] = _numpy().array(self._open().heads[file_index].crcs, "uint32")
         return crcs
 
     def close(self) -> None:
-        """Release the files; arrays that were given out stay."""
+        """Release the files; arrays that were given out stay valid."""
         if isinstance(self._records, _Stored):
             self._records.close()
         self._records = None
@@ -213,7 +213,7 @@ class FileReader:
 
 
 class _Stored:
-    """Files in stores, opened by each process for itself."""
+    """Files in stores; each process opens them itself."""
 
     def __init__(self, operation: SampleSource) -> None:
         self._operation = operation
@@ -245,7 +245,7 @@ def _opened(
 
 
 def _given(fname: object) -> list[str]:
-    """The places that are meant, in their canonical spelling."""
+    """Return the given places in their canonical spelling."""
     given: list[Any] = list(fname) if isinstance(fname, (list, tuple)) else [fname]
     for one in given:
         if path_text(one) is None:
@@ -256,7 +256,7 @@ def _given(fname: object) -> list[str]:
 
 
 def _named(path: str) -> list[str]:
-    """The files on the disk that are meant."""
+    """List the files on the disk at a path."""
     if not os.path.isdir(path):
         if not path.endswith(SUFFIX):
             raise BadOption(f"the name of an FFRecord file ends in {SUFFIX}", path=path)

@@ -1,4 +1,4 @@
-"""Writes one FFRecord file: it has its name when it is whole, and never before."""
+"""Writes one FFRecord file, which gets its name only when it is whole."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FileWriter", "one_byte_each"]
 
-# Bytes of samples that are held before they are written.
+# Most bytes of samples that are held before they are written.
 _HELD = 1 << 20
-# Bytes that are copied at a time behind a header that could not be written before.
+# Bytes to copy at a time to their place after a header of unknown size.
 _COPIED = 1 << 20
 
 
 def one_byte_each(buffer: Buffer) -> memoryview:
-    """Something bytes-like as its bytes.
+    """Return a bytes-like object as single bytes.
 
     Raises
     ------
     BadOption
-        If it holds numbers of several bytes, or does not lie in one piece.
+            If its items have several bytes, or it is not contiguous.
     """
     try:
         view = memoryview(buffer)
@@ -54,22 +54,22 @@ def one_byte_each(buffer: Buffer) -> memoryview:
 class FileWriter:
     """Writes one FFRecord file on the local disk, for one thread at a time.
 
-    The file has its name when it is closed and whole; until then it is a hidden file beside that. If the body of
-    ``with`` raises, nothing stays. A file that is there is replaced then, not before.
+    The file gets its name when it is closed and whole; until then it is a hidden file beside that name. If the body of
+    ``with`` raises, nothing stays. An existing file is replaced at that moment, not before.
 
     Parameters
     ----------
     fname : str or os.PathLike
-        Ends in ``.ffr``.
+            Must end in ``.ffr``.
     n : int, optional
-        How many samples come. None: as many as are written; then all of them are copied once at the end, which takes
-        the room of the file twice for that time.
+            The number of samples to come. None: as many as are written; then all are copied once at the end, which
+            takes twice the room of the file meanwhile.
 
     Attributes
     ----------
     n : int or None
     count : int
-        How many were written.
+            The number of samples written.
 
     Examples
     --------
@@ -117,12 +117,12 @@ class FileWriter:
         Parameters
         ----------
         buffer : bytes-like
-            Bytes, or a NumPy array of uint8 in one piece.
+                    Bytes, or a contiguous NumPy array of uint8.
 
         Raises
         ------
         BadOption
-            If it is something else, or one more than `n`; nothing was written then.
+                    If it is something else, or there are more than `n` samples; then nothing was written.
         NotEnoughSpace
             If the disk is full.
         """
@@ -150,14 +150,14 @@ class FileWriter:
         self._held = bytearray()
 
     def close(self) -> None:
-        """Finish the file: it gets its name. A second call does nothing.
+        """Finish the file and give it its name. A second call does nothing.
 
         Raises
         ------
         BadOption
-            If there are fewer than `n` samples: nothing stays then.
+                    If there are fewer than `n` samples: then nothing stays.
         NbdataError
-            What the disk refuses: likewise.
+                    If the disk refuses: then nothing stays either.
         """
         if not self._ends.alive:
             return
@@ -191,7 +191,7 @@ class FileWriter:
             _write(fd, piece)
 
     def _behind_its_header(self) -> None:
-        """Copy the samples behind their header, whose size nobody knew before."""
+        """Copy the samples to their place after the header, whose size was unknown before."""
         name = self._new_name()
         fd = _new_file(name)
         old, self._ends = self._ends, weakref.finalize(self, _give_up, fd, name, os.getpid())
@@ -205,7 +205,7 @@ class FileWriter:
             old()
 
     def abort(self) -> None:
-        """Give the file up: nothing of it stays."""
+        """Give up the file: nothing of it stays."""
         self._ends()
 
     def _refuse_closed(self) -> None:
@@ -232,15 +232,15 @@ def _new_file(path: str) -> int:
 
 
 def _write(fd: int, data: Buffer) -> None:
-    """All of it: one call writes less than 2 GiB."""
+    """Write all of it: one call writes less than 2 GiB."""
     view, at = memoryview(data), 0
     while at < len(view):
         at += os.write(fd, view[at:])
 
 
 def _give_up(fd: int, partial: str, pid: int) -> None:
-    """Close what is written, and take away what has not got its name."""
+    """Close the unfinished file, and remove it."""
     os.close(fd)
-    if os.getpid() == pid:  # a child of a fork has a copy of it
+    if os.getpid() == pid:  # a forked child has a copy of it
         with contextlib.suppress(OSError):
             os.unlink(partial)

@@ -1,1 +1,1 @@
-"""FFRecord files on the disk and in stores: which are meant, their headers, and the bytes of their samples."""
+"""FFRecord files on the disk and in stores: the files of a source, their headers, and the bytes of their samples."""

@@ -1,4 +1,4 @@
-"""Which FFRecord files a source means: a file, a folder of them, globs, lists."""
+"""Lists the FFRecord files of a source: a file, a folder of them, globs, lists."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RecordFile(NamedTuple):
     Attributes
     ----------
     place : str
-        What opens its store: the fixed part of the source that named it.
+            The place that opens its store: the fixed part of the source that named it.
     url : str
-        How its samples call it, without secrets.
+            The name of the file in its samples, without secrets.
     key, size, etag, modified, version
-        As `ObjectInfo` has them.
+            As in `ObjectInfo`.
     """
 
     place: str
@@ -40,22 +40,22 @@ class RecordFile(NamedTuple):
 
     @property
     def info(self) -> ObjectInfo:
-        """As stores want it."""
+        """The file as an `ObjectInfo`."""
         return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on the disk of this machine."""
+        """True if the file is on a disk of this machine."""
         return not is_url(self.place)
 
     @property
     def stem(self) -> str:
-        """Its name without ``.ffr``."""
+        """The file's name without ``.ffr``."""
         return last_component(self.key).removesuffix(SUFFIX)
 
 
 def are_records(places: Sequence[str]) -> bool:
-    """Whether places are those of FFRecord files, by their names; BadOption if only some are."""
+    """True if all places are FFRecord files, by their names; BadOption if only some are."""
     said = [last_component(place).endswith(SUFFIX) for place in places]
     if any(said) and not all(said):
         raise BadOption(
@@ -67,14 +67,14 @@ def are_records(places: Sequence[str]) -> bool:
 
 
 def files_of(opener: Opener, places: Iterable[str]) -> list[RecordFile]:
-    """The files that places mean, of a folder or glob in the order of their names.
+    """List the files at some places; those of a folder or glob are sorted by name.
 
     Raises
     ------
     NotFound
-        If one is not there, or a folder has none.
+            If a file does not exist, or a folder has none.
     BadOption
-        If one is no such file, by its name, or is named twice.
+            If a name is not one of an FFRecord file, or is given twice.
     """
     found = [file for place in places for file in _of_place(opener, place)]
     seen = set[str]()
@@ -111,18 +111,18 @@ def _file(place: str, url: str, info: ObjectInfo) -> RecordFile:
             "the server does not say how large this file is, and where its last sample ends", path=url,
             remedy="Pull it, and read it from the disk",
         )  # fmt: skip
-    # The time tells a version only where nothing better does.
+    # The time identifies a version only if nothing better does.
     modified = None if info.etag or info.version else info.modified
     return RecordFile(place, url, info.key, info.size, info.etag, modified, info.version)
 
 
 def key_of_record(file: RecordFile, number: int) -> str:
-    """How a sample without a name is called: by its file, and its number there."""
+    """Return the key of a sample without a name: its file, and its number there."""
     return f"{file.stem}/{number:08}"
 
 
 def names_wanted() -> BadOption:
-    """What is said where samples without names are to be chosen by name."""
+    """Make the error for a selection by name among samples without names."""
     return BadOption(
         "samples in FFRecord files have no names that include, exclude or by could choose",
         remedy="Choose by number: samples[10:20], or samples.select(…)",
@@ -130,7 +130,7 @@ def names_wanted() -> BadOption:
 
 
 def fingerprint_of(files: Iterable[RecordFile]) -> str:
-    """The same for the same files in the same order and versions."""
+    """Return a digest that is equal only for the same files in the same order and versions."""
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
         said = json.dumps([file.url, file.size, file.etag, file.modified, file.version])

@@ -13,7 +13,7 @@ __all__ = ["Heads"]
 
 
 class Heads:
-    """Headers, and the samples of all files one behind the other.
+    """The headers of several files; their samples are numbered through, one file after the other.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Heads:
     Attributes
     ----------
     count : int
-        How many samples there are.
+            The number of samples.
     """
 
     def __init__(self, heads: Sequence[Head]) -> None:
@@ -35,38 +35,38 @@ class Heads:
         return len(self._heads)
 
     def __getitem__(self, file: int) -> Head:
-        """The header of a file."""
+        """Return the header of a file."""
         return self._heads[file]
 
     def find(self, number: int) -> tuple[int, int]:
-        """The file that holds a sample, and its number there."""
+        """Return the file that holds a sample, and the sample's number there."""
         file = bisect_right(self._ends, number)
         return file, number - (self._ends[file - 1] if file else 0)
 
     def place(self, number: int) -> tuple[int, int, int]:
-        """The file that holds a sample, where it begins there, and the byte behind it."""
+        """Return the file that holds a sample, with the sample's start and exclusive end there."""
         file, own = self.find(number)
         start, end = self._heads[file].place(own)
         return file, start, end
 
     def size(self, number: int) -> int:
-        """Bytes of a sample."""
+        """Return the bytes of a sample."""
         _, start, end = self.place(number)
         return end - start
 
     @property
     def bytes(self) -> int:
-        """Of all samples."""
+        """Total bytes of all samples."""
         return sum(head.size - len(head.bytes) for head in self._heads)
 
     def check(self) -> None:
-        """Look at all headers; see `Head.check`."""
+        """Check all headers; see `Head.check`."""
         for head in self._heads:
             head.check()
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same samples in the same order, whatever the files are called."""
+        """A digest that is equal for the same samples in the same order, whatever the files' names."""
         digest = hashlib.blake2b(digest_size=16)
         for head in self._heads:
             digest.update(head.size.to_bytes(8, "little"))

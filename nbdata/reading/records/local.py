@@ -1,7 +1,7 @@
-"""FFRecord files on the disk: their headers mapped into memory, and batches read into one buffer.
+"""FFRecord files on the disk: headers are mapped into memory, and a batch is read into one buffer.
 
-Samples of a batch are read in the order in which they lie, neighbours by one call. What the system has in memory is
-read first; the rest is announced to the system all at once, so that the disk has several requests to work on.
+The samples of a batch are read in file order, neighbours with one call. Data in the page cache is read first. The rest
+is announced to the system all at once, so that the disk has several requests to work on.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nbdata.reading.records.heads import Heads
 
 __all__ = ["LocalFile", "LocalRecords"]
 
-# Bytes of neighbours that are read by one call: then they are still in the processor's cache when they are compared.
+# Most bytes of neighbours that one call reads: they are still in the processor's cache when they are compared.
 _RUN = 512 << 10
-# Reads only what is in memory already; 0 where the system does not have that.
+# Flag to read only data in the page cache; 0 if the system has no such flag.
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-# How the system says that a file has no such reads, or that the bytes are not in memory.
+# Errors that mean: no such reads for this file, or the bytes are not in memory.
 _NOT_SO = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EAGAIN)
 
 
 class LocalFile:
-    """One file, open. Its descriptor is closed with it.
+    """One open file. Its descriptor is closed with the object.
 
     Attributes
     ----------
@@ -66,13 +66,13 @@ class LocalFile:
             os.close(self.fd)
 
 
-#: Neighbours in one file: the file, where they begin there and in the buffer, their bytes, and of each the number in
-#: the file and where it begins and ends in the buffer. No class, which takes longer to make than a sample to read.
+#: Neighbours in one file: the file, their start there and in the buffer, their bytes, and per sample its number in the
+#: file and its start and end in the buffer. A tuple, because making an object takes longer than reading a sample.
 _Run = tuple[int, int, int, int, list[tuple[int, int, int]]]
 
 
 class LocalRecords:
-    """Reads samples of files that are open; for many threads, and for children of a fork.
+    """Reads samples of open files; for many threads, and for children of a fork.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class LocalRecords:
         self.heads = Heads([file.head for file in files])
 
     def layout(self, numbers: Iterable[int]) -> tuple[list[_Run], list[tuple[int, int]], int]:
-        """How a batch is read: the runs, where each sample then lies in the buffer, and the size of that."""
+        """Plan the reading of a batch: the runs, the place of each sample in the buffer, and the buffer's size."""
         asked = list(numbers)
         find, heads = self.heads.find, self.heads
         places = [(0, 0)] * len(asked)
@@ -111,14 +111,14 @@ class LocalRecords:
         return runs, places, at
 
     def read_into(self, buffer: memoryview, runs: Sequence[_Run]) -> None:
-        """Read a batch as `layout` says.
+        """Read a batch as planned by `layout`.
 
         Raises
         ------
         ChecksumMismatch
             If the bytes of a sample are wrong.
         BadArchive
-            If the file has become shorter.
+                If the file has been truncated.
         """
         cold = self._what_is_there(buffer, runs)
         for file, start, _, size, _ in cold if len(cold) > 1 else ():
@@ -128,7 +128,7 @@ class LocalRecords:
             self._compared(buffer, run)
 
     def _what_is_there(self, buffer: memoryview, runs: Sequence[_Run]) -> Sequence[_Run]:
-        """Read what the system has in memory; the runs that it has not, or not all of them."""
+        """Read the runs that are in memory; return those that are not, or only in part."""
         if not _NOWAIT:
             return runs
         cold: list[_Run] = []
@@ -171,7 +171,7 @@ class LocalRecords:
                 refuse_wrong(head, number, buffer[begin:end])
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """Samples as objects of their own, each copied once; of neighbours twice."""
+        """Return samples as separate objects; each is copied once, neighbours twice."""
         runs, places, size = self.layout(numbers)
         if len(runs) == len(numbers):
             self._announce_cold(runs)
@@ -181,14 +181,14 @@ class LocalRecords:
         return [bytes(buffer[begin:end]) for begin, end in places]
 
     def _announce_cold(self, runs: Sequence[_Run]) -> None:
-        """Have the system begin to read what it has not in memory, by the first byte of each run."""
+        """Have the system start reading the runs that are not in memory, judged by the first byte of each."""
         if not _NOWAIT or len(runs) < 2:
             return
         byte, cold = bytearray(1), []
         for run in runs:
             try:
                 os.preadv(self.files[run[0]].fd, (byte,), run[1], _NOWAIT)
-            except OSError:  # it says why when it is read
+            except OSError:  # reading it later reports the error
                 cold.append(run)
         for file, start, _, size, _ in cold if len(cold) > 1 else ():
             _announce(self.files[file].fd, start, size)
@@ -211,7 +211,7 @@ class LocalRecords:
 
 
 def _announce(fd: int, start: int, size: int) -> None:
-    """Have the system begin to read, where it can."""
+    """Have the system start reading a range, if it supports that."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, start, size, os.POSIX_FADV_WILLNEED)
 
@@ -219,7 +219,7 @@ def _announce(fd: int, start: int, size: int) -> None:
 def _mapped(fd: int, size: int, path: str) -> mmap.mmap:
     try:
         return mmap.mmap(fd, size, prot=mmap.PROT_READ)
-    except ValueError as error:  # the file has not so many bytes any more
+    except ValueError as error:  # the file is shorter by now
         raise _shorter(path) from error
 
 

@@ -1,4 +1,4 @@
-"""Packed folders as samples: which files make one, and where each lies in the FFRecord file."""
+"""Packed folders as samples: groups their files, and finds each in the FFRecord file."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["index_of_packed", "names_in"]
 
-# Bytes of the largest names that are read without a look at how they begin.
+# Up to this many bytes, names are read without checking first how they start.
 _AT_ONCE = 1 << 20
-# Bytes of the largest names.
+# Most bytes of names.
 _MOST = 1 << 30
-# Files whose names are read at a time.
+# Number of files whose names are read at a time.
 _FILES_AT_A_TIME = 8
-# Names that a report shows of what was left out.
+# Most names of left-out files that a report shows.
 _NAMED = 10
 
 
 def names_in(
     control: Control, store: Store, file: RecordFile, head: Head, *, compare: bool
 ) -> list[tuple[str, int]] | None:
-    """The paths of a packed folder with the numbers of their samples; None if the file is none.
+    """Return the paths in a packed folder with the numbers of their samples; None if the file is not one.
 
     Raises
     ------
@@ -73,16 +73,16 @@ def index_of_packed(
     store_of: Callable[[RecordFile], Store],
     state_dir: str,
 ) -> SampleIndex | None:
-    """The index of the samples in packed folders; None if the first file is none. It is kept in the state folder.
+    """Return the index of the samples in packed folders, kept in the state folder; None if the first file is not one.
 
-    Samples come file by file, and within one in the order of their first records.
+    Samples are ordered by file, and within a file by their first record.
 
     Raises
     ------
     NotFound
         If no file belongs to a sample.
     BadOption
-        If a key comes twice, or a later file is no packed folder.
+            If two samples have one key, or a later file is not a packed folder.
     """
     path = os.path.join(state_dir, "samples", index_name(operation, *operation.sources) + ".packed.idx")
     fingerprint = fingerprint_of(files)
@@ -116,7 +116,7 @@ def index_of_packed(
 
 
 class _Maker:
-    """Makes the index while the names of one file after the other are added."""
+    """Builds the index while the names of each file are added."""
 
     def __init__(self, operation: SampleSource) -> None:
         self._operation = operation

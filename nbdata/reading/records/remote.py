@@ -1,6 +1,6 @@
-"""FFRecord files in stores: their headers, kept in the state folder, and samples by ranges.
+"""FFRecord files in stores: their headers, kept in the state folder, and their samples, read as ranges.
 
-Neighbours that are asked for together come as one range. What was read is compared with the CRC-32 of the header.
+Neighbours that are requested together come as one range. Samples are compared with the CRC-32 in the header.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from nbdata.transfer.worker_pool import FIRST
 
 __all__ = ["RemoteRecords", "bytes_of", "fetch_heads", "heads_path", "kept_heads"]
 
-# Bytes of the first request for a header: those of 5,000 samples, and maybe some samples behind it.
+# Bytes of the first request for a header: enough for 5,000 samples, and maybe some samples after it.
 _FIRST_READ = 64 << 10
-# Bytes between two samples that are read along rather than left out, and of the largest range that is made so.
+# Most bytes of a gap that is read along between two samples, and most bytes of a range joined so.
 _GAP, _RANGE = 16 << 10, 4 << 20
-# Of the number of a range so many bits are how many samples it has behind its first.
+# A range's number holds in its lowest bits, this many, how many samples follow its first one.
 _MORE = 16
-# How often a sample is read whose bytes are wrong.
+# How often to read a sample with wrong bytes.
 _TRIES = 3
 
 
 def bytes_of(control: Control, store: Store, info: ObjectInfo, start: int, end: int) -> bytearray:
-    """A range of an object, by a request of its own."""
+    """Read a range of an object with a request of its own."""
     data = bytearray()
 
     def begins(_told: ObjectInfo) -> None:
@@ -50,7 +50,7 @@ def bytes_of(control: Control, store: Store, info: ObjectInfo, start: int, end: 
 
 
 def _head(control: Control, store: Store, file: RecordFile) -> Head:
-    """The header of a file, by one or two requests; checked."""
+    """Read and check the header of a file, with one or two requests."""
     data = bytes_of(control, store, file.info, 0, min(file.size, _FIRST_READ)) if file.size else bytearray()
     end = head_size(count_in(data[:FIXED], file.size, file.url))
     if len(data) < end:
@@ -61,12 +61,12 @@ def _head(control: Control, store: Store, file: RecordFile) -> Head:
 
 
 def heads_path(state_dir: str, files: Sequence[RecordFile]) -> str:
-    """Where the headers of these versions of files are kept."""
+    """Return the path at which the headers of these versions of files are kept."""
     return os.path.join(state_dir, "samples", f"{fingerprint_of(files)}.heads")
 
 
 def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
-    """The headers that are kept at a path, mapped into memory; None if there are none, or not those of the files."""
+    """Return the headers kept at a path, mapped into memory; None if there are none, or they are of other files."""
     try:
         with open(path, "rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
@@ -76,7 +76,7 @@ def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
             at += len(heads[-1].bytes)
     except FileNotFoundError:
         return None
-    except (NbdataError, OSError, ValueError):  # they are fetched anew
+    except (NbdataError, OSError, ValueError):  # they are fetched again
         return None
     return Heads(heads) if at == len(data) else None
 
@@ -84,12 +84,12 @@ def kept_heads(path: str, files: Sequence[RecordFile]) -> Heads | None:
 def fetch_heads(
     control: Control, files: Sequence[RecordFile], store_of: Callable[[RecordFile], Store], path: str
 ) -> Heads:
-    """The headers of files in stores, checked, and kept at a path.
+    """Fetch and check the headers of files in stores, and keep them at a path.
 
     Raises
     ------
     BadArchive, ChecksumMismatch
-        If one is damaged.
+            If a header is damaged.
     """
     with ThreadPoolExecutor(FIRST, thread_name_prefix="headers") as asking:
         heads = list(asking.map(lambda file: _head(control, store_of(file), file), files))
@@ -100,14 +100,14 @@ def fetch_heads(
 
 
 class RemoteRecords:
-    """The samples of files that lie in one store; `numbers` are those of all files together.
+    """The samples of files in one store; `numbers` count through all files.
 
     Parameters
     ----------
     heads : Heads
     files : sequence of RecordFile
     fetcher_of : callable
-        Makes the fetcher that has these pieces.
+            Makes a fetcher from a function that returns the pieces by number.
     compare : bool
         Whether samples are compared with the CRC-32 of the header.
     """
@@ -121,7 +121,7 @@ class RemoteRecords:
         compare: bool,
     ) -> None:
         self._heads, self._files, self._compare = heads, files, compare
-        # No method of this object, which is to end when nobody has it any more, and the fetcher with it.
+        # Not a method: the fetcher must not keep this object alive, so that both end with their last user.
         self._fetcher = fetcher_of(lambda run: _piece(heads, files, run))
 
     def read(
@@ -132,17 +132,17 @@ class RemoteRecords:
         keep: int = 0,
         join: bool = True,
     ) -> list[Content]:
-        """Samples in the order asked for; what comes more than once is the same object.
+        """Return samples in the order requested; repeated ones are the same object.
 
         Parameters
         ----------
         coming : iterable of sequence of int
-            The numbers of the next calls; they are fetched meanwhile.
+                The numbers of the next calls; they are fetched meanwhile.
         keep : int
-            How many of the last samples are kept for the next call.
+                How many of the last samples to keep for the next call.
         join : bool
-            Whether neighbours share a range. What was fetched ahead is only found again if the next call asks for one
-            of the batches of `coming`; without, for any of their samples.
+                Whether neighbours share a range. If so, samples fetched ahead are only found again if the next call
+                asks for a batch of `coming` as a whole. If not, any of their samples is found.
         """
         ranges = self._runs if join else _alone
         runs = ranges(numbers)
@@ -164,7 +164,7 @@ class RemoteRecords:
         return [found[number] for number in numbers]
 
     def _right(self, number: int, data: Content) -> Content:
-        """The bytes of a sample, read again if they are wrong."""
+        """Return the bytes of a sample, read again if they are wrong."""
         if not self._compare:
             return data
         file, own = self._heads.find(number)
@@ -179,7 +179,7 @@ class RemoteRecords:
         raise wrong
 
     def _runs(self, numbers: Sequence[int]) -> list[int]:
-        """Ranges that have these samples; those that lie close to one another share one."""
+        """Return the ranges that cover these samples; close neighbours share one."""
         runs: list[int] = []
         last_file, begin, reached, first = -1, 0, 0, -1
         for number in sorted(set(numbers)):
@@ -200,15 +200,15 @@ class RemoteRecords:
 
     @property
     def timeline(self) -> Timeline:
-        """When this process waited."""
+        """The times at which this process waited."""
         return self._fetcher.timeline
 
     def drop_ahead(self) -> None:
-        """Hold no samples that were fetched ahead."""
+        """Drop the samples that were fetched ahead."""
         self._fetcher.drop_ahead()
 
     def close(self) -> None:
-        """End what is under way."""
+        """Stop all work in progress."""
         self._fetcher.close()
 
 
@@ -221,6 +221,4 @@ def _piece(heads: Heads, files: Sequence[RecordFile], run: int) -> list[Piece]:
     file, start, end = heads.place(first)
     if more:
         end = heads.place(first + more)[2]
-    return (
-        [Piece(files[file].info, start, end)] if start < end else []
-    )  # of nothing no range can be asked for
+    return [Piece(files[file].info, start, end)] if start < end else []  # an empty range cannot be requested

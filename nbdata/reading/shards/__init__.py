@@ -1,1 +1,1 @@
-"""Tar shards in stores: which are meant, their bytes, and the index of what they hold."""
+"""Tar shards in stores: the shards of a source, their bytes, and the index of their samples."""

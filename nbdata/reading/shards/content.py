@@ -1,4 +1,4 @@
-"""The bytes of shards, as their stores have them: in ranges that are fetched ahead, or in one stream."""
+"""The stored bytes of shards, read in ranges that are fetched ahead, or in one stream."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = ["Bodies", "Body"]
 
 # Bytes of a range, and how many ranges are fetched ahead.
 _CHUNK, _AHEAD = 4 << 20, 16
-# Of the number of a range so many bits are its place in its shard.
+# A range's number holds in its lowest bits, this many, its place in its shard.
 _PLACE = 24
-# Bytes that are read at a time in one stream: what lies across two such blocks is copied once more.
+# Bytes to read at a time in one stream; a member across two such blocks is copied once more.
 _BLOCK = 4 << 20
 
 
 class Body(io.RawIOBase):
-    """The stored bytes of one shard, from the first to the last.
+    """The stored bytes of one shard, from first to last.
 
     Attributes
     ----------
     proven : bool or None
-        Whether they were compared with a checksum of their store; None until the last one was read. If they are wrong,
-        ChecksumMismatch comes in place of the last ones.
+            Whether the bytes were compared with a checksum of their store; None until the last one was read. If they
+            are wrong, ChecksumMismatch is raised in place of the last ones.
     """
 
     proven: bool | None = None
@@ -50,7 +50,7 @@ class Body(io.RawIOBase):
         return True
 
     def block(self) -> memoryview:
-        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        """Return the next bytes as they lie in memory, valid until the next call; empty at the end."""
         block, self._left = self._left or self._more(), memoryview(b"")
         return block
 
@@ -71,7 +71,7 @@ class Body(io.RawIOBase):
 
 
 class _Stream(Body):
-    """A shard that is read by one request."""
+    """A shard read with one request."""
 
     def __init__(self, reader: Reader) -> None:
         super().__init__()
@@ -88,26 +88,26 @@ class _Stream(Body):
 
 
 class _Ranges(Body):
-    """A shard whose ranges are fetched ahead.
+    """A shard read in ranges that are fetched ahead.
 
     Attributes
     ----------
     next : int
-        The range that is read next.
+            The next range to read.
     count : int
-        How many there are.
+            The number of ranges.
     """
 
     def __init__(self, bodies: Bodies, fetcher: PieceReader, number: int, size: int, check: Check) -> None:
         super().__init__()
         self._bodies, self.fetcher, self.number = bodies, fetcher, number
         self._size, self._check = size, check
-        # One of unknown size is not empty: its first range is asked for, and refused by name.
+        # Unknown size does not mean empty: the first range is requested, and refused with the shard's name.
         self.next, self.count = 0, -(-size // _CHUNK) if size >= 0 else 1
 
     def _more(self) -> memoryview:
         if self.next == self.count:
-            if self.proven is None:  # an empty one
+            if self.proven is None:  # an empty shard
                 self.proven = self._check.finish(-1, self._size)
             return memoryview(b"")
         at = self.next * _CHUNK
@@ -125,29 +125,29 @@ class _Ranges(Body):
 
 
 class Bodies:
-    """Opens shards, one after the other or several side by side; for one thread.
+    """Opens shards, one after the other or several at a time; for one thread.
 
     Parameters
     ----------
     control : Control
     shards : sequence of Shard
     store_of : callable
-        The store that a shard lies in.
+            Returns the store of a shard.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     width : int
-        Requests at a time.
+            Most requests at a time.
     ahead_bytes : int
-        Bytes that are fetched ahead.
+            Most bytes to fetch ahead.
     cached : callable, optional
-        Makes what reads a shard and those beside it through a cache. None: they are read straight from the store.
+            Makes a reader of a shard, and of those beside it, through a cache. None: read straight from the store.
 
     Attributes
     ----------
     verify : str
-        What is compared while they are read.
+            The comparison during reading.
     coming : callable
-        The numbers of the shards that are opened next, soonest first; to be set.
+            Returns the numbers of the shards that are opened next, soonest first; to be set by the user of the object.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Bodies:
         cached: Callable[[Shard, Callable[[int], list[Piece]]], PieceReader] | None = None,
     ) -> None:
         self._control, self._shards, self._store_of = control, shards, store_of
-        # What lies in a cache was compared when it came there.
+        # Objects in a cache were compared when they were fetched to it.
         self.verify = verify if cached is None else "none"
         self._width, self._ahead_bytes, self._cached = width, ahead_bytes, cached
         self._fetchers: dict[Store, PieceReader] = {}
@@ -171,17 +171,17 @@ class Bodies:
 
     @property
     def counts(self) -> Counts:
-        """How ranges were read."""
+        """The counts of range reads."""
         return Counts.of(fetcher.counts for fetcher in self._fetchers.values())
 
     @property
     def timeline(self) -> Timeline:
-        """When ranges were waited for."""
+        """The times of waiting for ranges."""
         found = [fetcher.timeline for fetcher in self._fetchers.values()]
         return max(found, key=lambda timeline: len(timeline.waited), default=Timeline())
 
     def open(self, number: int) -> Body:
-        """The bytes of a shard; close it at the end."""
+        """Open the bytes of a shard; close the result at the end."""
         shard = self._shards[number]
         store = self._store_of(shard)
         if isinstance(store, LocalStore):
@@ -208,7 +208,7 @@ class Bodies:
         return found
 
     def _in_ranges(self, store: Store, shard: Shard) -> bool:
-        """Whether a shard is read piece by piece."""
+        """True if a shard is read in ranges."""
         return self._cached is not None or (store.ranges and shard.size >= 0 and bool(validator(shard.info)))
 
     def _pieces(self, number: int) -> list[Piece]:
@@ -216,12 +216,12 @@ class Bodies:
         return [Piece(shard.info, place * _CHUNK, min((place + 1) * _CHUNK, shard.size))]
 
     def fetch(self, body: _Ranges) -> list[bytes | bytearray]:
-        """The next range of a shard; those that come after it are fetched meanwhile."""
+        """Return the next range of a shard; later ranges are fetched meanwhile."""
         number = body.number << _PLACE | body.next
         return body.fetcher.fetch([number], self._following(body))[0]
 
     def _following(self, body: _Ranges) -> list[int]:
-        """The ranges after that one: of the shards that are open in turn, then of those that come."""
+        """Return the ranges to fetch after that one: of the open shards in turn, then of the coming shards."""
         found: list[int] = []
         alike = [one for one in self._open if one.fetcher is body.fetcher]
         for step in range(_AHEAD):
@@ -242,24 +242,24 @@ class Bodies:
         return found[:_AHEAD]
 
     def left(self, body: _Ranges) -> None:
-        """A shard was closed."""
+        """Note that a shard was closed."""
         if body in self._open:
             self._open.remove(body)
 
     def rest(self) -> None:
-        """Hold nothing until the next shard is opened."""
+        """Drop all data until the next shard is opened."""
         self.coming = lambda: ()
         for fetcher in self._fetchers.values():
             fetcher.drop_ahead()
 
     def close(self) -> None:
-        """End what is under way."""
+        """Stop all work in progress."""
         for fetcher in self._fetchers.values():
             fetcher.close()
 
 
 class _ReadAhead(Body):
-    """A shard that is read by one request, in a thread of its own."""
+    """A shard read with one request, by its own thread."""
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__()

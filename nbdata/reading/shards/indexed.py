@@ -1,4 +1,4 @@
-"""Samples in shards by number: the ranges of a shard in which a sample lies, and their comparison with the index."""
+"""Reads samples in shards by number: the ranges that hold a sample, and the comparison with the index."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nbdata.reading.timeline import Timeline
 
 __all__ = ["IndexedShards"]
 
-# Bytes between two fields that are read along rather than asked for by themselves: headers, mostly.
+# Most bytes of a gap between two fields that is read along instead of a second request; mostly headers.
 _GAP = 64 << 10
-# How often a sample is read whose bytes are wrong.
+# How often to read a sample with wrong bytes.
 _TRIES = 3
 
 
 class _Cut(NamedTuple):
-    """Where a field lies in the pieces of its sample."""
+    """The place of a field in the pieces of its sample."""
 
     member: ShardMember
     piece: int
@@ -31,14 +31,14 @@ class _Cut(NamedTuple):
 
 
 class IndexedShards:
-    """The samples of those shards that lie in one store.
+    """The samples of all shards in one store.
 
     Parameters
     ----------
     index : SampleIndex
     shards : sequence of Shard
     fetcher_of : callable
-        Makes the fetcher that has these pieces.
+            Makes a fetcher from a function that returns the pieces by number.
     verify : str
         ``none`` compares nothing with the index.
     """
@@ -54,7 +54,7 @@ class IndexedShards:
         self._fetcher = fetcher_of(lambda number: self._plan(number)[0])
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
-        """Samples by their number, each as a new dict."""
+        """Return samples by their numbers, each as a new dict."""
         contents = self._fetcher.fetch(numbers, coming, keep=keep)
         return [self._sample(number, pieces) for number, pieces in zip(numbers, contents, strict=True)]
 
@@ -68,7 +68,7 @@ class IndexedShards:
         raise wrong
 
     def _plan(self, number: int) -> tuple[list[Piece], list[_Cut]]:
-        """What is read of a sample, and where its fields lie in that."""
+        """Return the pieces of a sample to read, and the places of its fields in them."""
         pieces: list[Piece] = []
         cuts: list[_Cut] = []
         for member in self._index.members(number):
@@ -113,14 +113,14 @@ class IndexedShards:
         return self._fetcher.counts
 
     def drop_ahead(self) -> None:
-        """Hold no samples that were fetched ahead."""
+        """Drop the samples that were fetched ahead."""
         self._fetcher.drop_ahead()
 
     def close(self) -> None:
-        """End what is under way."""
+        """Stop all work in progress."""
         self._fetcher.close()
 
     @property
     def timeline(self) -> Timeline:
-        """When this process waited."""
+        """The times at which this process waited."""
         return self._fetcher.timeline

@@ -1,4 +1,4 @@
-"""The index of shards: which samples they hold, and where each lies; made by reading them once."""
+"""The index of shards, with their samples and where each lies; made by reading the shards once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["foreign_index", "index_of", "index_path", "known_index", "saved_name"]
 
-# Seconds between two looks at how far it is.
+# Seconds between two progress updates.
 _SHOW_EVERY = 0.5
-# What to do with compressed shards.
+# The remedy for compressed shards.
 _STREAM = (
     "Use samples.stream(), with PyTorch a DataLoader over SampleStream; or make plain shards of them with "
     "pack --map true: what is in them is mostly compressed already"
@@ -35,22 +35,22 @@ _STREAM = (
 
 
 def index_path(operation: SampleSource, state_dir: str) -> str:
-    """Where the index of a source is kept."""
+    """Return the path of a source's index."""
     said = json.dumps(operation.sources).encode("utf-8", "surrogatepass")
     return os.path.join(state_dir, "samples", hashlib.sha256(said).hexdigest()[:32] + ".shards.idx")
 
 
 def saved_name(operation: SampleSource) -> str:
-    """What tells the index of a source from others that are kept beside the same shards, wherever these are."""
+    """Return the name of a source's index, which tells it from others beside the same shards, wherever they are."""
     said = json.dumps([last_component(place) for place in operation.sources])
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex | None:
-    """The index at a path, if it is of these shards, or of others that are the same `elsewhere`."""
+    """Return the index at a path if it is of these shards, or of the same ones `elsewhere`; else None."""
     try:
         found = SampleIndex(path)
-    except (NbdataError, OSError):  # it is built anew
+    except (NbdataError, OSError):  # it is built again
         return None
     if elsewhere and found.about.get("elsewhere") == elsewhere:
         return found
@@ -58,7 +58,7 @@ def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex
 
 
 def foreign_index(path: str, shards: Sequence[Shard]) -> SampleIndex | None:
-    """The same of an index that somebody else may have made."""
+    """Return the index at a path, which any other user may have made, after more checks; else None."""
     found = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
     return found if found is not None and found.is_of_shards(len(shards)) else None
 
@@ -77,16 +77,16 @@ def index_of(
     Parameters
     ----------
     told : callable
-        Told now and then how far it is.
+            Receives the progress now and then.
     otherwise : str
-        What to do with shards that are compressed.
+            The remedy for compressed shards.
 
     Raises
     ------
     BadOption
         If a shard is compressed.
     BadArchive
-        If one is damaged.
+            If a shard is damaged.
     """
     for shard in shards:
         if not shard.is_plain:
@@ -132,5 +132,5 @@ def _noted(left_out: LeftOut, url: str) -> Callable[[str, str], None]:
 
 
 def compressed(url: str, otherwise: str = _STREAM) -> BadOption:
-    """The error for a compressed shard that is to be read by number."""
+    """Make the error for a compressed shard that is to be read by number."""
     return BadOption("a compressed shard is read from its beginning only", path=url, remedy=otherwise)

@@ -1,4 +1,4 @@
-"""Which shards a source means: names with braces, globs, lists, and the JSON index of wids."""
+"""Lists the shards of a source: names with braces, globs, lists, and the JSON index of wids."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["Promised", "Shard", "are_shards", "fingerprint_elsewhere", "fingerpr
 _SHARD = re.compile(r"(?i)\.(tar|tgz|tzst|txz|tbz2?|tar\.(gz|zst|xz|bz2))$")
 _PLAIN = re.compile(r"(?i)\.tar$")
 _WIDS = "wids-shard-index-v1"
-# Bytes of the largest JSON index that is read.
+# Most bytes of a JSON index.
 _MOST_JSON = 64 << 20
-# Names that an error has of shards that are missing.
+# Most names of missing shards in an error.
 _NAMED = 5
 
 
 class Promised(NamedTuple):
-    """What a JSON index says of the bytes of a shard.
+    """A JSON index's entry about the bytes of a shard.
 
     Attributes
     ----------
     size : int or None
     md5, etag : str
-        Of all bytes, or of parts of `part_size` bytes; empty if it does not say.
+            Of all bytes, or of parts of `part_size` bytes; empty if not given.
     part_size : int
-        0 if it does not say.
+            0 if not given.
     """
 
     size: int | None = None
@@ -51,7 +51,7 @@ class Promised(NamedTuple):
 
     @classmethod
     def of(cls, said: dict[str, Any]) -> Promised:
-        """What the entry of a shard says; what makes no sense is passed over."""
+        """Read the entry of a shard; values that make no sense are skipped."""
         size, part_size = said.get("filesize"), said.get("part_size")
         md5, etag = (parse_etag(str(said.get(word) or "")) for word in ("md5sum", "etag"))
         return cls(
@@ -68,13 +68,13 @@ class Shard(NamedTuple):
     Attributes
     ----------
     place : str
-        What opens its store: the fixed part of the source that named it.
+            The place that opens its store: the fixed part of the source that named it.
     url : str
-        How its samples call it, without secrets.
+            The name of the shard in its samples, without secrets.
     key, size, etag, modified, version
-        As `ObjectInfo` has them.
+            As in `ObjectInfo`.
     promised : Promised or None
-        What the JSON index says that named it.
+            The entry of the JSON index that named it.
     """
 
     place: str
@@ -88,17 +88,17 @@ class Shard(NamedTuple):
 
     @property
     def info(self) -> ObjectInfo:
-        """As stores want it."""
+        """The shard as an `ObjectInfo`."""
         return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
 
     @property
     def is_plain(self) -> bool:
-        """Whether its name says that it is not compressed, so that a sample can be read by itself."""
+        """True if the name shows that the shard is not compressed, so that single samples can be read."""
         return _PLAIN.search(self.key) is not None
 
 
 def are_shards(places: Sequence[str]) -> bool:
-    """Whether places are those of shards, by their names; BadOption if only some are."""
+    """True if all places are shards, by their names; BadOption if only some are."""
     said = [_names_shards(place) for place in places]
     if any(said) and not all(said):
         raise BadOption(
@@ -116,7 +116,7 @@ def _names_shards(place: str) -> bool:
 
 
 def _expanded(pattern: str) -> list[str]:
-    """What the braces of a pattern stand for, in their order."""
+    """Expand the braces of a pattern, in order."""
     import braceexpand
 
     try:
@@ -126,14 +126,14 @@ def _expanded(pattern: str) -> list[str]:
 
 
 def shards_of(opener: Opener) -> list[Shard]:
-    """The shards of a source, in the order in which it names them; of a glob, in that of their keys.
+    """List the shards of a source in the order of their naming; those of a glob in key order.
 
     Raises
     ------
     NotFound
-        If one of those that are named is not there, or a glob matches nothing.
+            If a named shard does not exist, or a glob matches nothing.
     BadOption
-        If a JSON file is no index of shards, or a shard is named twice.
+            If a JSON file is not an index of shards, or a shard is named twice.
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)
@@ -181,7 +181,7 @@ def _of_place(opener: Opener, place: str) -> list[Shard]:
 
 
 def _shard(place: str, url: str, info: ObjectInfo) -> Shard:
-    # The time tells a version only where nothing better does.
+    # The time identifies a version only if nothing better does.
     modified = None if info.etag or info.version else info.modified
     return Shard(place, url, info.key, info.size, info.etag, modified, info.version)
 
@@ -198,7 +198,7 @@ def _heads(opener: Opener, places: list[str]) -> list[Shard]:
 
 
 def _of_wids(opener: Opener, place: str) -> list[Shard]:
-    """The shards of an index as the wids library writes it."""
+    """List the shards of an index that the wids library wrote."""
     location = opener.open(place)
     info = retrying(opener.control, lambda: location.store.head(location.key))
     if info.size > _MOST_JSON:
@@ -220,7 +220,7 @@ def _of_wids(opener: Opener, place: str) -> list[Shard]:
 
 
 def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Base of each shard, and what is said of it; at least its URL."""
+    """Yield the base of each shard, and its entry, which has at least its URL."""
     if said["__kind__"] != _WIDS:
         raise ValueError
     lists = [said, *(one for one in said.get("datasets", ()) if "shardlist" in one)]
@@ -232,7 +232,7 @@ def _named_by(said: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str,
 
 
 def _joined(base: str, url: str) -> str:
-    """Where a shard lies that an index names; an index of a store does not lead to files of this machine."""
+    """Return the place of a shard in an index; an index in a store must not lead to files of this machine."""
     if base.startswith(("http://", "https://")):
         joined = urljoin(base, url)
     elif is_url(url) or url.startswith("/"):
@@ -259,7 +259,7 @@ def _no_index(place: str, got: str) -> BadOption:
 
 
 def fingerprint_elsewhere(shards: Iterable[Shard]) -> str:
-    """The same for the same shards wherever they lie, if their store tells the ETag of each; else empty."""
+    """Return a digest that is equal for the same shards at any place; empty if their store lacks an ETag."""
     digest = hashlib.blake2b(digest_size=16)
     for shard in shards:
         if not shard.etag:
@@ -270,7 +270,7 @@ def fingerprint_elsewhere(shards: Iterable[Shard]) -> str:
 
 
 def fingerprint_of(shards: Iterable[Shard]) -> str:
-    """The same for the same shards in the same order and versions."""
+    """Return a digest that is equal only for the same shards in the same order and versions."""
     digest = hashlib.blake2b(digest_size=16)
     for shard in shards:
         said = json.dumps([shard.url, shard.size, shard.etag, shard.modified, shard.version])

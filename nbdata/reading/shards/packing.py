@@ -1,4 +1,4 @@
-"""What may be packed: whether it is shards, and that new shards do not replace those that they are made of."""
+"""Checks the source of ``pack``: whether it is shards, and that new shards do not replace those they are made of."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["packs_records", "packs_shards", "refuse_own_source"]
 
 
 def packs_records(operation: Pack) -> bool:
-    """Whether FFRecord files are packed; BadOption if only some of the places are such."""
+    """True if FFRecord files are packed; BadOption if only some of the places are such files."""
     return are_records(operation.samples().sources)
 
 
 def packs_shards(operation: Pack) -> bool:
-    """Whether shards are packed, and no files.
+    """True if shards are packed, and not files.
 
     Raises
     ------
     BadOption
-        If several places are given that are no shards, or filters that shards do not have.
+            If several places are given that are not shards, or filters that do not apply to shards.
     """
     sources = operation.samples().sources
     if not are_shards(sources):
@@ -37,14 +37,14 @@ def packs_shards(operation: Pack) -> bool:
 
 
 def refuse_own_source(operation: Pack, folder: Location, shards: Iterable[tuple[Store, str]]) -> None:
-    """BadOption if a shard that is written may be one that is read.
+    """BadOption if a shard to write may be one that is read.
 
     Parameters
     ----------
     folder : Location
-        Where the new ones go.
+            The folder of the new shards.
     shards : iterable of (Store, str)
-        Those that are read, by their keys.
+            The shards that are read, by their keys.
     """
     for store, key in shards:
         inside = key.startswith(folder.key) and operation.names.is_one(key[len(folder.key) :])

@@ -1,1 +1,1 @@
-"""The data sets of mmdet3d: what their configuration says, read and not run, and which files they are made of."""
+"""The data sets of mmdet3d: reads their configuration without running it, and lists their files."""

@@ -1,9 +1,9 @@
-"""Configurations of OpenMMLab's libraries, read as data: nothing of them is run.
+"""Reads configurations of OpenMMLab's libraries as data, without running them.
 
-They are modules of Python that mostly assign: numbers, text, lists and ``dict(…)``, names that were assigned before,
-and sums of these. That much is worked out here from the syntax tree. Whatever else stands there has the value
-`Unknown`, which is an error only where somebody asks for it. ``_base_`` files are merged as mmengine does it: dicts
-are merged key by key, unless one says ``_delete_``.
+They are Python modules that mostly assign: numbers, text, lists and ``dict(…)``, names assigned earlier, and sums of
+these. This module evaluates that much from the syntax tree. Any other expression gets the value `Unknown`, which is an
+error only where it is needed. ``_base_`` files are merged as in mmengine: dicts are merged key by key, unless one
+contains ``_delete_``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from nbdata.errors import BadOption, NotFound
 
 __all__ = ["Unknown", "read_config", "run_config", "told"]
 
-# Files that name each other by _base_, one below the other.
+# Most files that include each other by _base_, in depth.
 _DEEPEST = 16
-# Bytes of a file, and characters or items of what is worked out.
+# Most bytes of a file, and most characters or items of an evaluated value.
 _MOST = 4 << 20
 _BASE, _DELETE = "_base_", "_delete_"
 _ASK = "--run-config runs the configuration with mmengine, as mmdet3d itself does"
@@ -42,7 +42,7 @@ _SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 
 
 class Unknown:
-    """A value that only running the configuration would tell.
+    """A value that only running the configuration would reveal.
 
     Parameters
     ----------
@@ -58,20 +58,20 @@ class Unknown:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """The values of a configuration; some may be `Unknown`.
+    """Return the values of a configuration; some may be `Unknown`.
 
     Raises
     ------
     NotFound
-        If there is no such file, or none that it names as its base.
+            If the file or its base does not exist.
     BadOption
-        If it is no configuration that can be read.
+            If it is not a readable configuration.
     """
     return _read(path, 0)
 
 
 def run_config(path: str) -> dict[str, Any]:
-    """The same by mmengine, which runs it."""
+    """Return the values by running the configuration with mmengine."""
     try:
         from mmengine.config import Config
     except ImportError:
@@ -135,7 +135,7 @@ def _of_json(text: str, path: str) -> dict[str, Any]:
 
 
 def _of_python(text: str, path: str) -> dict[str, Any]:
-    """What the assignments of a module mean."""
+    """Evaluate the assignments of a module."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -154,14 +154,14 @@ def _of_python(text: str, path: str) -> dict[str, Any]:
                 names[target.id] = value
             continue
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # its documentation
+            continue  # a docstring
         for name in _changed(statement):
             names[name] = Unknown(where)
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
 def _changed(statement: ast.stmt) -> list[str]:
-    """The names that a statement may give other values: all that stand in it."""
+    """List the names that a statement may change: all names in it."""
     found = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
     for node in ast.walk(statement):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -179,15 +179,15 @@ def _worked_out(node: ast.expr, names: Mapping[str, Any], where: str) -> Any:
 
 
 class _Untold(Exception):
-    """Only running it would tell."""
+    """Raised for an expression that only running it would evaluate."""
 
 
-# What a sum or a look-up can fail with.
+# The errors that a sum or a look-up can raise.
 _FAILS = (TypeError, ValueError, KeyError, IndexError, ArithmeticError)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """What an expression means; `_Untold` if that is not worked out here."""
+    """Evaluate an expression; `_Untold` if this module does not support it."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -216,7 +216,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def _inner(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """A value inside another one; that it is not told does not make that untold."""
+    """Evaluate a value inside another one; if it is unknown, the outer value is still known."""
     try:
         return _value(node, names)
     except (_Untold, *_FAILS):
@@ -229,7 +229,7 @@ def _known(names: Mapping[str, Any], name: str) -> Any:
 
 
 def _called(node: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:
-    """``dict(a=1, **b)``, and nothing else."""
+    """Evaluate a call of ``dict(a=1, **b)``; no other call is supported."""
     if not isinstance(node.func, ast.Name) or node.func.id != "dict" or "dict" in names or len(node.args) > 1:
         raise _Untold
     found: dict[str, Any] = dict(_value(node.args[0], names)) if node.args else {}
@@ -242,9 +242,9 @@ def _called(node: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum(how: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """A sum, product or the like, of bounded size."""
+    """Compute a sum, a product or the like, of bounded size."""
     if how is operator.mod and not isinstance(left, (int, float)):
-        return _raise()  # text with a format can be as long as that says
+        return _raise()  # formatted text can be as long as its format says
     if how in (operator.add, operator.mul):
         numbers = [isinstance(one, (int, float)) for one in (left, right)]
         sizes = [one if number else len(one) for one, number in zip((left, right), numbers, strict=True)]
@@ -264,12 +264,12 @@ def _raise() -> Any:
 
 
 def told(value: Any, name: str) -> Any:
-    """The value, unless it is not known.
+    """Return the value, unless it is unknown.
 
     Raises
     ------
     BadOption
-        If only running the configuration would tell it.
+            If only running the configuration would reveal it.
     """
     if isinstance(value, Unknown):
         raise BadOption(f"the configuration says {name} by more than data ({value.where})", remedy=_ASK)

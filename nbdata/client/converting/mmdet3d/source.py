@@ -1,4 +1,4 @@
-"""The files that a configuration of mmdet3d is about: images or point clouds of its train and val data.
+"""Lists the files of an mmdet3d configuration: images or point clouds of its train and val data.
 
 Formats: the info files of mmdet3d's data sets, as tools/dataset_converters/nuscenes_converter.py and
 update_infos_to_v2.py write them (https://github.com/open-mmlab/mmdetection3d).
@@ -21,32 +21,32 @@ from nbdata.formats.plain_pickle import load_plain
 
 __all__ = ["INDEX", "load"]
 
-#: What says which sample a file is; with .json and .pkl.
+#: Name of the index from file names to samples; with .json and .pkl.
 INDEX = "filename2idx"
 _SPLITS = ("train", "val")
-# Data sets that are made of other ones, one below the other.
+# Most levels of data sets that consist of other data sets.
 _DEEPEST = 16
 
 
 def load(
     config: str, root: str, key: str, *, mini: int | None, sweeps: bool = False, run: bool = False
 ) -> Source:
-    """The splits of a configuration.
+    """Read the splits of a configuration.
 
     Parameters
     ----------
     config : str
-        Its path.
+            The path of the configuration.
     root : str
-        The folder in which relative paths begin.
+            The folder that relative paths start from.
     key : str
         ``img_filename`` or ``pts_filename``.
     mini : int or None
-        How many files of each split are meant; None: all.
+            How many files of each split to convert; None: all.
     sweeps : bool
-        Whether point clouds of the sweeps are meant too.
+            Whether to include the point clouds of sweeps.
     run : bool
-        Run the configuration with mmengine, in place of reading it.
+            Run the configuration with mmengine instead of reading it.
     """
     found = run_config(config) if run else read_config(config)
     source = Source([])
@@ -71,7 +71,7 @@ def load(
 
 
 class _Contents(Sequence[bytes]):
-    """The bytes of files by number."""
+    """The contents of files, by number."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
@@ -116,12 +116,12 @@ def _write_index(index: Mapping[str, int], folder: str) -> list[str]:
 
 
 def _paths(files: Iterable[str]) -> list[str]:
-    """Each file once.
+    """List each file once.
 
     Raises
     ------
     BadOption
-        If two have one name in different folders: the index knows names alone, and one would be read as the other.
+            If two files in different folders have one name: the index has only names, and would mix them up.
     """
     found: dict[str, str] = {}
     for path in files:
@@ -135,7 +135,7 @@ def _paths(files: Iterable[str]) -> list[str]:
 
 
 def _dataset(config: Mapping[str, Any], split: str) -> Any:
-    """What a configuration says of the data of a split; None: nothing."""
+    """Return a configuration's entry for the data of a split; None if there is none."""
     data = config.get("data")
     if data is not None:
         return told(told(data, "data").get(split), f"data.{split}")
@@ -146,7 +146,7 @@ def _dataset(config: Mapping[str, Any], split: str) -> Any:
 
 
 def _files(dataset: Any, split: str, root: str, key: str, *, sweeps: bool, depth: int = 0) -> Iterator[str]:
-    """The paths of all files, of data sets within data sets too."""
+    """Yield the paths of all files, including those of nested data sets."""
     dataset = told(dataset, f"the {split} data")
     if isinstance(dataset, (list, tuple)):
         inside: Any = dataset
@@ -167,7 +167,7 @@ def _files(dataset: Any, split: str, root: str, key: str, *, sweeps: bool, depth
 
 
 def _named(dataset: Mapping[str, Any], split: str, root: str, key: str, *, sweeps: bool) -> Iterator[str]:
-    """The paths that the info files of one data set name."""
+    """Yield the paths in the info files of one data set."""
     data_root = os.path.join(root, told(dataset.get("data_root"), f"data_root of {split}") or "")
     prefix = told(dataset.get("data_prefix"), f"data_prefix of {split}") or {}
     given = told(dataset["ann_file"], f"ann_file of {split}")
@@ -209,7 +209,7 @@ def _infos(path: str, split: str) -> list[Any]:
 def _of_info(
     info: Mapping[str, Any], data_root: str, root: str, prefix: Mapping[str, Any], key: str, *, sweeps: bool
 ) -> Iterator[str]:
-    """The paths of one frame, in the first form or in the second one, which has `images` and `lidar_points`."""
+    """Yield the paths of one frame, in the first format or in the second, which has `images` and `lidar_points`."""
 
     def below(path: str, of: str) -> str:
         return os.path.normpath(os.path.join(data_root, prefix.get(of) or "", path))

@@ -1,4 +1,4 @@
-"""Makes the samples of FFRecord files, by number or, of packed folders, by name."""
+"""Makes the samples of FFRecord files: by number, or by name for packed folders."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["record_samples"]
 
 
 def record_samples(operation: SampleSource) -> Samples:
-    """The samples of FFRecord files.
+    """Make the samples of FFRecord files.
 
     Raises
     ------
     BadOption
-        If names are to be chosen by, which files have that are no packed folder.
+            If the selection uses names, and the files are not packed folders and so have none.
     """
     files = listed(operation)
     headers = headers_of(operation, files)

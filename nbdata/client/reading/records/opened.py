@@ -24,7 +24,7 @@ __all__ = ["Headers", "StoredRecords", "headers_of", "listed"]
 
 
 class Headers(Protocol):
-    """What `headers_of` gives."""
+    """The result of `headers_of` for stores."""
 
     heads: Heads
 
@@ -39,14 +39,14 @@ class _Kept:
 def headers_of(
     operation: SampleSource, files: Sequence[RecordFile], *, check: bool = True, fingerprint: str = ""
 ) -> LocalRecords | Headers:
-    """The headers of files; with those on the disk comes what reads them.
+    """Return the headers of files; for files on the disk, together with their reader.
 
     Parameters
     ----------
     check : bool
-        Whether headers on the disk are compared with their CRC-32. Those of stores always are, when they are fetched.
+            Whether headers on the disk are compared with their CRC-32. Headers from stores always are, when fetched.
     fingerprint : str
-        Of `Heads`, if they are known: SourceChanged if they are others.
+            The fingerprint of `Heads`, if known: SourceChanged if it differs.
     """
     found: LocalRecords | Headers
     if all(file.is_local for file in files):
@@ -76,7 +76,7 @@ def headers_of(
 
 
 def listed(operation: SampleSource) -> list[RecordFile]:
-    """The files that a source means."""
+    """Return the files of a source."""
     opened = Opened(operation)
     try:
         return files_of(opened, operation.sources)
@@ -93,7 +93,7 @@ class StoredRecords:
     files : sequence of RecordFile
     heads : Heads
     workers : int
-        Processes that share the connections and bytes that nobody has set otherwise.
+            Number of processes that share the default connections and bytes.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class StoredRecords:
         keep: int = 0,
         join: bool = True,
     ) -> list[Content]:
-        """As of `RemoteRecords`."""
+        """See `RemoteRecords.read`."""
         got: dict[int, Content] = {}
         for place, own in self._places(numbers).items():
             ahead = [self._places(batch).get(place, []) for batch in coming]
@@ -146,23 +146,23 @@ class StoredRecords:
 
     @property
     def counts(self) -> Counts:
-        """What was read; samples and bytes as ranges have them."""
+        """Counts of what was read: samples, and bytes as ranges contain them."""
         return Counts.of(records.counts for records in self._of.values())
 
     @property
     def timeline(self) -> Timeline:
-        """When it was waited for bytes."""
+        """The times at which the process waited for bytes."""
         found = [records.timeline for records in self._of.values()]
         return max(found, key=lambda timeline: len(timeline.waited), default=Timeline())
 
     def drop_ahead(self) -> None:
-        """Hold no samples that were fetched ahead."""
+        """Drop the samples that were fetched ahead."""
         for records in self._of.values():
             records.drop_ahead()
 
     def close(self) -> None:
-        """End what is under way."""
-        if os.getpid() != self.pid:  # a child of a fork has a copy of it, whose connections are the parent's
+        """Stop all work in progress."""
+        if os.getpid() != self.pid:  # a forked child has a copy, whose connections belong to the parent
             return
         for records in self._of.values():
             records.close()

@@ -1,4 +1,4 @@
-"""The samples in packed folders; made by `nbdata.samples`."""
+"""The samples in packed folders; `nbdata.samples` makes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["PackedSamples"]
 
 
 class PackedSamples(ShardSamples):
-    """The files of packed folders, as samples: each is read as a shard is, of which an index says where each file lies.
+    """The files of packed folders as samples; each is read as a shard whose index gives the place of each file.
 
     Parameters
     ----------
@@ -36,11 +36,11 @@ class PackedSamples(ShardSamples):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        # In another process only the index says what the samples are.
+        # In another process the index alone defines the samples.
         return {**state, "operation": replace(self.operation, by="sample")}
 
     def stream(self, **options: Any) -> Pass:
-        """All samples one after the other, fetched ahead; see `Samples.stream`."""
+        """Yield all samples one after the other, fetched ahead; see `Samples.stream`."""
         return Samples.stream(self, **options)
 
     def _built(self) -> SampleIndex:
@@ -51,7 +51,7 @@ class PackedSamples(ShardSamples):
         )
 
     def save_index(self) -> str:
-        """A packed folder is its own index: BadOption."""
+        """Raise BadOption: a packed folder is its own index."""
         raise BadOption("a packed folder needs no index: it has the names of its files")
 
     def __repr__(self) -> str:

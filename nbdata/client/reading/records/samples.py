@@ -1,4 +1,4 @@
-"""Samples in FFRecord files; made by `nbdata.samples`."""
+"""The samples in FFRecord files; `nbdata.samples` makes them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from nbdata.verbs.samples import SampleSource
 
 __all__ = ["RecordSamples"]
 
-# The one field of a sample.
+# The only field of a sample.
 _FIELD = "bin"
-# Bytes of neighbours that a stream reads at once, and how many such reads it knows ahead.
+# Bytes of neighbouring samples that a stream reads at once, and how many such reads it knows ahead.
 _BLOCK, _KNOWN_AHEAD = 1 << 20, 16
-# Bytes of the samples that are shuffled together, if `window` is not fewer.
+# Most bytes of samples that are shuffled together; `window` may set fewer.
 _WINDOW = 32 << 20
 _STATE = 1
 
@@ -43,7 +43,7 @@ _STATE = 1
 class RecordSamples(Samples):
     """The samples of some FFRecord files.
 
-    Their keys are the file's name and the number there, as ``PART_00003/00000017``; they have one field, ``bin``.
+    The key is the file's name and the sample's number in it, as ``PART_00003/00000017``; the only field is ``bin``.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class RecordSamples(Samples):
 
     @property
     def files(self) -> list[RecordFile]:
-        """In their order."""
+        """The files in their order."""
         return list(self._files)
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class RecordSamples(Samples):
         return key_of_record(self._files[file], own)
 
     def size(self, number: int) -> int:
-        """Bytes of a sample."""
+        """Return the bytes of a sample."""
         return self._heads.size(number)
 
     def _parts(self, number: int) -> list[tuple[Source, int]]:
@@ -110,13 +110,13 @@ class RecordSamples(Samples):
     # -- reading --------------------------------------------------------------------------------------
 
     def fetch(self, indices: Sequence[int], ahead: Iterable[Sequence[int]] = ()) -> list[Any]:
-        # As `Samples.fetch`, but that batches stay together, so that neighbours in one are read as one range.
+        # As `Samples.fetch`, but keeps batches together, so that neighbours in one are read as one range.
         checked = self._checked
         coming = [] if self._local is not None else [[checked(index) for index in batch] for batch in ahead]
         return self._read(list(map(checked, indices)), coming)
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
-        """Samples by their number, each as a new dict."""
+        """Return samples by their numbers, each as a new dict."""
         return self._read(numbers, [coming], keep=keep, join=False)
 
     def _read(
@@ -160,7 +160,7 @@ class RecordSamples(Samples):
                 self._closing = weakref.finalize(self, self._stored.close)
             return self._stored
 
-    # -- one behind the other -------------------------------------------------------------------------
+    # -- streaming ------------------------------------------------------------------------------------
 
     def stream(
         self,
@@ -171,19 +171,19 @@ class RecordSamples(Samples):
         part: str | None = None,
         resume: Any = None,
     ) -> Pass:
-        """All samples one after the other, in an order in which neighbours can be read together.
+        """Yield all samples one after the other, in an order that allows neighbours to be read together.
 
         Parameters
         ----------
         shuffle : bool
-            Blocks of neighbours of about 1 MiB come in a random order that depends on `seed` and `epoch` alone, and
-            samples are shuffled within a window (``window`` of `nbdata.samples`, at most 32 MiB of samples). For an
-            order in which every sample may follow every other one, use `batch_sampler` or ``SampleLoader``.
+                Shuffle blocks of neighbours of about 1 MiB in a random order that depends only on `seed` and `epoch`,
+                and samples within a window (``window`` of `nbdata.samples`, at most 32 MiB of samples). For an order in
+                which any sample may follow any other, use `batch_sampler` or ``SampleLoader``.
         seed, epoch : int
         part : str, optional
-            ``"I/N"``: the I-th of N runs of that order, from 0; they are equally long, or one longer.
+                ``"I/N"``: the I-th of N runs of that order, from 0; their lengths differ by at most one.
         resume : dict, optional
-            What `Pass.state_dict` said of the same part: it goes on there.
+                The result of `Pass.state_dict` for the same part: the pass resumes there.
 
         Returns
         -------
@@ -193,7 +193,7 @@ class RecordSamples(Samples):
         Raises
         ------
         BadOption
-            If `part` is none, or `resume` is of other samples, another order or another part.
+                If `part` is not valid, or `resume` belongs to other samples, another order or another part.
         """
         number, parts = part_of(part)
         about = {
@@ -219,7 +219,7 @@ class RecordSamples(Samples):
         )
         return self._passed(_windows(order, given), 1, about, given)
 
-    # -- what became of it ----------------------------------------------------------------------------
+    # -- statistics -----------------------------------------------------------------------------------
 
     @property
     def sources(self) -> list[Source]:
@@ -235,21 +235,21 @@ class RecordSamples(Samples):
 
     @property
     def timeline(self) -> Timeline:
-        """When this process waited."""
+        """The times at which this process waited."""
         return self._timeline if self._pid == os.getpid() else Timeline()
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
-        """Nothing is."""
+        """Empty: all samples belong to the files."""
         return 0, []
 
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
-        """Of each field how many samples have it, and its bytes."""
+        """Per field, the number of samples that have it, and its bytes."""
         return {_FIELD: (len(self), self._heads.bytes)}
 
     def save_index(self) -> str:
-        """FFRecord files are their own index: BadOption."""
+        """Raise BadOption: FFRecord files are their own index."""
         raise BadOption("FFRecord files need no index: their headers say where each sample lies")
 
     def share(self, workers: int) -> None:
@@ -272,7 +272,7 @@ class RecordSamples(Samples):
 
 
 def _windows(order: BlockOrder, given: int) -> Iterator[list[int]]:
-    """The numbers of an order, each window at once; behind the first `given`."""
+    """Yield the numbers of an order, one window at a time, after the first `given`."""
     first = given - given % order.window
     for begin in range(first, len(order), order.window):
         end = min(begin + order.window, len(order))

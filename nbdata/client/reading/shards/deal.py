@@ -1,7 +1,7 @@
-"""Which part of a training reads which shards of an epoch, and what is left of an epoch that was interrupted.
+"""Assigns the shards of an epoch to the parts of a training, also after an interruption.
 
-The shards of an epoch have an order, that of the source or a shuffled one; a *position* is a place in it. Part I of N
-reads every N-th position. Where there are more parts than shards, those that share a shard take its samples in turn.
+The shards of an epoch have an order, either the source's or a shuffled one; a *position* is a place in it. Part I of N
+reads every N-th position. If there are more parts than shards, parts that share a shard take its samples in turn.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ __all__ = ["Left", "Work", "merged", "work_of"]
 
 @dataclass
 class Left:
-    """What is left of an epoch.
+    """The unread rest of an epoch.
 
     Attributes
     ----------
     done : set of int
-        Positions of which all samples were given out.
+            Positions whose samples were all given out.
     begun : dict of int to int
-        Of other positions how many samples were given out.
+            For other positions, the number of samples given out.
     """
 
     done: set[int] = field(default_factory=set)
     begun: dict[int, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: runs of positions as pairs of first and last."""
+        """Return the state as JSON-able data, with runs of positions as pairs of first and last."""
         return {"done": _runs(self.done), "begun": sorted(self.begun.items())}
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Left:
-        """The way back from `to_dict`."""
+        """Rebuild the state from `to_dict`."""
         done = {number for first, last in data["done"] for number in range(first, last + 1)}
         return cls(done, {int(position): int(given) for position, given in data["begun"]})
 
@@ -54,14 +54,14 @@ def _runs(numbers: Iterable[int]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Work:
-    """What a part reads.
+    """The work of one part.
 
     Attributes
     ----------
     positions : sequence of int
-        In this order.
+            The positions to read, in this order.
     share : tuple of (int, int)
-        ``(I, N)``: of each shard only every N-th sample, beginning with the I-th.
+            ``(I, N)``: read only every N-th sample of each shard, starting with the I-th.
     """
 
     positions: Sequence[int]
@@ -69,9 +69,9 @@ class Work:
 
 
 def work_of(part: tuple[int, int], count: int, left: Left) -> Work:
-    """What a part reads of an epoch of so many shards.
+    """Return the work of a part in an epoch of that many shards.
 
-    What was begun comes first. Positions are dealt in turn, so that all parts have equally many, or one more.
+    Shards that were begun come first. Positions are dealt in turn, so all parts have equally many, or one more.
     """
     number, parts = part
     if left.done or left.begun:
@@ -82,7 +82,7 @@ def work_of(part: tuple[int, int], count: int, left: Left) -> Work:
         positions = range(count)
     if parts <= len(positions) or not positions:
         return Work(positions[number::parts])
-    if left.begun:  # how many each share has given is not known
+    if left.begun:  # how many samples each share has given is not known
         return Work(positions[number::parts])
     mine = number % len(positions)
     sharing = len(range(mine, parts, len(positions)))
@@ -90,12 +90,12 @@ def work_of(part: tuple[int, int], count: int, left: Left) -> Work:
 
 
 def merged(states: Sequence[dict[str, Any]], count: int) -> Left:
-    """What all parts of an epoch together have left, from the state of each.
+    """Combine the states of all parts of an epoch into what is left of it.
 
     Raises
     ------
     BadOption
-        If a part is missing, or they are not of one epoch.
+            If a part is missing, or the states are not of one epoch.
     """
     if not states:
         raise BadOption("there are no states to go on from")

@@ -1,4 +1,4 @@
-"""Samples in tar shards; made by `nbdata.samples`."""
+"""The samples in tar shards; `nbdata.samples` makes them."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from nbdata.verbs.samples import SampleSource
 __all__ = ["ShardSamples"]
 
 _NO_INDEX = "not indexed yet: len(samples) and samples[0] read all shards once"
-# Ways to the store that a process keeps for its next passes.
+# How many ways to the store a process keeps for its next passes.
 _KEPT = 2
 
 
 class _Reading:
-    """What one process has open, and what it has read."""
+    """The open stores and the counts of one process."""
 
     def __init__(self, operation: SampleSource) -> None:
         self.pid = os.getpid()
         self.opened = Opened(operation)
         self.stores: dict[str, Store] = {}  # by place
-        self.bodies: list[Bodies] = []  # all that were made
+        self.bodies: list[Bodies] = []  # all that were ever made
         self.idle: list[Bodies] = []
         self.indexed: dict[str, IndexedShards] = {}  # by place
         self.counts, self.left_out = Counts(), LeftOut()
 
     def store_of(self, shard: Shard) -> Store:
-        """The store that a shard lies in."""
+        """Return the store of a shard."""
         found = self.stores.get(shard.place)
         if found is None:
             found = self.stores[shard.place] = self.opened.open(shard.place).store
@@ -71,7 +71,7 @@ class ShardSamples(Samples):
     operation : SampleSource
     shards : list of Shard
     quiet : bool
-        Whether to show nothing while the index is made.
+            Whether to hide the progress of making the index.
     """
 
     def __init__(self, operation: SampleSource, shards: list[Shard], *, quiet: bool = True) -> None:
@@ -83,7 +83,7 @@ class ShardSamples(Samples):
         self._workers = 1
         self._reading: _Reading | None = None
         self._fingerprint = fingerprint_of(self._shards)
-        # An index may have been taken from beside the shards, which had come with them from another place.
+        # An index from beside the shards may belong to a copy of them at another place.
         taken = self.operation.refresh == "never"
         self._elsewhere = fingerprint_elsewhere(self._shards) if taken else ""
         self._index: SampleIndex | None = None
@@ -105,14 +105,14 @@ class ShardSamples(Samples):
 
     @property
     def shards(self) -> list[Shard]:
-        """In the order of the source."""
+        """The shards in the order of the source."""
         return list(self._shards)
 
     @property
     def fingerprint(self) -> str:
         return self._fingerprint
 
-    # -- one behind the other -----------------------------------------------------------------------
+    # -- streaming ----------------------------------------------------------------------------------
 
     def stream(
         self,
@@ -123,20 +123,21 @@ class ShardSamples(Samples):
         part: str | None = None,
         resume: Any = None,
     ) -> Pass:
-        """All samples one after the other, shard by shard, fetched ahead. No index is needed.
+        """Yield all samples one after the other, shard by shard, fetched ahead. No index is needed.
 
         Parameters
         ----------
         shuffle : bool
-            The shards come in a random order that depends on `seed` and `epoch` alone; of a few that are read side by
-            side samples are drawn, each from a window (``window`` of `nbdata.samples`).
+                Read the shards in a random order that depends only on `seed` and `epoch`. Samples are drawn from a few
+                open shards in turn, each with a window (``window`` of `nbdata.samples`).
         seed, epoch : int
         part : str, optional
-            ``"I/N"``: every N-th shard of that order, beginning with the I-th (from 0); which ones these are differs
-            from epoch to epoch. With more parts than shards, those that share a shard take its samples in turn.
+                ``"I/N"``: every N-th shard of that order, starting with the I-th (from 0); the selection differs from
+                epoch to epoch. With more parts than shards, parts that share a shard take its samples in turn.
         resume : dict or sequence of dict, optional
-            What `Pass.state_dict` said of the same part: it goes on there, with the same sequence. Or the states of all
-            parts of the epoch: then this part, of any number of parts, reads its share of the samples that are left.
+                The result of `Pass.state_dict` for the same part: the pass resumes there, with the same sequence. Or
+                the states of all parts of the epoch: then this part, of any number of parts, reads its share of the
+                remaining samples.
 
         Returns
         -------
@@ -146,13 +147,13 @@ class ShardSamples(Samples):
         Raises
         ------
         BadOption
-            If `part` is none, or `resume` is of other shards or another order, or not of all parts.
+                If `part` is not valid, or `resume` belongs to other shards or another order, or lacks a part.
         BadArchive
-            While it is read: if a shard is damaged, or ends too early. Samples before that place were given out.
+                While reading, if a shard is damaged or truncated. Samples before that place were given out.
         ChecksumMismatch
-            At the end of a shard: if its bytes are wrong. Its samples were given out, but for the last ones.
+                At the end of a shard, if its bytes are wrong. Its samples were given out, except the last ones.
         SourceChanged
-            If a shard is not the one that was listed, or gone.
+                If a shard was changed or deleted since it was listed.
         """
         reading = self._read()
         bodies = self._take_bodies(reading)
@@ -198,7 +199,7 @@ class ShardSamples(Samples):
 
     @property
     def index(self) -> SampleIndex:
-        """Which samples there are; made when it is first needed, by reading all shards once.
+        """The index of all samples; made at first use by reading all shards once.
 
         Raises
         ------
@@ -222,17 +223,18 @@ class ShardSamples(Samples):
         return known_index(self._path(), self._fingerprint, self._elsewhere)
 
     def save_index(self) -> str:
-        """Put the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes it if there is none.
+        """Store the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes the index first if
+        needed.
 
-        Who has no index of the same shards and says ``refresh="never"`` then takes it, and does not read the shards. So
-        do those who have a copy of the shards with the same names and ETags.
+        A user without an index of the same shards who sets ``refresh="never"`` then uses it, and does not read the
+        shards. This also works for a copy of the shards with the same names and ETags.
 
         Raises
         ------
         BadOption
             If a shard is compressed.
         NbdataError
-            If it cannot be written there.
+                If the place is not writable.
         """
         return save_of_shards(self.operation, self.index)
 
@@ -257,7 +259,7 @@ class ShardSamples(Samples):
         return self.index.key(self._checked(number))
 
     def size(self, number: int) -> int:
-        """Bytes of a sample."""
+        """Return the bytes of a sample."""
         return self.index.size(number)
 
     def _parts(self, number: int) -> list[tuple[Source, int]]:
@@ -267,7 +269,7 @@ class ShardSamples(Samples):
         return parts[0]
 
     def read(self, numbers: list[int], coming: list[int], keep: int) -> list[dict[str, Any]]:
-        """Samples by their number, each as a new dict."""
+        """Return samples by their numbers, each as a new dict."""
         wanted, ahead = self._by_store(numbers), self._by_store(coming)
         got: dict[int, dict[str, Any]] = {}
         for source, own in wanted.items():
@@ -299,25 +301,25 @@ class ShardSamples(Samples):
         return IndexedShards(index, self._shards, fetcher_of, self.operation.verify)
 
     def _cached(self, shard: Shard, pieces: Callable[[int], list[Piece]]) -> PieceReader:
-        """What reads a shard, and those of its place, through the cache."""
+        """Return a reader of a shard, and of the others at its place, through the cache."""
         return StagedFetcher(cache_of(self.operation, shard.place), pieces)
 
     def _bounds(self) -> tuple[int, int]:
-        """Requests at a time, and bytes that are fetched ahead."""
+        """Return the most requests at a time, and the most bytes fetched ahead."""
         operation = self.operation
         return (
             operation.concurrency or max(LEAST_WIDTH, WIDTH // self._workers),
             operation.ahead_bytes or AHEAD_BYTES // self._workers,
         )
 
-    # -- what became of it ----------------------------------------------------------------------------
+    # -- statistics -----------------------------------------------------------------------------------
 
     @property
     def sources(self) -> list[Source]:
         return [self]
 
     def _mine(self) -> _Reading | None:
-        """What this process has open."""
+        """Return the open stores of this process."""
         reading = self._reading
         return reading if reading is not None and reading.pid == os.getpid() else None
 
@@ -333,7 +335,7 @@ class ShardSamples(Samples):
 
     @property
     def timeline(self) -> Timeline:
-        """When this process waited."""
+        """The times at which this process waited."""
         reading = self._mine()
         found = [] if reading is None else [
             *(source.timeline for source in reading.indexed.values()),
@@ -343,7 +345,7 @@ class ShardSamples(Samples):
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
-        """How many members belong to no sample, as far as was read, and the first of them."""
+        """The number of members read so far that belong to no sample, and the first of them."""
         if self._index is not None:
             return self._index.about["left_out"], self._index.about["left_out_names"]
         reading = self._mine()
@@ -351,7 +353,7 @@ class ShardSamples(Samples):
 
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
-        """Of each field how many samples have it, and its bytes."""
+        """Per field, the number of samples that have it, and its bytes."""
         return {name: (count, size) for name, (count, size) in self.index.counts.items()}
 
     def share(self, workers: int) -> None:
@@ -372,11 +374,11 @@ class ShardSamples(Samples):
                 source.close()
 
     def text(self) -> str:
-        """What there is, in a few lines; of shards without an index only how many and how large they are."""
+        """Describe the samples in a few lines; for shards without an index, only their number and size."""
         return super().text() if self._has_index() else f"{self!r}\n  {_NO_INDEX}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as data."""
+        """Describe the samples as data."""
         told = {"shards": len(self._shards), "shard_bytes": self._bytes()}
         return {**told, **super().to_dict()} if self._has_index() else told
 

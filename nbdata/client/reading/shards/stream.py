@@ -1,9 +1,9 @@
-"""One pass through shards: in order, or shuffled as shards and within windows; another pass can go on with it.
+"""One pass through shards, in order or shuffled within windows; another pass can resume it.
 
-The order of an epoch depends on its seed and number alone: that of the shards, and that within each of them, which has
-a window of its own. A part (one worker of one rank) has several shards open and draws from them, so that neighbours
-come from several. Its place is told by how many samples each open shard has given. So the same part goes on with the
-same sequence, and other parts can share what is left, each sample once.
+The order of an epoch depends only on its seed and number. This holds for the shards, and for the samples in each, which
+has its own window. A part (one worker of one rank) keeps several shards open and draws from them, so neighbours come
+from several shards. Its position is the number of samples that each open shard has given. So the same part resumes with
+the same sequence, or other parts share the rest, each sample once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from nbdata.reading.shards.listing import Shard
 
 __all__ = ["Order", "pass_of"]
 
-# Shards that are open side by side in a shuffled pass; the window is divided among them.
+# Shards that are open at a time in a shuffled pass; they share the window.
 _SIDE_BY_SIDE = 4
-# Bytes of samples that the windows of one pass may hold, whatever the number of parts: it decides the order.
+# Most bytes of samples in the windows of one pass, whatever the number of parts: it decides the order.
 _WINDOW_BYTES = 256 << 20
 _STATE = 1
 _MASK = (1 << 64) - 1
@@ -40,14 +40,14 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Order:
-    """In which order shards and their samples come.
+    """The order of shards and of the samples in them.
 
     Attributes
     ----------
     shuffle : bool
     seed, epoch : int
     window : int
-        Samples that are shuffled together.
+            How many samples are shuffled together.
     """
 
     shuffle: bool
@@ -56,18 +56,18 @@ class Order:
     window: int
 
     def shards(self, count: int) -> Sequence[int] | Permutation:
-        """The numbers of so many shards, by position."""
+        """Return the numbers of that many shards, by position."""
         return Permutation(count, seed=self.seed, epoch=self.epoch) if self.shuffle else range(count)
 
     def within(self, position: int, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """The samples of the shard at a position."""
+        """Yield the samples of the shard at a position, in their order."""
         if not self.shuffle:
             return samples
         own = random.Random(f"nbdata {self.seed} {self.epoch} {position}")
         return _shuffled(samples, own, max(1, self.window // _SIDE_BY_SIDE), _WINDOW_BYTES // _SIDE_BY_SIDE)
 
     def draw(self, part: tuple[int, int], number: int, among: int) -> int:
-        """From which of the open shards the sample comes that is drawn as the `number`-th."""
+        """Choose the open shard, one of `among`, that gives the `number`-th sample."""
         if among == 1:
             return 0
         # The finaliser of MurmurHash3 (Appleby, public domain).
@@ -80,7 +80,7 @@ class Order:
 def _shuffled(
     samples: Iterator[Sample], own: random.Random, window: int, most: int
 ) -> Generator[Sample, None, None]:
-    """Samples in a random order, of which no more than a window, or so many bytes, are held."""
+    """Yield samples in a random order, holding no more than a window, nor more than `most` bytes."""
     held: list[Sample] = []
     size = 0
     for sample in samples:
@@ -121,20 +121,20 @@ def pass_of(
     verify: str,
     ended: Callable[[], None],
 ) -> Pass:
-    """A pass through some shards.
+    """Make a pass through some shards.
 
     Parameters
     ----------
     fingerprint : str
-        Of the shards.
+            The fingerprint of the shards.
     part : str or None
         ``"I/N"``.
     resume : dict, sequence of dict or None
-        The state of that part; or those of all parts of an epoch, of which this part then reads its share.
+            The state of that part, or the states of all parts of an epoch, of which this part then reads its share.
     counts, left_out
-        Where it is counted what is read, and what is in no sample.
+            Receive counts of what is read, and of members that belong to no sample.
     ended : callable
-        Called at the end, however it comes.
+            Called at the end of the pass, whatever the reason.
     """
     expected = {
         "version": _STATE, "samples": fingerprint, "shuffle": order.shuffle, "seed": order.seed, "window": order.window,
@@ -162,7 +162,7 @@ def pass_of(
 
 
 class _Walk:
-    """A pass, and where it is."""
+    """A pass with its position."""
 
     counts: Counts
     left_out: LeftOut
@@ -185,7 +185,7 @@ class _Walk:
         self._numbers = order.shards(len(shards))
         self._slots: list[_Slot] = []
         self._next, self._draws = state.get("next", 0), state.get("draws", 0)
-        self._begin_with: list[list[int]] | None = state.get("open", [])  # until it has begun
+        self._begin_with: list[list[int]] | None = state.get("open", [])  # None once the pass has begun
         bodies.coming = self._coming
 
     def state(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class _Walk:
         }
 
     def run(self) -> Generator[Any, None, None]:
-        """The samples."""
+        """Yield the samples."""
         counts, slots, began = self.counts, self._slots, time.monotonic()
         before = counts.seconds
         try:
@@ -231,14 +231,14 @@ class _Walk:
             self.ended()
 
     def _open_next(self, at: int) -> None:
-        """Open the next shard, if there is one, at a place among those that are open."""
+        """Open the next shard, if there is one, at a place among the open ones."""
         if self._next < len(self._work.positions):
             position = self._work.positions[self._next]
             self._next += 1
             self._slots.insert(at, self._opened(position, self._left.begun.get(position, 0)))
 
     def _opened(self, position: int, given: int) -> _Slot:
-        """A shard whose first samples were given before."""
+        """Open a shard whose first `given` samples were given before."""
         number = self._numbers[position]
         url = self._shards[number].url
         slot = _Slot(position, url, self._samples(position, number))
@@ -264,6 +264,6 @@ class _Walk:
             self.counts.unverified += 1
 
     def _coming(self) -> Iterator[int]:
-        """The shards that are opened next."""
+        """Yield the shards that are opened next."""
         positions = self._work.positions
         return (self._numbers[positions[at]] for at in range(self._next, len(positions)))
