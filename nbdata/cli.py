@@ -30,6 +30,8 @@ from nbdata.version import __version__
 
 __all__ = ["main"]
 
+# What became of an object that was listed; see `nbdata.engine.job.outcomes`.
+_MEMBER = "members"
 _EXTRA = {"json": Option("Print the Report as JSON on stdout; progress goes to stderr.", kind="flag")}
 _RUN = {
     "run": Option(
@@ -216,9 +218,10 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     except TransferFailed as error:
         report = error.report
         if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
-            _print(report, as_json=as_json, quiet=False)
+            _print(report, as_json=as_json, quiet=False, listed=getattr(operation, "list", False))
         raise
-    if getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
+    listed = getattr(operation, "list", False) and isinstance(result, Report)
+    if listed and not as_json and not quiet:
         # What was asked for are the names: all of them, one a line; people see more, other programs do not.
         for row in result.rows:
             print(_member_line(row) if sys.stdout.isatty() else printable(row.path))
@@ -226,7 +229,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     elif cls is CacheStream and not as_json and not quiet:
         print(result.text(), file=sys.stderr)  # stdout is the command's
     else:
-        _print(result, as_json=as_json, quiet=quiet)
+        _print(result, as_json=as_json, quiet=quiet, listed=listed)
     return 1 if isinstance(result, Report) and not result.ok else 0
 
 
@@ -269,8 +272,21 @@ def _each(operation: Operation, command: str | None, quiet: bool, *, as_json: bo
     return report
 
 
-def _print(result: Any, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
+def _print(result: Any, *, as_json: bool, quiet: bool, listed: bool = False) -> None:
+    if as_json and listed:
+        _print_members(result)
+    elif as_json:
         print(json.dumps([s.to_dict() for s in result] if isinstance(result, list) else result.to_dict()))
     elif not quiet:
         print(result.text() if hasattr(result, "text") else repr(result))
+
+
+def _print_members(report: Report) -> None:
+    """The Report of a listing as one JSON object that has all members, which are written as they are fetched."""
+    sys.stdout.write(f'{json.dumps(report.to_dict())[:-1]}, "members": [')
+    between = ""
+    for row in report.rows:
+        if row.action == _MEMBER:
+            sys.stdout.write(between + json.dumps({"name": row.path, "size": row.size, **row.detail}))
+            between = ", "
+    print("]}")
