@@ -31,6 +31,8 @@ from nbdata.version import __version__
 
 __all__ = ["main"]
 
+# What became of an object that was listed; see `nbdata.engine.job.outcomes`.
+_MEMBER = "members"
 _EXTRA = {"json": Option("Print the Report as JSON on stdout; progress goes to stderr.", kind="flag")}
 _ROWS = {"json": Option("Print each row as a line of JSON (JSON Lines).", kind="flag")}
 _RUN = {
@@ -220,12 +222,13 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     except TransferFailed as error:
         report = error.report
         if isinstance(report, Report) and (as_json or (report.tables and not quiet)):
-            _print(report, as_json=as_json, quiet=False)
+            _print(report, as_json=as_json, quiet=False, listed=getattr(operation, "list", False))
         raise
+    listed = getattr(operation, "list", False) and isinstance(result, Report)
     if isinstance(operation, Listing) and isinstance(result, Report):
         if as_json or not quiet:
             _print_listing(operation, result, as_json=as_json)
-    elif getattr(operation, "list", False) and isinstance(result, Report) and not as_json and not quiet:
+    elif listed and not as_json and not quiet:
         # The names are the result: print all of them, one per line. A terminal shows more columns, a pipe does not.
         for row in result.rows:
             print(_member_line(row) if sys.stdout.isatty() else printable(row.path))
@@ -233,7 +236,7 @@ def _verb(cls: type[Operation], words: list[str]) -> int:
     elif cls is CacheStream and not as_json and not quiet:
         print(result.text(), file=sys.stderr)  # stdout belongs to the command
     else:
-        _print(result, as_json=as_json, quiet=quiet)
+        _print(result, as_json=as_json, quiet=quiet, listed=listed)
     return 1 if isinstance(result, Report) and not result.ok else 0
 
 
@@ -284,8 +287,21 @@ def _each(operation: Operation, command: str | None, quiet: bool, *, as_json: bo
     return report
 
 
-def _print(result: Any, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
+def _print(result: Any, *, as_json: bool, quiet: bool, listed: bool = False) -> None:
+    if as_json and listed:
+        _print_members(result)
+    elif as_json:
         print(json.dumps([s.to_dict() for s in result] if isinstance(result, list) else result.to_dict()))
     elif not quiet:
         print(result.text() if hasattr(result, "text") else repr(result))
+
+
+def _print_members(report: Report) -> None:
+    """The Report of a listing as one JSON object that has all members, which are written as they are fetched."""
+    sys.stdout.write(f'{json.dumps(report.to_dict())[:-1]}, "members": [')
+    between = ""
+    for row in report.rows:
+        if row.action == _MEMBER:
+            sys.stdout.write(between + json.dumps({"name": row.path, "size": row.size, **row.detail}))
+            between = ", "
+    print("]}")

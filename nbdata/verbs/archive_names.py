@@ -87,6 +87,11 @@ class ArchiveNames(NamedTuple):
             )
         return cls(folder + "/", name, numbered, int(form == "zip"))
 
+    @property
+    def other_form(self) -> ArchiveNames:
+        """The names of the same archive in volumes if these are of one file, and the other way round."""
+        return self._replace(numbered=not self.numbered)
+
     def volume(self, number: int, most: int) -> str:
         """The name of a volume, by its number from 0; `most` is how many there can be."""
         if not self.numbered:

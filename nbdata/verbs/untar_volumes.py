@@ -96,7 +96,11 @@ class UntarVolumes(Writing):
         "What is compressed in one piece, as gzip does, frees them only at the end.",
         kind="flag",
     )
-    list: bool = option(False, "List the members, write nothing.", kind="flag")
+    list: bool = option(
+        False,
+        "List the members, write nothing. With --json they are under members, all of them.",
+        kind="flag",
+    )
     format: str = option(
         "auto",
         "Compression of the archive, or zip.",

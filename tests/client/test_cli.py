@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tarfile
 import termios
 import time
 from collections.abc import Callable
@@ -252,6 +254,7 @@ def test_a_ctrl_c_before_a_job_is_shown_cancels_it_too(
 
 _WATCHING = """
 import sys
+import tarfile
 from nbdata import cli
 from nbdata.client.remote import AgentJob
 
@@ -530,3 +533,20 @@ def test_a_program_that_imports_nbdata_keeps_its_own_ctrl_c(tmp_path: Path) -> N
     (tmp_path / "program.py").write_text(code)
     for command in ([sys.executable, "-c", code], [sys.executable, tmp_path / "program.py", "-m", "nbdata"]):
         assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "True\n"
+
+
+def test_the_json_of_a_listing_has_all_members(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for number in range(1234):
+            member = tarfile.TarInfo(f"d/{number:04}\udcff")
+            member.size, member.mtime = number % 3, number
+            tar.addfile(member, io.BytesIO(b"ab"[: number % 3]))
+    run = nbdata("untar_volumes", tmp_path / "x.tar", "--list", "--json")
+    said = json.loads(run.stdout)
+    assert said["counts"] == {"members": 1234}
+    assert [(one["name"], one["size"], one["mtime"], one["kind"]) for one in said["members"]] == [
+        (f"d/{number:04}\udcff", number % 3, number, "file") for number in range(1234)
+    ]
+    assert "members" not in json.loads(
+        nbdata("untar_volumes", tmp_path / "x.tar", tmp_path / "out", "--json").stdout
+    )

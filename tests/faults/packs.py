@@ -28,7 +28,7 @@ from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree
 from tests.waiting import wait_until
 
-__all__ = ["ARCHIVES", "INTO_SHARDS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
+__all__ = ["ARCHIVES", "INTO_SHARDS", "OTHERS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
 #: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
@@ -38,6 +38,8 @@ ARCHIVES = tuple(f"files into {form}" for form in ("tar", "tar.gz", "tar.zst", "
 VOLUMES = tuple(f"volumes {form}" for form in FORMS)
 #: The same, unpacked into tar shards.
 INTO_SHARDS = tuple(f"{source} into shards" for source in VOLUMES)
+#: Two archives in one folder, and a single file whose size shows at its end, so that its upload grows.
+OTHERS = ("several archives", "a single file")
 # Shards that are made, about; one of them holds a single large file, and goes in parts that are read in order.
 _SHARDS = 8
 # Seconds within which a line must end, and those for each byte.
@@ -51,7 +53,7 @@ class PackKilled:
     Attributes
     ----------
     source : str
-        Of `SOURCES`, `ARCHIVES`, `VOLUMES` or `INTO_SHARDS`.
+        Of `SOURCES`, `ARCHIVES`, `VOLUMES`, `INTO_SHARDS` or `OTHERS`.
     share : float
         The moment, as a share of the bytes that a pack moves.
     whole : int
@@ -77,7 +79,7 @@ class PackKilled:
     @property
     def line(self) -> str:
         """It in one line."""
-        what = "archive to a store" if self.source in (*VOLUMES, *INTO_SHARDS) else "pack"
+        what = "archive to a store" if self.source in (*VOLUMES, *INTO_SHARDS, *OTHERS) else "pack"
         return (
             f"{self.number:4} {what} of {self.source}: agent killed at {self.share:4.0%}, "
             f"{self.connections} connections, {self.whole} whole objects, "
@@ -187,6 +189,10 @@ class _Packs:
             url, _ = self._tree.volumes(source.partition(" ")[2])
             place = f"s3://{self._bucket}/{prefix}"
             return nbdata.UntarVolumes(url, place, concurrency=connections, **options)
+        if source in OTHERS:
+            url = self._tree.several() if source == OTHERS[0] else self._tree.single()
+            place = f"s3://{self._bucket}/{prefix}"
+            return nbdata.UntarVolumes(url, place, concurrency=connections, part_size=5 << 20, **options)
         if source in INTO_SHARDS:
             url, _ = self._tree.volumes(source.removesuffix(" into shards").partition(" ")[2])
             return nbdata.UntarVolumes(

@@ -35,7 +35,7 @@ from tests.faults.campaign import EXTRACTIONS, PACKS, STREAMS, run_all  # noqa: 
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
-from tests.faults.packs import ARCHIVES, INTO_SHARDS, VOLUMES, kill_packs  # noqa: E402
+from tests.faults.packs import ARCHIVES, INTO_SHARDS, OTHERS, VOLUMES, kill_packs  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
 from tests.faults.trainers import train_all  # noqa: E402
@@ -67,6 +67,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--to-shards", type=int, default=20, help="kills of the agent amid archives that go into shards"
+    )
+    parser.add_argument(
+        "--others", type=int, default=20, help="kills of the agent amid several archives, and a single file"
     )
     parser.add_argument("--disks", type=int, default=96, help="with too little room")
     parser.add_argument(
@@ -124,13 +127,12 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
                 _told(each.line)
                 trained.append(each)
         packed = []
-        if (options.packs or options.archives or options.to_store or options.to_shards) and not over():
+        counts = (options.packs, options.archives, options.to_store, options.to_shards, options.others)
+        if any(counts) and not over():
             tree = Tree(server, folder / "packed", size=options.tree[0], seed=options.seed)
             packed = list(kill_packs(tree, kills=options.packs, over=over, **several))
-            for kills, sources in (
-                (options.archives, ARCHIVES), (options.to_store, VOLUMES), (options.to_shards, INTO_SHARDS),
-            ):  # fmt: skip
-                some = {"kills": kills, "sources": sources, "over": over}
+            for count, sources in zip(counts[1:], (ARCHIVES, VOLUMES, INTO_SHARDS, OTHERS), strict=True):
+                some = {"kills": count, "sources": sources, "over": over}
                 packed += kill_packs(tree, **some, **several)
             tree.close()
         killed: list[Killed] = []

@@ -78,6 +78,9 @@ class Tree:
             for kind in ("soft", "hard")
         }
         self._packed: dict[str, int] = {}
+        self._several = self._single = (
+            0  # volumes of several archives, and bytes of one file, if they are there
+        )
 
     @property
     def url(self) -> str:
@@ -90,6 +93,32 @@ class Tree:
             volume, frame = self._volume_size, self._frame_size
             self._packed[form] = pack(form, self._pack, self._put, volume=volume, frame=frame)
         return f"s3://{self.bucket}/{form}/", self._packed[form]
+
+    def several(self) -> str:
+        """URL of a folder with the volumes of two archives."""
+        self._several = self._several or self._copied("tar.gz", "one") + self._copied("tar.zst", "two")
+        return f"s3://{self.bucket}/several/"
+
+    def _copied(self, form: str, name: str) -> int:
+        """Copy a set of volumes under another name to the folder of several; how many they are."""
+        self.volumes(form)
+        listed = self.client.list_objects_v2(Bucket=self.bucket, Prefix=f"{form}/")["Contents"]
+        for entry in listed:
+            source = {"Bucket": self.bucket, "Key": entry["Key"]}
+            target = entry["Key"].replace(f"{form}/set", f"several/{name}")
+            self.client.copy_object(Bucket=self.bucket, Key=target, CopySource=source)
+        return len(listed)
+
+    def single(self) -> str:
+        """URL of a folder with the volumes of one compressed file, that is no archive."""
+        if not self._single:
+            volumes = _Volumes(self._put, "single/all.bin.gz", self._volume_size)
+            sink = _Whole(volumes)
+            for path in self.files.values():
+                sink.write(path.read_bytes())
+            sink.close()
+            self._single = volumes.size
+        return f"s3://{self.bucket}/single/"
 
     @property
     def _volume_size(self) -> int:

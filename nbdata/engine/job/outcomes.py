@@ -16,6 +16,7 @@ class Outcome(str, Enum):
     SENT = "sent"
     COPIED = "copied"
     PACKED = "packed"
+    VOLUME = "volumes"
     EXTRACTED = "extracted"
     FOLDER = "folders"
     LINK = "links"

@@ -46,15 +46,16 @@ def plan(run: Run) -> Plan:
     at_source, at_target = both_ends(run)
     folder = at_target.open(op.archive_names.folder)
     members = find_members(at_source, op, folder, os.path.join(run.folder, "members.jsonl"))
-    there, index = standing(at_target, op, folder), run.index(*op.places(), NOWHERE)
+    found, index = standing(at_target, op, folder), run.index(*op.places(), NOWHERE)
+    there = found.there
     stream: TarStream | ZipStream
     volumes: TarVolumes | ZipVolumes
     if op.archive == "zip":
         stream = ZipStream(members)
-        volumes = ZipVolumes(op, stream, there, index)
+        volumes = ZipVolumes(op, stream, found, index)
     else:
         stream = TarStream(members)
-        volumes = TarVolumes(op, stream, there, index)
+        volumes = TarVolumes(op, stream, found, index)
     largest = min(op.volume_size or stream.size, stream.size)
     refuse_target(op, folder, largest, _waiting(op, members, stream.size))
     run.kept = _Kept(stream, volumes)
@@ -74,9 +75,11 @@ def plan(run: Run) -> Plan:
             out.inodes += bool(block)
         rows.add(Row(name, action, size, {}))
         out.count(action, size)
-    if op.overwrite == "never" and out.files and there:
+    if op.overwrite == "never" and out.files and (there or found.otherwise):
         raise BadOption(
-            f"{min(there)} is there, and --overwrite never", path=op.target, remedy="Choose another name"
+            f"{min(there or found.otherwise)} is there, and --overwrite never",
+            path=op.target,
+            remedy="Choose another name",
         )
     _refuse_others(op, volumes)
     if op.archive != "tar" and out.needed:  # how much tighter it is packed shows when it is done
@@ -84,8 +87,13 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"members": len(members), "content": stream.size}
-    about = "" if op.archive == "tar" else "about "
-    out.notes.append(f"{len(members):,} members in {about}{number:,} volume{'s' * (number != 1)}")
+    most = "" if op.archive == "tar" or op.volume_size is None or not out.files else "at most "
+    number = volumes.most if most else number
+    out.notes.append(f"{len(members):,} members in {most}{number:,} volume{'s' * (number != 1)}")
+    if superseded := volumes.superseded():
+        out.notes.append(
+            f"{_shown(superseded)}, which this line has made before, goes when the new one is whole"
+        )
     out.notes += members.left_out
     return out
 
@@ -118,16 +126,34 @@ def _expected(
         number += 1
 
 
+def _shown(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
 def _refuse_others(op: Pack, volumes: KnownVolumes) -> None:
-    """BadOption for volumes of somebody else's with numbers that this archive will surely not have."""
-    others = [name for name in volumes.there if volumes.is_behind(name) and not volumes.is_ours(name)]
-    if others:
+    """BadOption for what this line has not made: it would be lost, or who joins all volumes would get it.
+
+    With ``--overwrite always`` only for what would not be replaced.
+    """
+    higher = [name for name in volumes.there if volumes.is_behind(name) and not volumes.is_ours(name)]
+    if higher:
         raise BadOption(
-            f"volumes with higher numbers are there: {len(others):,}, such as {min(others)}; who joins them all would "
+            f"volumes with higher numbers are there: {len(higher):,}, such as {min(higher)}; who joins them all would "
             "get what does not belong to the archive",
             path=op.target,
             remedy="Delete them, or choose another name",
         )
+    others = volumes.others()
+    if otherwise := [name for name in others if name in volumes.otherwise]:
+        raise BadOption(
+            f"{_shown(otherwise)} is there, and this line has not made it: there would be two versions of the archive",
+            path=op.target, remedy="Delete it, or choose another name",
+        )  # fmt: skip
+    if others and op.overwrite != "always":
+        raise BadOption(
+            f"{_shown(others)} is there, and this line has not made it", path=op.target,
+            remedy="Choose another name, or say --overwrite always to replace it",
+        )  # fmt: skip
 
 
 def perform(run: Run, planned: Plan) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +13,7 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.pack.frames import AHEAD
-from nbdata.engine.pack.known_volumes import KnownVolumes
+from nbdata.engine.pack.known_volumes import OPEN, KnownVolumes
 from nbdata.engine.pack.volumes import Kept, VolumeWriter, record_of
 from nbdata.engine.pack.windows import Fetching, Proof
 from nbdata.engine.planning.both_ends import both_ends
@@ -29,9 +29,6 @@ __all__ = ["NOWHERE", "Archiving", "Growing"]
 
 #: No local folder belongs to the records of a pack.
 NOWHERE = (0, 0)
-# Where it is recorded that a run has begun and not come to its end: one that was killed may have begun an upload whose
-# name it had not heard yet. No volume is called so.
-_OPEN = "\0open"
 # Volumes that are being finished at a time, while the next one grows.
 _FINISHING = 2
 
@@ -83,6 +80,7 @@ class Archiving(abc.ABC):
         self._expected = {row.path for row in planned.rows if row.action == "unchanged"}
         self._results = Results(run)
         self._results.notes.extend(planned.notes[1:])
+        self._kept: list[tuple[int, int]] = []  # what kept volumes hold of the stream, in order
         self._index = run.index(*self._op.places(), NOWHERE)
         _, at_target = both_ends(run)
         folder = at_target.open(self._op.archive_names.folder)
@@ -100,17 +98,25 @@ class Archiving(abc.ABC):
     def _make_all(self) -> int:
         """Make what is missing; how many volumes there are then."""
 
+    @abc.abstractmethod
+    def _members_within(self, start: int, end: int) -> int:
+        """How many members lie wholly between two offsets of the stream."""
+
     def run_all(self) -> Report:
         """Make it, and say what became of each volume."""
         self._index.open(NOWHERE, needed=False)
+        made = False
         try:
-            if self._index.get(_OPEN) is not None:
+            if self._index.get(OPEN) is not None:
                 self._writer.abort_left()
-            self._index.put({_OPEN: Record("", 0, -1, 0, 0)})
+            self._index.put({OPEN: Record("", 0, -1, 0, 0)})
+            self._index.sync()  # else what it makes would be somebody else's after the loss of the machine
             self._writer.prepare([self._known.name(number) for number in range(self._known.most)])
             count = self._make_all()
             self._remove_others(count)
-            self._index.put({_OPEN: None})
+            self._remove_superseded()
+            self._index.put({OPEN: None})
+            made = True
             # Of what is compressed nobody knew how many volumes it makes.
             self._control.expect_more(files=count - len(self._plan.rows), bytes=0)
         except Exception as error:
@@ -125,7 +131,23 @@ class Archiving(abc.ABC):
         if unverified and self._op.verify != "none":
             self._results.notes.append(f"{unverified:,} objects had no checksum in the store to compare with")
         self._results.notes += filter(None, [self._index.problem])
-        return self._results.report(**self._plan.details)
+        volumes = self._count_members(made=made)
+        return self._results.report(**self._plan.details, volumes=volumes)
+
+    def _count_members(self, *, made: bool) -> int:
+        """Have the report count members in place of volumes, which it counts beside them; how many these are."""
+        counts = self._results.counts
+        anew, kept = counts.pop(Outcome.PACKED, 0), counts.pop(Outcome.UNCHANGED, 0)
+        told: dict[str, int] = {}
+        if made:
+            unchanged = sum(self._members_within(start, end) for start, end in _joined(self._kept))
+            told = {Outcome.PACKED: self._plan.details["members"] - unchanged, Outcome.UNCHANGED: unchanged}
+        if self._op.volume_size is not None:
+            told[Outcome.VOLUME] = anew + kept
+            if anew and kept:
+                self._results.notes.append(f"{kept:,} of {anew + kept:,} volumes were there already")
+        self._results.counts = {name: count for name, count in {**told, **counts}.items() if count}
+        return anew + kept
 
     def _begin(self, number: int, start: int) -> Growing:
         """Begin a volume."""
@@ -135,6 +157,7 @@ class Archiving(abc.ABC):
     def _keep(self, number: int, kept: Kept) -> None:
         """Leave a volume as it is."""
         name = self._known.name(number)
+        self._kept.append((kept.start, kept.end))
         if self._op.md5:
             self._writer.write_sidecar(name, kept.md5, self._there.get(name + SIDECAR))
         if name not in self._expected:  # it shows only now that it fits behind those that were made
@@ -181,6 +204,27 @@ class Archiving(abc.ABC):
                     reason="a volume behind the last one, which this line has not made: delete it",
                 )  # fmt: skip
                 self._control.advance(failures=1)
+
+    def _remove_superseded(self) -> None:
+        """Remove the archive in its other form, which an earlier run of this line has made."""
+        for name in self._known.superseded():
+            self._writer.delete([name])
+            self._index.put({name: None})
+            if not name.endswith(SIDECAR):
+                self._results.add(name, Outcome.REMOVED, self._known.otherwise[name].size)
+
+
+def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Ranges in order, those as one that touch each other."""
+    begin = end = -1
+    for start, following in ranges:
+        if start != end:
+            if begin >= 0:
+                yield begin, end
+            begin = start
+        end = following
+    if begin >= 0:
+        yield begin, end
 
 
 def _told(md5: str) -> dict[str, Any]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 
 from nbdata.engine.pack.tar_stream import TarStream
-from nbdata.engine.pack.volumes import Kept, recorded
+from nbdata.engine.pack.volumes import Kept, Standing, recorded
 from nbdata.engine.pack.zip_frames import ZipStream
 from nbdata.formats.frames import LEAST_FRAME
-from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.index import Index
+from nbdata.verbs.archive_names import SIDECAR
 from nbdata.verbs.pack import Pack
 
-__all__ = ["KnownVolumes", "TarVolumes", "ZipVolumes"]
+__all__ = ["OPEN", "KnownVolumes", "TarVolumes", "ZipVolumes"]
 
+#: Where it is recorded that a run has begun and not come to its end: one that was killed may have begun an upload whose
+#: name it had not heard yet. No volume is called so.
+OPEN = "\0open"
 # What is said of how volumes were made; another number makes all anew.
 _WAY = 1
 
@@ -26,14 +29,15 @@ class KnownVolumes:
     op : Pack
     most : int
         How many there are at most.
-    there : dict
-        The volumes and checksums that are there, by name.
+    standing : Standing
+        What is there, by name: volumes and checksums, and those of the archive in its other form.
     index : Index
         What is recorded of them.
     """
 
-    def __init__(self, op: Pack, most: int, there: dict[str, ObjectInfo], index: Index) -> None:
-        self._op, self.most, self.there, self._index = op, most, there, index
+    def __init__(self, op: Pack, most: int, standing: Standing, index: Index) -> None:
+        self._op, self.most, self._index = op, most, index
+        self.there, self.otherwise = standing
         self._names = op.archive_names
         self._how = f"{op.archive} {op.volume_size or 0} {_WAY}"
 
@@ -48,7 +52,32 @@ class KnownVolumes:
 
     def is_ours(self, name: str) -> bool:
         """Whether it is there as this line has made it."""
-        return recorded(self._index.get(name), self.there.get(name)) is not None
+        there = self.there.get(name) or self.otherwise.get(name)
+        return recorded(self._index.get(name), there) is not None
+
+    def others(self) -> list[str]:
+        """What is there of the archive and stands under a name under which this line has put nothing.
+
+        Of a line that was killed it is not known which volumes had their name and no record yet: those count as its.
+        """
+        begun = self._index.get(OPEN) is not None
+        found = [] if begun else [name for name in self.there if not self._is_known(name)]
+        return sorted(found + list(self.otherwise.keys() - {*self.superseded()}))
+
+    def _is_known(self, name: str) -> bool:
+        return self._index.get(name.removesuffix(SIDECAR)) is not None
+
+    def superseded(self) -> list[str]:
+        """Volumes and checksums of this line's own, of the form that it does not make any more."""
+        return sorted(
+            name for name in self.otherwise if self._is_superseded(name, name.removesuffix(SIDECAR))
+        )
+
+    def _is_superseded(self, name: str, volume: str) -> bool:
+        left = (
+            name != volume and volume not in self.otherwise
+        )  # the checksum of a volume that somebody has deleted
+        return self._is_known(name) if left else self.is_ours(volume)
 
     def _digest(self, said: str) -> str:
         return hashlib.blake2b(f"{self._how}\0{said}".encode(), digest_size=16).hexdigest()
@@ -65,8 +94,8 @@ class KnownVolumes:
 class TarVolumes(KnownVolumes):
     """The volumes of a tar: each is right by itself."""
 
-    def __init__(self, op: Pack, stream: TarStream, there: dict[str, ObjectInfo], index: Index) -> None:
-        super().__init__(op, _most_volumes(op, stream.size), there, index)
+    def __init__(self, op: Pack, stream: TarStream, standing: Standing, index: Index) -> None:
+        super().__init__(op, _most_volumes(op, stream.size), standing, index)
         self._stream = stream
 
     def digest(self, start: int, end: int) -> str:
@@ -86,8 +115,8 @@ class TarVolumes(KnownVolumes):
 class ZipVolumes(KnownVolumes):
     """The volumes of a zip: all are right, or none."""
 
-    def __init__(self, op: Pack, stream: ZipStream, there: dict[str, ObjectInfo], index: Index) -> None:
-        super().__init__(op, -(-stream.most // op.volume_size) if op.volume_size else 1, there, index)
+    def __init__(self, op: Pack, stream: ZipStream, standing: Standing, index: Index) -> None:
+        super().__init__(op, -(-stream.most // op.volume_size) if op.volume_size else 1, standing, index)
         self._stream = stream
 
     def digest(self, total: int) -> str:

@@ -24,6 +24,7 @@ from nbdata.stores.local import LocalStore, stat_tag
 from nbdata.transfer.names import LocalNames
 from nbdata.transfer.selection import glob_filter
 from nbdata.transfer.sources import find, folder_part
+from nbdata.verbs.archive_names import ArchiveNames
 from nbdata.verbs.pack import Pack
 
 __all__ = ["Members", "find_members"]
@@ -173,7 +174,7 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
             odd.add(one)
             continue
         member, info = one
-        if own is not None and member.name.startswith(own) and names.is_one(member.name[len(own) :]):
+        if own is not None and member.name.startswith(own) and _is_volume(names, member.name[len(own) :]):
             volumes += 1
             continue
         if not passes(member.name):
@@ -191,6 +192,11 @@ def _collect(run: Run, op: Pack, members: Members, found: _Found, own: str | Non
             f"{outside.count:,} symbolic links lead out of the folder, and untar_volumes refuses an archive with such; "
             f"--exclude leaves them out: {outside}"
         )
+
+
+def _is_volume(names: ArchiveNames, name: str) -> bool:
+    """Whether something is called like the archive that is made, or one that the line made with another option."""
+    return names.is_one(name) or names.other_form.is_one(name)
 
 
 class _Named:

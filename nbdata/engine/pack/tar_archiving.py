@@ -44,6 +44,9 @@ class TarArchiving(Archiving):
         self._frames = TarFrames(stream, op.archive, op.volume_size, self._fetching, op.verify)
         self._written: deque[_Written] = deque()
 
+    def _members_within(self, start: int, end: int) -> int:
+        return self._stream.members_within(start, end)
+
     def _make_all(self) -> int:
         at = number = 0
         while at < self._stream.size:

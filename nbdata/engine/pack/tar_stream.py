@@ -61,6 +61,12 @@ class TarStream:
         """The member that an offset lies in."""
         return max(0, bisect.bisect_right(self._begins, offset) - 1)
 
+    def members_within(self, start: int, end: int) -> int:
+        """How many members lie wholly between two offsets."""
+        first = bisect.bisect_left(self._begins, start)
+        behind = len(self._begins) if end >= self._end else bisect.bisect_right(self._begins, end) - 1
+        return max(0, behind - first)
+
     def digest(self, start: int, end: int) -> str:
         """The same for the same bytes between two offsets; another one each time if the source tells no versions."""
         digest = hashlib.blake2b(digest_size=16)

@@ -23,7 +23,7 @@ from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import SentHasher
 from nbdata.writing.outgoing import OutgoingBytes
 
-__all__ = ["Kept", "VolumeWriter", "record_of", "recorded", "refuse_target", "standing"]
+__all__ = ["Kept", "Standing", "VolumeWriter", "record_of", "recorded", "refuse_target", "standing"]
 
 # Bytes of a volume that a store without multipart uploads takes, since it is in memory until it is sent.
 _IN_MEMORY = 64 << 20
@@ -67,14 +67,31 @@ def recorded(record: Record | None, there: ObjectInfo | None) -> Kept | None:
     return Kept(int(words[1]), int(words[2]), words[3].strip("-"), words[4])
 
 
-def standing(run: Run, op: Pack, folder: Location) -> dict[str, ObjectInfo]:
-    """The volumes and checksums that are there, by name."""
+class Standing(NamedTuple):
+    """What is there of an archive, by name.
+
+    Attributes
+    ----------
+    there : dict
+        Volumes and their checksums.
+    otherwise : dict
+        The same of the archive in one file, if it is made in volumes, and the other way round.
+    """
+
+    there: dict[str, ObjectInfo]
+    otherwise: dict[str, ObjectInfo]
+
+
+def standing(run: Run, op: Pack, folder: Location) -> Standing:
+    """What is there when a run begins."""
     names, prefix = op.archive_names, folder.key
-    found = {}
+    found = Standing({}, {})
     for info in listing(run.control, folder.store, prefix + names.name):
         name = info.key[len(prefix) :]
         if names.is_one(name):
-            found[name] = info
+            found.there[name] = info
+        elif names.other_form.is_one(name):
+            found.otherwise[name] = info
     return found
 
 

@@ -29,6 +29,9 @@ class ZipArchiving(Archiving):
         self._frames = ZipFrames(stream, self._fetching, self._op.verify)
         self._grown: list[Growing] = []
 
+    def _members_within(self, start: int, end: int) -> int:
+        return len(self._stream.members)  # all volumes are kept, or none
+
     def _make_all(self) -> int:
         if found := self._volumes.kept():
             for number, kept in enumerate(found):

@@ -98,7 +98,8 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     With `unmatched`, patterns of ``--members`` that match nothing here are put there, and are no error.
 
     A member that would leave the target ends the whole at once (UnsafeMember), and so does damage
-    (BadArchive). What came before it stays: each file under its final name is whole. Run it again to resume.
+    (BadArchive); ``--on-error report`` has it in the Report, which for several archives is made by who unpacks
+    them. What came before it stays: each file under its final name is whole. Run it again to resume.
     """
     op, target = run.operation, run.kept
     assert isinstance(op, UntarVolumes)
@@ -108,9 +109,25 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
     volumes = volumes_of(source_run(run, op), op.source, planned.rows, planned.details["title"], fingerprints)
     results = Results(run)
     details: dict[str, Any] = {"volumes": len(volumes.volumes), "compressed": 0}
-    if op.list:
-        zipped = planned.details["format"] == "zip"
-        return _list(run, op, volumes, results, details, unmatched, zipped=zipped)
+    try:
+        if op.list:
+            zipped = planned.details["format"] == "zip"
+            return _list(run, op, volumes, results, details, unmatched, zipped=zipped)
+        _put_all(run, target, volumes, results, planned, details, unmatched)
+    except NbdataError as error:
+        if unmatched is not None or op.on_error != "report" or "patterns" in error.details:
+            raise
+        results.fail(volumes.title, error)
+    return results.report(**details)
+
+
+def _put_all(
+    run: Run, target: Target, volumes: VolumeList, results: Results, planned: Plan, details: dict[str, Any],
+    unmatched: list[str] | None,
+) -> None:  # fmt: skip
+    """Have all members in the target, and delete volumes if that is wanted."""
+    op = run.operation
+    assert isinstance(op, UntarVolumes)
     found = look_at(op, target, volumes, thorough=True)
     deletion = None
     if op.delete_volumes:
@@ -127,7 +144,6 @@ def unpack_set(run: Run, planned: Plan, *, unmatched: list[str] | None = None) -
         whole = _unpack(run, target, found, results, planned, details, amid, unmatched)
     if deletion is not None:
         _delete_rest(target, found.written, deletion, results, whole=whole)
-    return results.report(**details)
 
 
 def _unpack(

@@ -244,10 +244,11 @@ ustar, with pax where a name, size or time needs it; a zip has the 64-bit form w
 
 Each object is compared with its checksum while it is read, and each volume with what the store answers; a volume has
 its name when all objects in it are proven. From store to store nothing touches the disk. The same command keeps the
-volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and
-those of somebody else are a conflict. A zip begins anew, and its volumes have their names when all of it is written.
-Where a store takes whole objects only (no multipart uploads), a volume may have 64 MiB; the content of a zip in
-volumes, and each file of a tar in volumes, 128 MiB.
+volumes that still hold what they should and makes the others; volumes of its own that are too many are removed, and so
+is the archive that it made in the other form, `TARGET` beside `TARGET.000`. What it has not made is refused before the
+start: `--overwrite always` replaces it, but for volumes of higher numbers and the other form. A zip begins anew, and
+its volumes have their names when all of it is written. Where a store takes whole objects only (no multipart uploads), a
+volume may have 64 MiB; the content of a zip in volumes, and each file of a tar in volumes, 128 MiB.
 
 ## What is refused
 

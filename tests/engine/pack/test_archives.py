@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.pack import archiving
 from nbdata.engine.pack.frames import Frame, TarFrames
 from nbdata.engine.pack.tar_archiving import TarArchiving
 from nbdata.errors import BadOption, NotEnoughSpace, NotFound, SourceChanged, TransferFailed, UnsafeMember
@@ -60,7 +63,7 @@ def test_objects_become_volumes_in_the_store(form: str, put: Put, there: Any) ->
     found = there("out/")
     assert sorted(found) == [f"x.{form}.{n + (form == 'zip'):03}" for n in range(len(found))]
     assert len(found) > 2
-    assert report.counts == {"packed": len(found)}
+    assert report.counts == {"packed": len(content), "volumes": len(found)}
     assert all(len(data) <= 300_000 for data in found.values())
     if form in ("tar", "zip"):
         assert {len(data) for name, data in found.items() if name != max(found)} == {300_000}
@@ -72,10 +75,10 @@ def test_one_archive_without_volumes(form: str, put: Put, there: Any) -> None:
     content = files(large=2 * MIB)
     url = put(content)
     report = nbdata.pack(f"{url}in/", f"{url}out/x.{form}", format=form, quiet=True)
-    assert report.counts == {"packed": 1}
+    assert report.counts == {"packed": len(content)}
     assert members_of(there("out/")[f"x.{form}"], form) == below(content)
     again = nbdata.pack(f"{url}in/", f"{url}out/x.{form}", format=form, quiet=True)
-    assert again.counts == {"unchanged": 1}
+    assert again.counts == {"unchanged": len(content)}
 
 
 def test_the_format_is_guessed_from_the_name_where_that_is_plain() -> None:
@@ -93,14 +96,17 @@ def test_the_same_line_goes_on_with_what_is_missing_or_wrong(put: Put, there: An
     url = put(content)
     for form in TARS:
         line = nbdata.Pack(f"{url}in/", f"{url}{form}/x.{form}", format=form, volume_size=200_000, md5=True)
-        count = line.run(quiet=True).counts["packed"]
+        count = line.run(quiet=True).counts["volumes"]
         first = there(f"{form}/")
         assert len(first) == 2 * count
-        assert line.run(quiet=True).counts == {"unchanged": count}
+        assert line.run(quiet=True).counts == {"unchanged": len(content), "volumes": count}
         delete(f"{form}/x.{form}.002", f"{form}/x.{form}.004.md5")
         put({f"{form}/x.{form}.003": b"something else"})
         report = line.run(quiet=True)
-        assert report.counts == {"unchanged": count - 2, "packed": 2}
+        assert report.counts["volumes"] == count
+        assert report.counts["unchanged"] + report.counts["packed"] == len(content)
+        assert 1 < report.counts["packed"] < len(content) // 2
+        assert f"{count - 2} of {count} volumes were there already" in report.notes
         assert there(f"{form}/") == first
 
 
@@ -111,13 +117,13 @@ def test_what_changed_at_the_source_is_made_anew_and_volumes_too_many_are_remove
     content = files(large=3 * MIB)
     url = put(content)
     line = nbdata.Pack(f"{url}in/", f"{url}out/x.{form}", format=form, volume_size=200_000, md5=True)
-    count = line.run(quiet=True).counts["packed"]
+    line.run(quiet=True)
     first = there("out/")
     changed = "in/d3/0003.bin"  # the last folder
     content[changed] = bytes(len(content[changed]))
     put({changed: content[changed]})
     report = line.run(quiet=True)
-    assert 0 < report.counts["unchanged"] < count
+    assert 0 < report.counts["unchanged"] < len(content)
     assert members_of(joined(there("out/")), form) == below(content)
     delete("in/d2/large.bin")
     del content["in/d2/large.bin"]
@@ -138,9 +144,12 @@ def test_volumes_of_somebody_elses_are_not_mixed_with_the_archive(put: Put, ther
     put({"out/y.tar.zst.003": b"theirs"})
     compressible = {f"zero/{n:02}": bytes(100_000) for n in range(20)}
     put(compressible)
+    line = nbdata.Pack(f"{url}zero/", f"{url}out/y.tar.zst", volume_size="128KiB")
+    with pytest.raises(BadOption, match="is there, and this line has not made it"):
+        line.run(quiet=True)
     with pytest.raises(TransferFailed, match="which this line has not made") as failed:
-        nbdata.pack(f"{url}zero/", f"{url}out/y.tar.zst", volume_size="128KiB", quiet=True)
-    assert failed.value.report.counts == {"packed": 1, "conflict": 1}
+        replace(line, overwrite="always").run(quiet=True)
+    assert failed.value.report.counts == {"packed": 20, "volumes": 1, "conflict": 1}
     assert there("out/")["y.tar.zst.003"] == b"theirs"
 
 
@@ -173,7 +182,7 @@ def test_the_disk_as_source_and_target(put: Put, tmp_path: Path) -> None:
         assert report.ok
         volumes = sorted(target.glob(f"x.{form}.[0-9]*[0-9]"))
         volumes = [path for path in volumes if path.suffix != ".md5"]
-        assert len(volumes) == report.counts["packed"] > 2
+        assert len(volumes) == report.counts["volumes"] > 2
         assert len(sorted(target.iterdir())) == 2 * len(volumes)
         run("md5sum", "-c", *(f"{path.name}.md5" for path in volumes), cwd=target)
         out = tmp_path / f"out-{form}"
@@ -187,7 +196,7 @@ def test_the_disk_as_source_and_target(put: Put, tmp_path: Path) -> None:
 def test_what_a_broken_pack_left_on_the_disk_is_used_or_removed(put: Put, tmp_path: Path) -> None:
     url = put(files(80, large=3 * MIB))
     line = nbdata.Pack(f"{url}in/", tmp_path / "x.tar.gz", volume_size="256KiB")
-    whole = line.run(quiet=True).counts["packed"]
+    whole = line.run(quiet=True).counts["volumes"]
     right = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name in sorted(right)[2:]:
         (tmp_path / name).unlink()
@@ -195,7 +204,8 @@ def test_what_a_broken_pack_left_on_the_disk_is_used_or_removed(put: Put, tmp_pa
     stale.write(b"left by a killed process")
     assert len(list(tmp_path.iterdir())) == 3
     report = line.run(quiet=True)
-    assert report.counts == {"unchanged": 2, "packed": whole - 2}
+    assert report.counts["volumes"] == whole
+    assert f"2 of {whole} volumes were there already" in report.notes
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == right
 
 
@@ -250,7 +260,7 @@ def test_the_archive_is_no_member_where_a_link_leads_to_its_folder(tmp_path: Pat
     for source, target in (("link", "real"), ("real", "link")):
         for action in ("packed", "unchanged"):
             report = nbdata.pack(tmp_path / source / "in", tmp_path / target / "in/out/x.tar.gz", quiet=True)
-            assert report.counts == {action: 1}
+            assert report.counts == {action: 2}
         assert members_of((tmp_path / "real/in/out/x.tar.gz").read_bytes(), "tar.gz") == {
             "a": b"a",
             "out/b": b"b",
@@ -482,3 +492,92 @@ def test_an_upload_that_a_killed_run_had_no_time_to_note_is_given_up(
     left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert {one["Key"] for one in left} == {"out/x.tar.gz", "out/y.tar.001"}, "those of others stay"
     client.close()
+
+
+def test_what_somebody_else_has_put_there_is_not_replaced_unless_the_line_says_so(
+    put: Put, there: Any
+) -> None:
+    content = files(30)
+    url = put(
+        {**content, "out/x.tar.gz": b"theirs", "vols/x.tar.001": b"theirs", "sums/x.zip.md5": b"theirs"}
+    )
+    before = there("")
+    for target, options in (
+        ("out/x.tar.gz", {}),
+        ("vols/x.tar", {"format": "tar", "volume_size": "128KiB"}),
+        ("sums/x.zip", {"md5": True}),
+    ):
+        line = nbdata.Pack(f"{url}in/", f"{url}{target}", **options)
+        with pytest.raises(BadOption, match="is there, and this line has not made it"):
+            line.plan()
+        with pytest.raises(BadOption, match="is there, and this line has not made it"):
+            line.run(quiet=True)
+        assert there("") == before
+        assert replace(line, overwrite="always").run(quiet=True).ok
+        assert line.run(quiet=True).counts["unchanged"] == len(content)
+        put({"in/d0/more.bin": target.encode()})  # its own give way to what the source has now
+        content["in/d0/more.bin"] = target.encode()
+        assert line.run(quiet=True).ok
+        before = there("")
+
+
+def test_the_archive_in_its_other_form_is_told_and_goes(put: Put, there: Any) -> None:
+    content = files(60)
+    url = put(content)
+    whole = nbdata.Pack(f"{url}in/", f"{url}out/x.tar.gz", md5=True)
+    cut = replace(whole, volume_size="128KiB")
+    whole.run(quiet=True)
+    assert sorted(there("out/")) == ["x.tar.gz", "x.tar.gz.md5"]
+    said = "x.tar.gz … x.tar.gz.md5, which this line has made before, goes when the new one is whole"
+    assert said in cut.plan().notes
+    with pytest.raises(BadOption, match="is there, and --overwrite never"):
+        replace(cut, overwrite="never").run(quiet=True)
+    report = cut.run(quiet=True)
+    assert said in report.notes
+    assert report.counts["removed"] == 1
+    found = there("out/")
+    assert min(found) == "x.tar.gz.000"
+    assert members_of(joined(found), "tar.gz") == below(content)
+    report = whole.run(quiet=True)
+    assert report.counts["removed"] == len(found) // 2
+    assert sorted(there("out/")) == ["x.tar.gz", "x.tar.gz.md5"]
+
+
+def test_somebody_elses_archive_in_the_other_form_is_refused(put: Put, there: Any) -> None:
+    url = put({**files(30), "out/x.tar.gz": b"theirs"})
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar.gz", volume_size="128KiB")
+    for overwrite in ("changed", "always"):
+        with pytest.raises(BadOption, match="is there, and this line has not made it"):
+            replace(line, overwrite=overwrite).run(quiet=True)
+    assert there("out/") == {"x.tar.gz": b"theirs"}
+
+
+def test_a_volume_that_was_named_just_before_a_kill_is_the_lines_own(
+    put: Put, there: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = files(60)
+    url = put(content)
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar", format="tar", volume_size="128KiB")
+    with monkeypatch.context() as patched:
+        patched.setattr(archiving, "record_of", _killed)
+        with pytest.raises(nbdata.NbdataError):
+            line.run(quiet=True)
+    assert there("out/")
+    assert line.run(quiet=True).ok
+    assert members_of(joined(there("out/")), "tar") == below(content)
+
+
+def _killed(*_: object) -> None:
+    raise nbdata.NbdataError("killed")
+
+
+def test_the_plan_of_a_compressed_archive_says_how_many_volumes_it_has_at_most(put: Put, there: Any) -> None:
+    url = put({f"in/{n:02}": bytes(100_000) for n in range(20)})
+    line = nbdata.Pack(f"{url}in/", f"{url}out/x.tar.gz", volume_size="500kB")
+    said = next(note for note in line.plan().notes if "volume" in note)
+    assert re.fullmatch(r"20 members in at most \d+ volumes", said)
+    line.run(quiet=True)
+    assert len(there("out/")) == 1 <= int(said.split()[-2])
+    assert "20 members in 1 volume" in line.plan().notes
+    whole = nbdata.Pack(f"{url}in/", f"{url}out/y.tar.gz")
+    assert "20 members in 1 volume" in whole.plan().notes

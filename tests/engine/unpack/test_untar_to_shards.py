@@ -25,6 +25,10 @@ from tests.conftest import client_of
 from tests.engine.unpack.checkpointing import COMPRESS, packed
 from tests.engine.unpack.test_untar_to_store import in_volumes, stored
 from tests.engine.unpack.unpacking import untar
+from tests.faults.proxy import AFTER, BEFORE, BODY, Fault, FaultProxy
+from tests.faults.test_lines import always, once, proxy
+
+__all__ = ["proxy"]
 
 pytestmark = pytest.mark.usefixtures("inline")
 
@@ -160,7 +164,11 @@ def test_volumes_stay_of_which_something_is_in_no_shard(put: Put, bucket: str, s
     assert "v/a.tar" in stored(s3, bucket, "")
     assert "not all volumes were deleted" in "\n".join(report.notes)
     url = put({"w/a.tar": packed(as_entries(samples(3)))[0]})
-    assert untar(f"{url}w/", f"{url}two/x-%06d.tar", delete_volumes=True).counts["deleted"] == 1
+    assert untar(f"{url}w/", f"{url}two/x-%06d.tar", delete_volumes=True).counts == {
+        "packed": 1,
+        "deleted": 1,
+    }
+    assert untar(f"{url}w/", f"{url}two/x-%06d.tar", delete_volumes=True).counts == {"unchanged": 1}
 
 
 def test_samples_that_do_not_stand_together_are_told(put: Put) -> None:
@@ -435,3 +443,70 @@ def test_of_a_zip_only_the_members_of_missing_shards_are_read(
     assert report.counts == {"unchanged": 5, "packed": 1}
     assert report.details["compressed"] < 8 * MIB  # what is read ahead counted
     assert stored(s3, bucket, "out/") == before
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("reset", BODY, 0.5), Fault("flip", BODY, 0.5), Fault("refuse", BEFORE, status=503),
+        Fault("drop", BEFORE), Fault("swallow", AFTER),
+    ],
+    ids=["reset", "flip", "503", "drop", "answer lost"],
+)  # fmt: skip
+@pytest.mark.parametrize("action", ["put", "part", "complete"])
+def test_a_fault_of_the_line_is_mended(
+    action: str, fault: Fault, proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
+    files = samples(20) | {"big.bin": random.Random(3).randbytes(11 * MIB)}
+    url = put(in_volumes(COMPRESS["tar.gz"](packed(as_entries(files))[0]), "a.tar.gz"))
+    tally = proxy.begin(once(fault, action=action))
+    assert untar(f"{url}v/", f"{url}out/x-%06d.tar", shard_size=MIB).ok
+    assert tally.faults
+    found, client = stored(s3, bucket, "out/"), client_of(s3)
+    assert members(found) == list(files.items())
+    assert_index(found)
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
+    client.close()
+
+
+def test_a_shard_that_arrives_wrong_each_time_is_told_and_the_others_are_made(
+    proxy: FaultProxy, put: Put, bucket: str, s3: EmbeddedServer
+) -> None:
+    files = samples()
+    url = put({"v/a.tar": packed(as_entries(files))[0]})
+    target = f"{url}out/x-%06d.tar"
+    proxy.begin(always(Fault("flip", BODY, 0.5), action="put", key="out/x-000001.tar"))
+    with pytest.raises(TransferFailed) as failed:
+        untar(f"{url}v/", target, shard_size=SHARD)
+    assert [name for name, _ in failed.value.report.failures] == ["x-000001.tar"]
+    before = stored(s3, bucket, "out/")
+    assert "x-000001.tar" not in before
+    assert "x.json" not in before
+    proxy.begin(lambda request, before: None)
+    assert untar(f"{url}v/", target, shard_size=SHARD).counts == {"unchanged": len(before), "packed": 1}
+    found = stored(s3, bucket, "out/")
+    assert members(found) == list(files.items())
+    assert_index(found)
+
+
+def test_members_may_be_picked_and_lose_components(put: Put, bucket: str, s3: EmbeddedServer) -> None:
+    files = samples()
+    url = put({"v/a.tar": packed(as_entries(files))[0]})
+    options: dict[str, Any] = {"members": ["**/*.jpg"], "exclude": ["d1/**"], "strip_components": 1}
+    assert untar(f"{url}v/", f"{url}out/x-%06d.tar", **options).ok
+    assert members(stored(s3, bucket, "out/")) == [
+        (name[3:], data)
+        for name, data in files.items()
+        if name.endswith("jpg") and not name.startswith("d1/")
+    ]
+
+
+def test_shards_on_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBDATA_QUOTA", f"400kB:{tmp_path}/out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "a.tar").write_bytes(packed(as_entries(samples()))[0])
+    plan = untar(tmp_path / "a.tar", f"{tmp_path}/out/x-%06d.tar", shard_size=SHARD, dry_run=True)
+    assert not plan.fits
+    with pytest.raises(nbdata.NotEnoughSpace):
+        untar(tmp_path / "a.tar", f"{tmp_path}/out/x-%06d.tar", shard_size=SHARD)
+    assert not list((tmp_path / "out").iterdir())

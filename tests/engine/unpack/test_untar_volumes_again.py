@@ -395,6 +395,30 @@ def test_with_report_or_stop_a_failure_is_told_or_ends_it(tmp_path: Path) -> Non
         untar(source, tmp_path / "out")
 
 
+def test_damage_of_a_single_archive_is_reported_as_of_one_among_several(tmp_path: Path) -> None:
+    source = archive(tmp_path / "v", ("a", "file", b"a" * 3000), ("b", "file", b"b" * 3000))
+    source.write_bytes(source.read_bytes()[:6000])
+    said = "the tar archive ends too early"
+    for options in ({}, {"on_error": "stop"}):
+        with pytest.raises(nbdata.BadArchive, match=said):
+            untar(source, tmp_path / "out", **options)
+    report = untar(source, tmp_path / "out", on_error="report")
+    assert not report.ok
+    assert report.counts["failed"] == 1
+    [(name, reason)] = report.failures
+    assert name == "evil.tar"
+    assert said in reason
+    listed = untar(source, list=True, on_error="report")
+    assert listed.counts["failed"] == 1
+    other = archive(tmp_path / "v", ("c", "file", b"c"), name="other.tar")
+    several = untar(other.parent, tmp_path / "all", on_error="report")
+    assert several.counts["failed"] == 1
+    evil = archive(tmp_path / "e", ("a", "file", b"a"), ("../b", "file", b"b"))
+    assert untar(evil, tmp_path / "e/out", on_error="report").failures[0][1].startswith("member '../b'")
+    with pytest.raises(nbdata.NotFound):
+        untar(other, tmp_path / "none", members=["*.none"], on_error="report")
+
+
 def test_a_hard_link_gets_no_content_of_a_later_member(inline: None, tmp_path: Path) -> None:
     """Of a name that comes twice the later content is there when the line is said again."""
     made = [("a", "file", b"one"), ("link", "hardlink", "a"), ("a", "file", b"two")]
