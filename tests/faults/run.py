@@ -35,7 +35,7 @@ from tests.faults.campaign import EXTRACTIONS, PACKS, STREAMS, run_all  # noqa: 
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
-from tests.faults.packs import ARCHIVES, VOLUMES, kill_packs  # noqa: E402
+from tests.faults.packs import ARCHIVES, RECORDS, VOLUMES, kill_packs  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
 from tests.faults.trainers import train_all  # noqa: E402
@@ -59,6 +59,9 @@ def main() -> int:
     )
     parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer, for each packing")
     parser.add_argument("--packs", type=int, default=20, help="kills of the agent amid pack")
+    parser.add_argument(
+        "--records", type=int, default=6, help="kills of the agent amid pack into FFRecord files"
+    )
     parser.add_argument(
         "--archives", type=int, default=30, help="kills of the agent amid pack into the volumes of an archive"
     )
@@ -121,10 +124,13 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
                 _told(each.line)
                 trained.append(each)
         packed = []
-        if (options.packs or options.archives or options.to_store) and not over():
+        if (options.packs or options.records or options.archives or options.to_store) and not over():
             tree = Tree(server, folder / "packed", size=options.tree[0], seed=options.seed)
             packed = list(kill_packs(tree, kills=options.packs, over=over, **several))
-            for kills, sources in ((options.archives, ARCHIVES), (options.to_store, VOLUMES)):
+            several_kinds = (
+                (options.records, RECORDS), (options.archives, ARCHIVES), (options.to_store, VOLUMES)
+            )  # fmt: skip
+            for kills, sources in several_kinds:
                 some = {"kills": kills, "sources": sources, "over": over}
                 packed += kill_packs(tree, **some, **several)
             tree.close()
