@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from isal.isal_zlib import crc32
 
 import nbdata
+from nbdata.engine.pack.records import RecordLayout, record_cuts
+from nbdata.engine.pack.source import Field
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, NotEnoughSpace, TransferFailed
 from nbdata.ffrecord import FileReader, PackedFolder, pack_folder
 from nbdata.formats.packed_folder import NamesSize, files_of, names_bytes, names_of, names_sample
+from nbdata.reading.pieces import Piece
+from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.send import PartedSend
 from nbdata.verbs.pack import ShardNames
 from nbdata.writing.growing_file import GrowingFile
@@ -43,7 +48,7 @@ def wrong_header(data: bytes) -> bool:
     crc, count = struct.unpack_from("<Iq", data)
     crcs = struct.unpack_from(f"<{count}I", data, 12)
     starts = (*struct.unpack_from(f"<{count}q", data, 12 + 4 * count), len(data))
-    right = [crc32(data[start:end]) for start, end in zip(starts, starts[1:], strict=False)]
+    right = [crc32(data[start:end]) for start, end in itertools.pairwise(starts)]
     return crc != crc32(data[4 : 12 + 12 * count]) or list(crcs) != right
 
 
@@ -278,6 +283,36 @@ def test_damaged_files_are_not_packed_on(put: Put, there: Any, tmp_path: Path) -
             with pytest.raises(kind, match=match):
                 nbdata.pack(f"{tmp_path}/broken.ffr", target, format=form, quiet=True)
     assert not [name for name in there("out/") if name.endswith((".tar", ".ffr"))]
+
+
+def test_a_header_waits_for_its_records() -> None:
+    class Source:
+        """Two samples of ten bytes."""
+
+        stores: ClassVar[set[Any]] = set()
+        shards: ClassVar[list[Any]] = []
+        not_selected, left_out = 0, (0, list[str]())
+
+        def __len__(self) -> int:
+            return 2
+
+        def key(self, number: int) -> str:
+            return str(number)
+
+        def fields(self, number: int) -> list[Field]:
+            return [Field("bin", None, Piece(ObjectInfo(f"{number}.bin", 10, "e")), None, f"{number}.bin")]  # type: ignore[arg-type]
+
+    source, order = Source(), range(2)
+    (cut,) = record_cuts(nbdata.Pack("in/", "x.ffr"), source, order)
+    layout = RecordLayout(source, order, cut, named=True)
+    assert not layout.known
+    first, second, _ = [at for at, _ in layout.pieces(layout.begin, cut.size)]
+    layout.found(first, memoryview(bytes(10)))
+    with pytest.raises(NbdataError, match="before its records were read"):
+        layout.header()
+    layout.found(second, memoryview(b"01234"))
+    layout.found(second, memoryview(b"56789"), 5)
+    assert layout.header()[16:20] == crc32(b"0123456789").to_bytes(4, "little")
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
