@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record_packing
 from line import Line
 
 import nbdata
@@ -130,6 +131,19 @@ def cold(folder: Path, ways: dict[str, Way], count: int) -> dict[str, tuple[floa
     return found
 
 
+def loader_rows(folder: Path, count: int, rounds: int) -> None:
+    """PyTorch's DataLoader over files, from the page cache and from the disk."""
+    import record_loader
+
+    for title, before in (("page cache", lambda _: None), ("cold", dropped)):
+        found = record_loader.epochs(folder, count, rounds, before)
+        print(
+            f"\nDataLoader, {record_loader.WORKERS} workers, batch {BATCH}, {title} (load {os.getloadavg()[0]:.1f})"
+        )
+        for name, (rate, times) in found.items():
+            print(f"| {name} | {rate:,.0f} | {times:.2f} x |")
+
+
 @contextmanager
 def endpoint(url: str) -> Iterator[None]:
     """Have ``s3://`` mean this server."""
@@ -158,7 +172,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--samples", type=int, default=2000)
-    parser.add_argument("--only", default="", help="warm, cold or store")
+    parser.add_argument("--small", type=int, default=20_000, help="objects of 10 KB that are packed")
+    parser.add_argument("--only", default="", help="warm, cold, loader, store or pack")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nbdata-records-", dir=os.environ.get("BENCH_DIR")) as name:
         folder = Path(name)
@@ -174,10 +189,17 @@ def main() -> None:
                 for turn in range(2):
                     shown(f"cold, turn {turn + 1}", cold(folder, files, len(samples)))
             del ways
-        if options.only not in ("", "store"):
+        if options.only in ("", "loader"):
+            loader_rows(folder, len(samples), max(3, options.rounds // 2))
+        if options.only not in ("", "store", "pack"):
             return
         with EmbeddedServer.start(folder / "server", kind="seaweedfs") as server:
             os.environ.update(server.environment())
+            if options.only in ("", "pack"):
+                found = record_packing.packed(server, folder, options.small, max(1, options.rounds // 2))
+                record_packing.shown(options.small, found)
+            if options.only == "pack":
+                return
             server.create_bucket("bench")
             nbdata.push(f"{folder}/train.ffr/", "s3://bench/train.ffr/", quiet=True)
             nbdata.push(f"{folder}/loose/", "s3://bench/loose/", quiet=True)

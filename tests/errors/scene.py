@@ -102,6 +102,8 @@ class Scene:
             "file.txt": "text\n" * 200,
             "list.txt": "other.txt\n",
             "tree/a.txt": "a",
+            "fields/12.cls": "3",
+            "fields/12.jpg": "a picture",
             "limited/x": "",
             "stands/a.txt/x": "a folder",
             "sums/here.txt": "here",

@@ -212,6 +212,16 @@ CHECKS = [
     Mistake("a time of members that is none", "pack {b}/d/ {b}/p/x.tar.gz --mtime yesterday", "BadOption"),
     Mistake("somebody's file in place of an archive", "pack {b}/d/ cut.tar.gz", "BadOption"),
     Mistake("an archive of nothing", "pack {b}/d/ {b}/p/x.tar.gz --include '*.none'", "NotFound"),
+    Mistake("FFRecord files of another name", "pack {b}/d/ {b}/p/x.tar --format ffrecord", "BadOption"),
+    Mistake("one FFRecord file of several", "pack {b}/d/ {b}/p/x.ffr --shard-count 2", "BadOption"),
+    Mistake("an option of FFRecord files for shards", "pack {b}/d/ {b}/p/ --no-names", "BadOption"),
+    Mistake(
+        "records without names of samples with several fields", "pack fields x.ffr --no-names", "BadOption"
+    ),
+    Mistake(
+        "files of samples beside what they are made of", "pack {b}/d/ {b}/d/new/ --format files", "BadOption"
+    ),
+    Mistake("files of samples in what is no folder", "pack good.ffr {b}/p --format files", "BadOption"),
     Mistake("an action that there is not", "shards check {b}/x.tar", "BadOption"),
     Mistake("shards that are none", "shards ls {b}/d/", "BadOption"),
     Mistake("compressed shards", "pack {b}/d/ {b}/p/x-%06d.tar.gz", "BadOption"),

@@ -28,12 +28,14 @@ from tests.faults.proxy import FaultProxy, Tally
 from tests.faults.trees import FORMS, Tree
 from tests.waiting import wait_until
 
-__all__ = ["ARCHIVES", "INTO_SHARDS", "OTHERS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
+__all__ = ["ARCHIVES", "INTO_SHARDS", "OTHERS", "RECORDS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
 #: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
 #: Archives in volumes that files are packed into, in turns, by their form.
 ARCHIVES = tuple(f"files into {form}" for form in ("tar", "tar.gz", "tar.zst", "zip"))
+#: What is packed into FFRecord files, in turns.
+RECORDS = ("files into ffrecord", "shards into ffrecord", "files, shuffled, into ffrecord")
 #: Volumes that are unpacked into the store, in turns, by their form.
 VOLUMES = tuple(f"volumes {form}" for form in FORMS)
 #: The same, unpacked into tar shards.
@@ -127,6 +129,7 @@ class _Packs:
         tree.server.create_bucket(self._bucket)
         # Of each source, the digests of what a pack makes of it, and how many bytes that moves.
         self._right: dict[str, tuple[dict[str, str], int]] = {}
+        self._shards = ""
 
     def close(self) -> None:
         """Remove all of it."""
@@ -177,6 +180,8 @@ class _Packs:
         if source not in self._right:
             if source.startswith("shards"):
                 self._expected("files")  # which are its shards
+            if source == "files":
+                self._shards = f"s3://{self._bucket}/right-{len(self._right)}/x-*.tar"
             prefix = f"right-{len(self._right)}/"
             for _ in range(2):  # at first shards are indexed, too
                 tally = self._proxy.begin()
@@ -207,13 +212,14 @@ class _Packs:
                 self._tree.url, place, format=form, volume_size=size, md5=True, concurrency=connections,
                 **options,
             )  # fmt: skip
+        end = "ffr" if source in RECORDS else "tar"
         return nbdata.Pack(
-            self._tree.url if source.startswith("files") else f"s3://{self._bucket}/right-0/x-*.tar",
-            f"s3://{self._bucket}/{prefix}x-%03d.tar",
+            self._tree.url if source.startswith("files") else self._shards,
+            f"s3://{self._bucket}/{prefix}x-%03d.{end}",
             by="file",
             shard_size=self._tree.size // _SHARDS,
             part_size=5 << 20,
-            shuffle=source.endswith("shuffled"),
+            shuffle="shuffled" in source,
             concurrency=connections,
             **options,
         )

@@ -35,7 +35,7 @@ from tests.faults.campaign import EXTRACTIONS, PACKS, STREAMS, run_all  # noqa: 
 from tests.faults.disks import run_all as run_disks  # noqa: E402
 from tests.faults.goods import Goods  # noqa: E402
 from tests.faults.kills import Killed, agent, kill_all  # noqa: E402
-from tests.faults.packs import ARCHIVES, INTO_SHARDS, OTHERS, VOLUMES, kill_packs  # noqa: E402
+from tests.faults.packs import ARCHIVES, INTO_SHARDS, OTHERS, RECORDS, VOLUMES, kill_packs  # noqa: E402
 from tests.faults.scene import Scene  # noqa: E402
 from tests.faults.tables import body_share, campaign_tables, disk_tables, kill_tables, page  # noqa: E402
 from tests.faults.trainers import train_all  # noqa: E402
@@ -59,6 +59,9 @@ def main() -> int:
     )
     parser.add_argument("--trainers", type=int, default=20, help="kills of a trainer, for each packing")
     parser.add_argument("--packs", type=int, default=20, help="kills of the agent amid pack")
+    parser.add_argument(
+        "--records", type=int, default=6, help="kills of the agent amid pack into FFRecord files"
+    )
     parser.add_argument(
         "--archives", type=int, default=30, help="kills of the agent amid pack into the volumes of an archive"
     )
@@ -127,12 +130,18 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
                 _told(each.line)
                 trained.append(each)
         packed = []
-        counts = (options.packs, options.archives, options.to_store, options.to_shards, options.others)
-        if any(counts) and not over():
+        kinds = (
+            (options.records, RECORDS),
+            (options.archives, ARCHIVES),
+            (options.to_store, VOLUMES),
+            (options.to_shards, INTO_SHARDS),
+            (options.others, OTHERS),
+        )
+        if (options.packs or any(kills for kills, _ in kinds)) and not over():
             tree = Tree(server, folder / "packed", size=options.tree[0], seed=options.seed)
             packed = list(kill_packs(tree, kills=options.packs, over=over, **several))
-            for count, sources in zip(counts[1:], (ARCHIVES, VOLUMES, INTO_SHARDS, OTHERS), strict=True):
-                some = {"kills": count, "sources": sources, "over": over}
+            for kills, sources in kinds:
+                some = {"kills": kills, "sources": sources, "over": over}
                 packed += kill_packs(tree, **some, **several)
             tree.close()
         killed: list[Killed] = []

@@ -11,7 +11,7 @@ from nbdata.client.agents import stop_all
 from nbdata.demo.server import EmbeddedServer
 from tests.faults.campaign import EXTRACTIONS, PACKS, SAID, STREAMS, run_all
 from tests.faults.kills import AGENT, BOTH, KERNEL, VERBS, kill_all
-from tests.faults.packs import ARCHIVES, INTO_SHARDS, SOURCES, kill_packs
+from tests.faults.packs import ARCHIVES, INTO_SHARDS, RECORDS, SOURCES, kill_packs
 from tests.faults.scene import Scene
 from tests.faults.tables import body_share, campaign_tables, kill_tables
 from tests.faults.trees import Tree
@@ -97,3 +97,14 @@ def test_a_killed_pack_makes_the_same_volumes_when_it_is_said_again(
     tree.close()
     assert [each.line for each in killed if not each.good] == []
     assert {each.source for each in killed} == set(ARCHIVES)
+
+
+def test_a_killed_pack_makes_the_same_records_when_it_is_said_again(
+    seaweedfs: EmbeddedServer, tmp_path: Path, switch: Callable[[dict[str, str]], None]
+) -> None:
+    tree = Tree(seaweedfs, tmp_path, size=TREE, seed=SEED)
+    some = {"kills": len(RECORDS), "sources": RECORDS}
+    killed = list(kill_packs(tree, seed=SEED, told=print, switch=switch, **some))
+    tree.close()
+    assert [each.line for each in killed if not each.good] == []
+    assert {each.source for each in killed} == set(RECORDS)

@@ -75,21 +75,24 @@ class _Sizes:
 def _cut(source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, *, named: bool) -> Cut:
     digest = hashlib.blake2b(b"ffrecord named" if named else b"ffrecord", digest_size=16)
     names, payload, records, renamed = NamesSize(), 0, int(named), 0
-    position, runs = first, Runs()
+    position, runs, before, total = first, Runs(), "", len(source)
 
     def size() -> int:
         return head_size(records) + payload + (names.bytes if named else 0)
 
-    while position < end:
+    while position < total:
         number = order[position]
         own = source.key(number)
         key = key_of(own, runs.number(own))
         said = _records(source, number, key, named=named)
         more = sum(field.piece.size for _, field in said) + head_size(len(said)) - head_size(0)
         more += names.more(path for path, _ in said) if named else 0
-        if position > first:
+        # With --by file, files that others will take for one sample stay together.
+        if position > first and not (own == before and said[0][1].path):
+            enough = sizes.enough is not None and size() >= sizes.enough
             full = sizes.most is not None and size() + more > sizes.most
-            if (full or records + len(said) > MOST_RECORDS) and not sizes.refuse:
+            full = full or (records + len(said) > MOST_RECORDS and not sizes.refuse)
+            if position >= end or enough or full:
                 break
         for path, field in said:
             _refuse(path, field, named=named)
@@ -99,9 +102,8 @@ def _cut(source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, 
             payload += field.piece.size
         records += len(said)
         renamed += key != own and any(not field.path for _, field in said)
+        before = own
         position += 1
-        if sizes.enough is not None and size() >= sizes.enough:
-            break
     if records > MOST_RECORDS and position - first > 1:
         raise BadOption(
             f"an FFRecord file would have {records:,} records", expected=f"at most {MOST_RECORDS:,}",
