@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
@@ -22,7 +24,7 @@ from nbdata.client.connection import Connection
 from nbdata.client.reading import staged
 from nbdata.demo.server import EmbeddedServer
 from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
-from nbdata.loaders.pytorch import SampleLoader
+from nbdata.loaders.pytorch import SampleDataset, SampleLoader
 from nbdata.operation import slots
 from nbdata.sizes import format_size
 from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
@@ -96,6 +98,27 @@ def test_workers_share_it_and_never_exceed_the_limit(
         wait_until(lambda: _noted(tmp_path / "notes") > 3)
     samples.close()
     assert watcher.most <= limit + 2 * 4096  # the folder that was there, and its .nbdata
+
+
+def test_a_loader_of_ones_own_stages_ahead_in_its_samplers_order_to_a_disk_in_memory(
+    proxy: FaultProxy, images: str, ended: None
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        limit = KeptFolder.overhead_of(4096) + 40 * 4500  # a third of the objects
+        samples = nbdata.samples(images, cache=limit, cache_dir=memory)
+        sampler = samples.batch_sampler(6, shuffle=True, seed=3, ahead=2)
+        order = [number for batch in sampler for number in batch]
+        tally = proxy.begin()
+        sampler.set_epoch(0)
+        data = DataLoader(SampleDataset(samples), batch_sampler=sampler, collate_fn=list)
+        assert [s["__key__"] for batch in data for s in batch] == [
+            in_order(images)[n]["__key__"] for n in order
+        ]
+        assert sum(tally.down.values()) == _BYTES
+        assert samples.report.fetched == _BYTES
+        assert sum(path.stat().st_size for path in Path(memory).rglob("kept-*/*")) < limit
+        samples.close()
+        stop_all(now=True)
 
 
 def _noted(notes: Path) -> int:
