@@ -28,9 +28,9 @@ class Item:
     number : int
         Counts the items of the job from 0.
     path : str
-            Local: a folder, a file, or the common start of the names of a sample's files.
+        Local: a folder, a file, a shard, or the common start of the names of a sample's files.
     key : str
-        Relative to the source: folder, file, or the sample's name without extensions.
+        Relative to the source: folder, file, shard, or the sample's name without extensions.
     size : int
         Bytes of its files.
     epoch : int

@@ -26,9 +26,10 @@ class CacheStream(Verifying, Selecting, Storing):
     one item, the next ones are fetched; an item is deleted when the next is asked for, so read what you need of it
     before. All that is on the disk never exceeds --max-size. A break, an error or the end of the process deletes all.
 
-    An item is a folder directly below SOURCE with all that is in it; a file; or a sample: the files of one
-    folder that share the name up to its first dot (``0001.jpg`` and ``0001.json``), whose path is the one without
-    the extensions. ``.files`` lists the files of any item.
+    An item is a folder directly below SOURCE with all that is in it; a file; a shard: a file called .tar, .tar.gz,
+    .tar.zst and so on, as a whole; or a sample: the files of one folder that share the name up to its first dot
+    (``0001.jpg`` and ``0001.json``), whose path is the one without the extensions. ``.files`` lists the files of any
+    item. Shards that braces name must all be there.
     """
 
     verb: ClassVar[str] = "cache_stream"
@@ -38,6 +39,7 @@ class CacheStream(Verifying, Selecting, Storing):
     examples: ClassVar[tuple[str, ...]] = (
         "cache_stream s3://bucket/video --max-size 1g",
         "cache_stream s3://bucket/images --by sample --max-size 2GB --shuffle --epochs 3 --keep lru",
+        "cache_stream 's3://bucket/train-{000000..000099}.tar' --by shard --max-size 4GB --shuffle",
         "cache_stream s3://bucket/images --by file --include '*.jpg' --dry-run",
     )
     bound: ClassVar[bool] = True
@@ -56,7 +58,7 @@ class CacheStream(Verifying, Selecting, Storing):
         kind="size",
         metavar="SIZE",
     )
-    by: str = option("folder", "What an item is.", choices=("folder", "file", "sample"))
+    by: str = option("folder", "What an item is.", choices=("folder", "file", "sample", "shard"))
     seed: int = option(0, "Seed of --shuffle and --sample.", kind="count", metavar="N")
     shuffle: bool = option(False, "A new random order in each epoch, drawn from --seed.", kind="flag")
     epochs: int = option(1, "How often each item is handed out.", kind="count", metavar="N")

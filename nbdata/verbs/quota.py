@@ -18,7 +18,8 @@ __all__ = ["Quota", "quota"]
 class Quota(Operation):
     """Shows the limit and its source, what is used, reserved and free, every other writable disk, and the caches that
     ``samples --cache`` keeps. A limit set with ``--limit`` holds for all that lies below PATH and is kept between
-    sessions.
+    sessions. The environment variable ``NBDATA_QUOTA=SIZE:PATH`` sets one from outside, without ``:PATH`` for the home
+    folder; of two limits on a folder the smaller one holds.
     """
 
     verb: ClassVar[str] = "quota"

@@ -115,6 +115,8 @@ class SampleSource(Verifying, Connecting):
             raise BadOption(
                 "--cache is for what lies in a store", remedy="Leave it out: this lies on a disk already"
             )
+        if self.cache is not None and self.cache < 1:
+            raise BadOption("--cache: 0 bytes hold nothing", expected='a size, such as "10GB"')
         if self.cache is not None and is_url(self.cache_dir):
             raise BadOption(f"--cache-dir {self.cache_dir} is a URL", expected="a local folder")
 

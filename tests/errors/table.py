@@ -258,8 +258,11 @@ CHECKS = [
         "BadOption",
         face="cell",
     ),
+    Mistake("a cache that is no size", "samples {b}/d/ --cache zz", "BadOption"),
+    Mistake("a cache too small for its records", "samples {b}/d/ --cache 40kB", "BadOption"),
     Mistake("a stream of what is not there", "cache_stream {b}/none/", "NotFound", face="cell"),
-    Mistake("an item that there is not", "cache_stream {b}/d/ --by shard", "BadOption"),
+    Mistake("an item that there is not", "cache_stream {b}/d/ --by volume", "BadOption"),
+    Mistake("shards where there are none", "cache_stream {b}/d/ --by shard", "BadOption", face="cell"),
     Mistake("a part that there is not", "cache_stream {b}/d/ --part 4/4", "BadOption"),
     Mistake(
         "a stream without a command",

@@ -10,6 +10,7 @@ from nbdata.client.reading.records.making import record_samples
 from nbdata.client.reading.samples import Concatenated, Samples
 from nbdata.client.reading.saved_index import fetch
 from nbdata.client.reading.shards.samples import ShardSamples
+from nbdata.client.reading.staged import refuse_too_little
 from nbdata.client.reading.stored import StoredSamples
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, slots
@@ -25,6 +26,7 @@ __all__ = ["make_samples"]
 def make_samples(operation: Operation, quiet: bool) -> Samples:
     """Make the samples, and show the progress of the listing; the factory in `slots.samples`."""
     assert isinstance(operation, SampleSource)
+    refuse_too_little(operation)
     if are_records(operation.sources):
         return record_samples(operation)
     if operation.deserialize is not None:

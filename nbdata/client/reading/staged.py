@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from nbdata.caching.contents import MOST_ANNOUNCED
-from nbdata.caching.kept_folder import name_of
+from nbdata.caching.kept_folder import KeptFolder, name_of
 from nbdata.client.opened import resolved
 from nbdata.errors import AgentUnavailable, BadOption, Cancelled, NbdataError, NotFound
 from nbdata.operation import slots
@@ -21,13 +21,14 @@ from nbdata.protocols import Staging
 from nbdata.reading.counts import Counts
 from nbdata.reading.pieces import Content, Piece
 from nbdata.reading.timeline import Timeline
+from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.threads import ForkLock
 from nbdata.transfer.sources import folder_part
 from nbdata.verbs.sample_cache import SampleCache
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["StagedFetcher", "cache_of"]
+__all__ = ["StagedFetcher", "cache_of", "refuse_too_little"]
 
 # Most objects that are held at a time, and the divisor of the cache for their bytes: several processes hold some.
 _HELD, _SHARE = 2000, 8
@@ -46,6 +47,16 @@ def cache_of(samples: SampleSource, place: str) -> SampleCache:
         source=folder_part(place), cache_dir=samples.cache_dir, max_size=samples.cache or 0, verify=samples.verify,
         storage_options=resolved(samples.storage_options), fs=samples.fs, concurrency=samples.concurrency,
     )  # fmt: skip
+
+
+def refuse_too_little(samples: SampleSource) -> None:
+    """Raise BadOption if a cache could not even hold its own records, before anything is listed."""
+    least = KeptFolder.overhead_of(_BLOCK)
+    if samples.cache is not None and samples.cache <= least:
+        raise BadOption(
+            f"--cache: {format_size(samples.cache)} is too little",
+            expected=f"more than {format_size(least)}, which the records of a cache take",
+        )
 
 
 class _Part(NamedTuple):

@@ -113,6 +113,13 @@ class Staged:
                 self._over = True
             return self._over
 
+    def end_if_left_paused(self, seconds: float) -> bool:
+        """Cancel the job if it is paused, and nobody has used it for so long; whether it is."""
+        if self._control.snapshot().state != "PAUSED" or not self.end_if_idle(seconds):
+            return False
+        self._control.cancel("it was paused, and nobody used it any more")
+        return True
+
     def end(self) -> None:
         """The job is over: hold nothing of the engine any more."""
         with self._changed:

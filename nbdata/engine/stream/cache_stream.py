@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbdata.caching.folder import CacheFolder
 from nbdata.engine.job.run import Run
-from nbdata.engine.stream.items import ItemFile, grouped
+from nbdata.engine.stream.items import ItemFile, all_named, grouped
 from nbdata.engine.stream.streaming import Streaming
 from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.report import Plan, Report, Row
@@ -33,7 +33,8 @@ def plan(run: Run) -> Plan:
     largest_key = ""
     found = find(run, op.source)
     looked = Looked()
-    groups = grouped(Selection.of(op).apply(looked.at(found.entries)), op.by, loose.append)
+    listed = all_named(op.source, found.entries) if op.by == "shard" else found.entries
+    groups = grouped(Selection.of(op).apply(looked.at(listed)), op.by, loose.append)
     for group in ItemFile(run.folder, block).write(groups):
         run.control.checkpoint()
         refused = group.refused()
@@ -51,7 +52,7 @@ def plan(run: Run) -> Plan:
     if not out.actions:
         raise _nothing(op, len(loose), looked)
     if loose:
-        out.notes.append(_left_out(loose))
+        out.notes.append(_left_out(op, loose))
     overhead = CacheFolder.OVERHEAD_BLOCKS * block
     out.needed = min(_capacity(run, op, largest + overhead, largest_key), total + overhead)
     out.inodes = min(2 * files, out.needed // block) + CacheFolder.OVERHEAD_BLOCKS
@@ -64,6 +65,12 @@ def plan(run: Run) -> Plan:
 
 
 def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
+    if loose and op.by == "shard":
+        return BadOption(
+            f"cache_stream: no tar shards below {op.source}, and {loose:,} other files",
+            expected="names that end in .tar, .tar.gz, .tar.zst, .tar.xz or .tar.bz2",
+            remedy="Use --by file for other files",
+        )
     if loose:
         return BadOption(
             f"cache_stream: no folders below {op.source}, and {loose:,} files",
@@ -75,11 +82,10 @@ def _nothing(op: CacheStream, loose: int, looked: Looked) -> NbdataError:
     )
 
 
-def _left_out(loose: list[str]) -> str:
+def _left_out(op: CacheStream, loose: list[str]) -> str:
     named = ", ".join(loose[:_NAMED]) + (", …" if len(loose) > _NAMED else "")
-    what = (
-        "1 file beside the folders is" if len(loose) == 1 else f"{len(loose):,} files beside the folders are"
-    )
+    where = "beside the shards" if op.by == "shard" else "beside the folders"
+    what = f"1 file {where} is" if len(loose) == 1 else f"{len(loose):,} files {where} are"
     return f"{what} not streamed: {named} (--by file streams all files)"
 
 

@@ -41,7 +41,8 @@ class FileFetching:
         verify: str,
         fatal: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._control, self._store, self._verify, self._fatal = control, store, verify, fatal
+        self._control, self._workers, self._store = control, workers, store
+        self._verify, self._fatal = verify, fatal
         self._small = SmallFiles(control, workers, store, verify, self._alone, fatal)
         self._open: set[int] = set()  # files of large objects, whose parts come from many workers
 
@@ -53,7 +54,7 @@ class FileFetching:
             return
         yield from self.flush()  # small ones do not wait for large ones
         if self._store.ranges and info.size >= BIG and validator(info):
-            yield from self._large(wanted)
+            yield partial(self._large, wanted)
         else:
             yield partial(self._whole, wanted)
 
@@ -86,7 +87,8 @@ class FileFetching:
         with self._fatal():
             self._whole(wanted, error)
 
-    def _large(self, wanted: WantedFile) -> Iterator[Unit]:
+    def _large(self, wanted: WantedFile) -> None:
+        """Ask the store for the checksum of a large object, in a worker, and have its parts fetched."""
         info = told = wanted.info
         try:
             if self._verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
@@ -126,7 +128,16 @@ class FileFetching:
             done=done,
             failed=failed,
         )
-        yield from fetch.units()
+        self._workers.submit(map(self._guarded, fetch.units()))
+
+    def _guarded(self, unit: Unit) -> Unit:
+        """A unit whose errors end the job: nobody wraps it after it was submitted."""
+
+        def guarded() -> None:
+            with self._fatal():
+                unit()
+
+        return guarded
 
     def _checker(self, listed: ObjectInfo, info: ObjectInfo) -> Checker:
         """What the store vouches for of an object, of which it says `info` now."""

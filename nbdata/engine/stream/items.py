@@ -14,11 +14,12 @@ from typing import Any
 
 from nbdata.caching.folder import room_of
 from nbdata.formats.samples import by_sample
+from nbdata.reading.shards.listing import is_shard, named_by_braces, none_missing
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.selection import Entry
 
-__all__ = ["Group", "ItemFile", "grouped"]
+__all__ = ["Group", "ItemFile", "all_named", "grouped"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,25 @@ def grouped(entries: Iterable[Entry], by: str, loose: Callable[[str], None]) -> 
         yield from (Group(entry.path, [entry]) for entry in entries)
     elif by == "sample":
         yield from (Group(key, found) for key, found in by_sample(entries, lambda entry: entry.path))
+    elif by == "shard":
+        for entry in entries:
+            if is_shard(entry.path):
+                yield Group(entry.path, [entry])
+            else:
+                loose(entry.path)
     else:
         yield from _folders(entries, loose)
+
+
+def all_named(source: str, entries: Iterable[Entry]) -> Iterator[Entry]:
+    """What a source lists; NotFound at its end if not all names are there that it says in braces."""
+    names = named_by_braces(source)
+    wanted, found = set(names), set[str]()
+    for entry in entries:
+        if entry.path in wanted:
+            found.add(entry.path)
+        yield entry
+    none_missing(source, names, found)
 
 
 def _folders(entries: Iterable[Entry], loose: Callable[[str], None]) -> Iterator[Group]:

@@ -42,6 +42,8 @@ _WAIT, _SHOW_EVERY = 0.2, 0.5
 _LEAVING = 5.0
 # Seconds between two syncs of what has landed.
 _SYNC_EVERY = 5.0
+# Seconds between two looks whether it is paused, and nobody uses it.
+_LOOK = 1.0
 # Seconds between two notes of what is in it.
 _NOTE_EVERY = 2.0
 
@@ -108,7 +110,8 @@ class _Staging:
                 self._note(durable=True)
                 note_cache(self.run.context.state_dir, self.folder.path)
                 self.staged.opened(OpenCache(self.contents, self.folder.path, self.block))
-                self.workers.run(self._units())
+                with self._watched():
+                    self.workers.run(self._units())
             except BaseException as error:
                 self.contents.close(_told(error))
                 raise
@@ -121,6 +124,21 @@ class _Staging:
             details={"read": self.staged.read, "fetched": self.staged.fetched},
             files=self.contents.fetched, bytes=self.bytes,
         )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Have a thread see when it is paused and nobody uses it: those that would, wait for it to go on."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_LOOK) and not self.staged.end_if_left_paused(IDLE):
+                pass
+
+        threading.Thread(target=watch, name="paused-cache", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
 
     def _wait_for_who_leaves(self) -> None:
         """A job that was cancelled just then still has the folder, and so does a cleanup that looks at it."""

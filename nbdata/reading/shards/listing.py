@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
@@ -21,7 +21,10 @@ from nbdata.transfer.sources import Opener, find, folder_part
 from nbdata.transfer.worker_pool import FIRST
 from nbdata.verbs.samples import SampleSource
 
-__all__ = ["Promised", "Shard", "are_shards", "fingerprint_elsewhere", "fingerprint_of", "shards_of"]
+__all__ = [
+    "Promised", "Shard", "are_shards", "fingerprint_elsewhere", "fingerprint_of", "is_shard", "named_by_braces",
+    "none_missing", "shards_of",
+]  # fmt: skip
 
 _SHARD = re.compile(r"(?i)\.(tar|tgz|tzst|txz|tbz2?|tar\.(gz|zst|xz|bz2))$")
 _PLAIN = re.compile(r"(?i)\.tar$")
@@ -97,6 +100,11 @@ class Shard(NamedTuple):
         return _PLAIN.search(self.key) is not None
 
 
+def is_shard(name: str) -> bool:
+    """Whether a file is a tar shard, by its name."""
+    return _SHARD.search(name) is not None
+
+
 def are_shards(places: Sequence[str]) -> bool:
     """True if all places are shards, by their names; BadOption if only some are."""
     said = [_names_shards(place) for place in places]
@@ -112,7 +120,7 @@ def are_shards(places: Sequence[str]) -> bool:
 def _names_shards(place: str) -> bool:
     name = last_component(place)
     names = _expanded(name) if has_glob(name) else [name]
-    return all(_SHARD.search(one) for one in names) or (len(names) == 1 and name.lower().endswith(".json"))
+    return all(map(is_shard, names)) or (len(names) == 1 and name.lower().endswith(".json"))
 
 
 def _expanded(pattern: str) -> list[str]:
@@ -123,6 +131,24 @@ def _expanded(pattern: str) -> list[str]:
         return list(braceexpand.braceexpand(pattern))
     except ValueError:
         raise BadOption(f"{pattern!r} has an unfinished brace", remedy="Close it") from None
+
+
+def named_by_braces(place: str) -> list[str]:
+    """The names that a place says in braces; none if it has other wildcards, too."""
+    names = _expanded(glob_pattern(place)) if has_glob(place) else []
+    return [] if any(map(has_glob, names)) else names
+
+
+def none_missing(place: str, names: Sequence[str], found: Container[str]) -> None:
+    """Raise NotFound if not all shards that a place says in braces are there."""
+    missing = [one for one in names if one not in found]
+    if missing:
+        shown = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        raise NotFound(
+            f"{len(missing):,} of {len(names):,} shards are not there: {shown}",
+            path=redacted(place),
+            remedy="Check the numbers between the braces, or write a glob such as train-*.tar for those that are",
+        )
 
 
 def shards_of(opener: Opener) -> list[Shard]:
@@ -157,26 +183,17 @@ def _of_place(opener: Opener, place: str) -> list[Shard]:
     name = last_component(place)
     if not has_glob(place):
         return _of_wids(opener, place) if name.lower().endswith(".json") else [_head(opener, place)]
-    wanted = glob_pattern(place)
-    names = _expanded(wanted)
-    only_braces = not any(has_glob(one) for one in names)
+    names = named_by_braces(place)
     base = folder_part(place)
     location = opener.open(base)
-    if only_braces and location.store.lists_by_page:
+    if names and location.store.lists_by_page:
         prefix, _, query = base.partition("?")
         return _heads(opener, [prefix + one + (f"?{query}" if query else "") for one in names])
     root = redacted(base).rstrip("/") + "/"
     found = {entry.path: _shard(base, root + entry.path, entry.info) for entry in find(opener, place).entries}
-    if not only_braces:
+    if not names:
         return list(found.values())
-    missing = [one for one in names if one not in found]
-    if missing:
-        shown = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
-        raise NotFound(
-            f"{len(missing):,} of {len(names):,} shards are not there: {shown}",
-            path=redacted(place),
-            remedy="Check the numbers between the braces, or write a glob such as train-*.tar for those that are",
-        )
+    none_missing(place, names, found)
     return [found[one] for one in names]
 
 

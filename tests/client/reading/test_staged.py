@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
 import nbdata
 from nbdata.caching.kept_folder import KeptFolder
@@ -21,10 +23,14 @@ from nbdata.client.agents import stop_all
 from nbdata.client.connection import Connection
 from nbdata.client.reading import staged
 from nbdata.demo.server import EmbeddedServer
+from nbdata.engine.job.staged import Staged
+from nbdata.engine.stream import staging
 from nbdata.errors import BadOption, Cancelled, NbdataError, SourceChanged
-from nbdata.loaders.pytorch import SampleLoader
+from nbdata.loaders.pytorch import SampleDataset, SampleLoader
 from nbdata.operation import slots
 from nbdata.sizes import format_size
+from nbdata.stores.s3.store import S3Store
+from nbdata.transfer.fetch import BIG
 from tests.client.reading.test_samples import FILES, Open, images, in_order, often, opened
 from tests.conftest import client_of
 from tests.faults.gate import Gate
@@ -96,6 +102,27 @@ def test_workers_share_it_and_never_exceed_the_limit(
         wait_until(lambda: _noted(tmp_path / "notes") > 3)
     samples.close()
     assert watcher.most <= limit + 2 * 4096  # the folder that was there, and its .nbdata
+
+
+def test_a_loader_of_ones_own_stages_ahead_in_its_samplers_order_to_a_disk_in_memory(
+    proxy: FaultProxy, images: str, ended: None
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        limit = KeptFolder.overhead_of(4096) + 40 * 4500  # a third of the objects
+        samples = nbdata.samples(images, cache=limit, cache_dir=memory)
+        sampler = samples.batch_sampler(6, shuffle=True, seed=3, ahead=2)
+        order = [number for batch in sampler for number in batch]
+        tally = proxy.begin()
+        sampler.set_epoch(0)
+        data = DataLoader(SampleDataset(samples), batch_sampler=sampler, collate_fn=list)
+        assert [s["__key__"] for batch in data for s in batch] == [
+            in_order(images)[n]["__key__"] for n in order
+        ]
+        assert sum(tally.down.values()) == _BYTES
+        assert samples.report.fetched == _BYTES
+        assert sum(path.stat().st_size for path in Path(memory).rglob("kept-*/*")) < limit
+        samples.close()
+        stop_all(now=True)
 
 
 def _noted(notes: Path) -> int:
@@ -277,6 +304,56 @@ def test_after_its_job_was_cancelled_the_next_call_begins_another(
     assert samples.fetch([0, 1]) == in_order(images)[:2]
 
 
+def test_one_that_is_paused_ends_when_nobody_uses_it_any_more(
+    s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[float]()
+    end_if_left = Staged.end_if_left_paused
+
+    def at_once(staged: Staged, seconds: float) -> bool:
+        asked.append(seconds)
+        return end_if_left(staged, 0)
+
+    monkeypatch.setattr(Staged, "end_if_left_paused", at_once)
+    samples = opened(images, cache="50MB", cache_dir=str(cache))
+    samples.fetch([0])
+    (job,) = _jobs(cache)
+    slots.host().job(job.id).pause()
+    looks = len(asked)
+    wait_until(lambda: len(asked) > looks + 1)
+    assert [job.state for job in _jobs(cache)] == ["PAUSED"]
+    samples.close()
+    wait_until(lambda: [job.state for job in _jobs(cache)] == ["CANCELLED"])
+    assert asked[0] == staging.IDLE
+    assert opened(images, cache="50MB", cache_dir=str(cache)).fetch([0, 1]) == in_order(images)[:2]
+
+
+def test_a_store_that_is_slow_to_tell_of_a_large_object_holds_up_nothing_else(
+    s3: EmbeddedServer, inline: None, bucket: str, cache: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(s3)
+    large = os.urandom(BIG)
+    for key, data in {"large.bin": large, "small.bin": b"small"}.items():
+        client.put_object(Bucket=bucket, Key=key, Body=data)
+    asked, told, head = threading.Event(), threading.Event(), S3Store.head
+
+    def slow(store: S3Store, key: str) -> Any:
+        if key == "large.bin":
+            asked.set()
+            assert told.wait(PATIENCE)
+        return head(store, key)
+
+    one, other = (opened(f"s3://{bucket}/", cache="50MB", cache_dir=str(cache)) for _ in range(2))
+    monkeypatch.setattr(S3Store, "head", slow)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(one.fetch, [0])
+        assert asked.wait(PATIENCE)
+        assert other.fetch([1])[0]["bin"] == b"small"
+        assert not waiting.done()
+        told.set()
+        assert waiting.result(PATIENCE)[0]["bin"] == large
+
+
 def test_a_cancelled_job_that_still_has_the_folder_is_waited_for(
     s3: EmbeddedServer, inline: None, images: str, opened: Open, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +441,11 @@ def test_what_makes_no_sense_is_refused(s3: EmbeddedServer, tmp_path: Path, imag
     for source, options in {
         str(tmp_path): {"cache": "1GB"},
         images: {"cache": "1GB", "cache_dir": "s3://images/cache"},
+        "s3://there-is-no-such-bucket/a/": {"cache": "zz"},
+        "s3://there-is-no-such-bucket/b/": {"cache": 0},
+        "s3://there-is-no-such-bucket/c/": {"cache": "40kB"},
+        "s3://there-is-no-such-bucket/d.tar": {"cache": "40kB"},
+        "s3://there-is-no-such-bucket/e.ffr": {"cache": "40kB"},
     }.items():
         with pytest.raises(BadOption):
             nbdata.samples(source, **options)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,6 +91,75 @@ def test_samples_are_the_files_that_share_a_name(put: Put) -> None:
     assert found == {
         f"x/{n}": {".jpg": f"{n}jpg".encode(), ".cls.txt": f"{n}cls.txt".encode()} for n in range(5)
     }
+
+
+SHARDS = {f"train-{n}.tar": {f"{n}-{m}.txt": f"{n} {m}" for m in range(3)} for n in range(6)}
+
+
+@pytest.fixture
+def shards(put: Put) -> str:
+    """The URL of a folder with six shards, and what lies beside them."""
+    objects = {"read.me": b"x", "train.json": b"{}"}
+    for shard, members in SHARDS.items():
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            for name, text in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text.encode()))
+        objects[shard] = made.getvalue()
+    return put(objects)
+
+
+def test_shards_are_items_as_they_are_and_can_be_read_from_the_disk(shards: str) -> None:
+    seen = dict[str, list[str]]()
+    stream = nbdata.cache_stream(
+        f"{shards}train-{{0..5}}.tar", by="shard", max_size="1MB", shuffle=True, seed=1, epochs=2, quiet=True
+    )
+    assert len(stream) == 12
+    orders = list[list[str]]()
+    for _, items in stream.by_epoch():
+        order = []
+        for item in items:
+            path, size = item
+            order.append(item.key)
+            assert (item.files, os.path.getsize(path), os.path.basename(path)) == ([path], size, item.key)
+            seen[item.key] = [sample["txt"].decode() for sample in nbdata.samples(path).stream()]
+        orders.append(order)
+    assert seen == {shard: list(members.values()) for shard, members in SHARDS.items()}
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(seen)
+    assert orders[0] != orders[1]
+    assert sorted(seen) not in orders
+
+
+def test_parts_share_shards_in_a_shuffled_order(shards: str) -> None:
+    found = [
+        item.key
+        for part in ("0/2", "1/2")
+        for item in nbdata.cache_stream(
+            shards, by="shard", max_size="1MB", shuffle=True, part=part, quiet=True
+        )
+    ]
+    assert len(found) == 6
+    assert sorted(found) == sorted(SHARDS)
+
+
+def test_what_lies_beside_shards_is_named_and_left_out(shards: str) -> None:
+    plan = nbdata.cache_stream(shards, max_size="1MB", by="shard", dry_run=True)
+    assert {row.path for row in plan.rows} == SHARDS.keys()
+    (note,) = plan.notes
+    assert "files beside the shards are not streamed: " in note
+    assert "read.me" in note
+    with pytest.raises(nbdata.BadOption, match="no tar shards below"):
+        nbdata.cache_stream(f"{shards}*.me", by="shard", max_size="1MB", quiet=True)
+
+
+def test_shards_that_braces_name_must_all_be_there(shards: str) -> None:
+    source = f"{shards}train-{{4..7}}.tar"
+    with pytest.raises(nbdata.NotFound, match=r"2 of 4 shards are not there: train-6\.tar, train-7\.tar"):
+        nbdata.cache_stream(source, by="shard", max_size="1MB", quiet=True)
+    assert len(nbdata.cache_stream(source, by="shard", max_size="1MB", max_files=1, quiet=True)) == 1
+    assert len(nbdata.cache_stream(source, by="file", max_size="1MB", quiet=True)) == 2
 
 
 def test_big_objects_arrive_in_parts_and_right(put: Put) -> None:
@@ -396,7 +467,7 @@ def test_the_command_line_runs_a_command_for_each_item(put: Put) -> None:
         ({"epochs": 0}, "--epochs"),
         ({"max_size": 0}, "--max-size"),
         ({"cache_dir": "s3://b/x"}, "--cache-dir"),
-        ({"by": "shard"}, "--by"),
+        ({"by": "volume"}, "--by"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], told: str) -> None:
