@@ -216,7 +216,7 @@ class Context:
         The target's nearest existing ancestor as the client sees it; an agent that sees another
         one lives in another mount namespace and must not do the work.
     owner : str
-        A short name of the client for lists (``kernel 1234``), no secret.
+        A short name of the client for lists (``train.ipynb``, or ``kernel 1234``), no secret.
     """
 
     cwd: str

@@ -209,8 +209,8 @@ class Display(Protocol):
     def update(self, snapshot: Snapshot) -> None:
         """At each change, at most four times a second."""
 
-    def end(self, text: str, report: Report | None) -> None:
-        """Once, at the end: the last, true line, and the report if there is one."""
+    def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
+        """Once, at the end: the last, true line, and the report if there is one; `raised` if an error follows."""
 
     def tell(self, text: str) -> None:
         """One line about work of this process that is no job; the next takes its place, an empty one takes it away."""

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
 from nbdata.sizes import format_duration, format_size
 
-__all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
+__all__ = ["ACTIVE", "BAD_OUTCOMES", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
 
 # The states of a job; engine.job.task documents which may follow which.
 ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
 FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 
+
+#: Outcomes that make a job a failed one; `engine.job.outcomes` has the words for them.
+BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", "unreadable", "not deleted")
 
 # Deletions that a plan names in its text, and failures that a report names.
 _NAMED, _FAILURES = 20, 10
@@ -131,6 +134,15 @@ class Snapshot(_Record):
     def unit(self) -> str:
         """What its `files` are."""
         return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, from 0 to 1: by bytes, else by files; None while nobody knows."""
+        if self.bytes_total:
+            return min(self.bytes / self.bytes_total, 1.0)
+        if self.files_total:
+            return min(self.files / self.files_total, 1.0)
+        return None
 
     @property
     def said_again(self) -> str:
@@ -352,9 +364,18 @@ class Report(_Record):
     @property
     def line(self) -> str:
         """The report in one true line."""
+        line = self._line(self.counts)
+        return line if self.state == "DONE" else f"{line}. {self.state}"
+
+    @property
+    def line_of_good(self) -> str:
+        """The same without what went wrong, for where an error says that."""
+        return self._line({name: n for name, n in self.counts.items() if name not in BAD_OUTCOMES})
+
+    def _line(self, counts: dict[str, int]) -> str:
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
         nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
-        text += f": {self.headline or _words(self.counts) or nothing}"
+        text += f": {self.headline or _words(counts) or nothing}"
         if self.headline:
             pass
         elif self.bytes:
@@ -367,7 +388,7 @@ class Report(_Record):
             text += f", {format_size(self.present)} of them were there already"
         if self.retries:
             text += f", {self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
-        return printable(text if self.state == "DONE" else f"{text}. {self.state}")
+        return printable(text)
 
     @property
     def table_lines(self) -> list[str]:
@@ -380,10 +401,11 @@ class Report(_Record):
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
         return [*gauges, *self.table_lines, *map(printable, self.notes)]
 
-    def text(self) -> str:
-        """The report for people: the line, gauges, tables, notes, and the first failures."""
-        lines = [self.line, *(f"  {line}" for line in self.body_lines)]
-        named = [f"{path}: {reason}" if path else reason for path, reason in self._named()]
+    def text(self, *, raised: bool = False) -> str:
+        """The report for people: the line, gauges, tables, notes, and the first failures; `raised` as for `html`."""
+        lines = [self.line_of_good if raised else self.line, *(f"  {line}" for line in self.body_lines)]
+        failures = [] if raised and len(self.failures) == 1 else self._named()
+        named = [f"{path}: {reason}" if path else reason for path, reason in failures]
         lines += [f"  {printable(line)}" for line in named]
         return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])
 
@@ -403,18 +425,31 @@ class Report(_Record):
         return "\n".join([f"<{self.line}>", *self.table_lines])
 
     def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self, *, raised: bool = False) -> str:
+        """The report in a cell: the line, gauges, tables, failures and notes.
+
+        Parameters
+        ----------
+        raised : bool
+            Whether an error is raised for it, which says what went wrong: then that is left out here, but for the
+            names of several failures.
+        """
         levels = {gauge["level"] for gauge in self.gauges}
         color = "bad" if self.state == "FAILED" or "full" in levels else "good"
         if color == "good" and (self.state != "DONE" or "high" in levels):
             color = "warning"
-        parts = [
-            edged(escape(self.line), color),
-            *(html_gauge(gauge) for gauge in self.gauges),
-        ]
-        if counts := [(name, f"{count:,}") for name, count in self.counts.items() if count]:
-            parts.append(html_table("", ("outcome", "objects"), counts))
-        if named := self._named():
+        named, one = self._named(), len(self.failures) == 1
+        head = escape(self.line_of_good if raised else self.line)
+        if one and named and not raised:
+            head += f"<div>{escape(': '.join(filter(None, named[0])))}</div>"
+        parts = [edged(head, color), *(html_gauge(gauge) for gauge in self.gauges)]
+        if self.headline and (counts := [(name, f"{n:,}") for name, n in self.counts.items() if n]):
+            parts.append(html_table("", ("outcome", "objects"), counts))  # else the line has them
+        if named and not one:
             parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
-        parts += [html_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
+        tables = [table for table in self.tables if not (raised and one and table.get("failures"))]
+        parts += [html_table(table["caption"], table["head"], table["rows"]) for table in tables]
         parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)
