@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from nbdata.errors import NbdataError
 from nbdata.interrupts import Held
 from nbdata.protocols import Job
 from nbdata.rendering import printable
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size
 
-__all__ = ["Follower", "TextDisplay", "numbers_of", "share_of"]
+__all__ = ["Follower", "TextDisplay", "numbers_of"]
 
 # Jobs that end sooner than this many seconds show no bar.
 _SHOW_AFTER = 0.5
@@ -39,6 +40,7 @@ class Follower:
                 if not quiet:
                     self.update(snapshot)
             report = job.report()
+            raised = _raised_by(job)
         except KeyboardInterrupt:
             with _no_more_interrupts():
                 alone = job.interrupt()
@@ -54,10 +56,12 @@ class Follower:
                 self.lost(error)
             raise
         if not quiet:
-            # An error without rows to show says everything in its own line.
-            told = report.ok or bool(report.counts)
-            self.end(report.line if told else "", report if told else None)
-        return job.wait()
+            # An error that has no rows to show says everything in its own line.
+            told = report.ok or any(report.counts.values())
+            self.end(report.line if told else "", report if told else None, raised=raised is not None)
+        if raised is not None:
+            raise raised
+        return report
 
     def begin(self, job: Job, *, bound: bool = False) -> None:
         """Called before the first snapshot."""
@@ -65,12 +69,24 @@ class Follower:
     def update(self, snapshot: Snapshot) -> None:
         """Called at each change, at most four times a second."""
 
-    def end(self, text: str, report: Report | None) -> None:
-        """Called once at the end, with the final line and the report if there is one."""
+    def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
+        """Called once at the end, with the final line and the report if there is one.
+
+        `raised` says that an error follows, which says what went wrong.
+        """
 
     def lost(self, error: BaseException) -> None:
         """Called in place of `end` if the state of the job can no longer be known."""
         self.end("", None)
+
+
+def _raised_by(job: Job) -> NbdataError | None:
+    """The error that a job which is over raises for who waits for it."""
+    try:
+        job.wait()
+    except NbdataError as error:
+        return error
+    return None
 
 
 class TextDisplay(Follower):
@@ -99,7 +115,8 @@ class TextDisplay(Follower):
         if self._bar is not None:
             self._bar.show(snapshot)
 
-    def end(self, text: str, report: Report | None) -> None:
+    def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
+        del raised
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.close()
@@ -147,7 +164,7 @@ class _Bar:
                 dynamic_ncols=True,
                 bar_format=f"{snapshot.verb} |{{bar}}| {{desc}}",
             )
-        share = share_of(snapshot)
+        share = snapshot.share
         self._tqdm.total, self._tqdm.n = (None, 0) if share is None else (1.0, share)
         self._tqdm.set_description_str(_details(snapshot), refresh=False)
         self._tqdm.refresh()
@@ -165,22 +182,22 @@ def _details(snapshot: Snapshot) -> str:
 
 
 def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
-    """Return share, bytes, rate, time left, files, retries and failures, as far as they are known.
+    """Return share, time left, bytes, rate, files, retries and failures, as far as they are known.
 
     Rate and time left are the job's own, over its last seconds and without bytes from earlier runs. Only a `moving` job
     has them.
     """
     words = []
-    if (share := share_of(snapshot)) is not None:
+    if (share := snapshot.share) is not None:
         words.append(f"{share:.0%}")
+    if moving and snapshot.eta is not None:
+        words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.bytes_total:
         words.append(f"{format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}")
     elif snapshot.bytes:
         words.append(format_size(snapshot.bytes))
     if moving and snapshot.rate:
         words.append(f"{format_size(snapshot.rate)}/s")
-    if moving and snapshot.eta is not None:
-        words.append(f"{format_duration(snapshot.eta)} left")
     if snapshot.files_total:
         words.append(f"{snapshot.files:,}/{snapshot.files_total:,} {snapshot.unit}")
     elif snapshot.files:
@@ -190,15 +207,6 @@ def numbers_of(snapshot: Snapshot, *, moving: bool) -> list[str]:
     if snapshot.failures:
         words.append(f"{snapshot.failures:,} failed")
     return words
-
-
-def share_of(snapshot: Snapshot) -> float | None:
-    """Return the share done, from 0 to 1: by bytes, else by files; None while the total is unknown."""
-    if snapshot.bytes_total:
-        return min(snapshot.bytes / snapshot.bytes_total, 1.0)
-    if snapshot.files_total:
-        return min(snapshot.files / snapshot.files_total, 1.0)
-    return None
 
 
 @contextlib.contextmanager

@@ -34,9 +34,9 @@ class Item:
     size : int
         Bytes of its files.
     epoch : int
-            The pass over the data, from 0.
+        The pass over the data, from 0.
     began : float
-            When there was room for it, so that its transfer could start (``time.monotonic``, 0 if not recorded).
+        When there was room for it, so that its transfer could start (``time.monotonic``, 0 if not recorded).
     """
 
     number: int
@@ -100,7 +100,7 @@ class Job(Protocol):
         Returns
         -------
         bool
-                    True also if the agent that ran the job is gone: nothing moves any more.
+            True also if the agent that ran the job is gone: nothing moves any more.
         """
 
     def result(self, timeout: float | None = None) -> Report:
@@ -109,21 +109,21 @@ class Job(Protocol):
         Parameters
         ----------
         timeout : float, optional
-                    Seconds to wait at most; None (default) waits without end.
+            Seconds to wait at most; None (default) waits without end.
 
         Returns
         -------
         Report
-                    Also if objects failed, if the operation has ``on_error="report"``.
+            Also if objects failed, if the operation has ``on_error="report"``.
 
         Raises
         ------
         TimeoutError
-                    If the job is not over in time; it continues.
+            If the job is not over in time; it continues.
         Cancelled
             If it was cancelled.
         NbdataError
-                    The error of the job; see `nbdata.errors`.
+            The error of the job; see `nbdata.errors`.
         """
 
     def exception(self, timeout: float | None = None) -> NbdataError | None:
@@ -132,7 +132,7 @@ class Job(Protocol):
         Parameters
         ----------
         timeout : float, optional
-                    Seconds to wait at most; None (default) waits without end.
+            Seconds to wait at most; None (default) waits without end.
 
         Returns
         -------
@@ -142,7 +142,7 @@ class Job(Protocol):
         Raises
         ------
         TimeoutError
-                    If the job is not over in time; it continues.
+            If the job is not over in time; it continues.
         Cancelled
             If it was cancelled.
         """
@@ -182,9 +182,9 @@ class Acquired(NamedTuple):
     Attributes
     ----------
     failed : dict
-            Per name of a missing object the reason.
+        Per name of a missing object the reason.
     fetched : int
-            Bytes that had to be fetched; the other objects were there already, or another process had fetched them.
+        Bytes that had to be fetched; the other objects were there already, or another process had fetched them.
     """
 
     failed: dict[str, NbdataError]
@@ -226,8 +226,8 @@ class Display(Protocol):
     def update(self, snapshot: Snapshot) -> None:
         """Called at each change, at most four times a second."""
 
-    def end(self, text: str, report: Report | None) -> None:
-        """Called once at the end, with the final line and the report if there is one."""
+    def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
+        """Called once at the end, with the final line and the report if there is one; `raised` if an error follows."""
 
     def tell(self, text: str) -> None:
         """Show one line about work of this process that is not a job; the next replaces it, an empty one removes it."""

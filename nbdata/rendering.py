@@ -17,6 +17,7 @@ from nbdata.sizes import format_size
 
 __all__ = [
     "COLORS",
+    "chip",
     "dim",
     "edged",
     "gauge_lines",
@@ -24,6 +25,7 @@ __all__ = [
     "html_gauge",
     "html_table",
     "member_cells",
+    "one_line",
     "printable",
     "text_bar",
     "text_table",
@@ -71,6 +73,23 @@ def edged(html: str, color: str) -> str:
 def dim(html: str) -> str:
     """Draw a line in a fainter colour."""
     return f'<div style="opacity:0.75;font-size:92%">{html}</div>'
+
+
+def one_line(text: str, *, bold: str = "") -> str:
+    """A text that is cut where its place ends, and whole when the mouse rests on it."""
+    style = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
+    start = f"<b>{escape(bold)}</b> " if bold else ""
+    return f'<div style="{style}" title="{escape(text, quote=True)}">{start}{escape(text)}</div>'
+
+
+def chip(text: str, color: str) -> str:
+    """A word on a ground of a colour (a key of `COLORS`), as wide as any other."""
+    red, green, blue = (int(COLORS[color][at : at + 2], 16) for at in (1, 3, 5))
+    style = (
+        f"display:inline-block;width:70px;text-align:center;border-radius:9px;font-size:85%;line-height:1.5;"
+        f"background-color:rgba({red},{green},{blue},0.25)"
+    )
+    return f'<span style="{style}">{escape(text)}</span>'
 
 
 def text_table(table: dict[str, Any]) -> list[str]:

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 from nbdata.rendering import edged, gauge_lines, html_gauge, html_table, printable, text_table
 from nbdata.sizes import format_duration, format_size
 
-__all__ = ["ACTIVE", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
+__all__ = ["ACTIVE", "BAD_OUTCOMES", "FINISHED", "Plan", "Report", "Row", "Rows", "Snapshot"]
 
 # The states of a job; engine.job.task documents the allowed transitions.
 ACTIVE = ("QUEUED", "PLANNING", "RUNNING", "PAUSED", "CANCELLING")
 FINISHED = ("DONE", "FAILED", "CANCELLED", "INTERRUPTED")
 
+
+#: Outcomes that make a job a failed one; `engine.job.outcomes` has the words for them.
+BAD_OUTCOMES = ("mismatch", "missing", "failed", "conflict", "unrepresentable", "unreadable", "not deleted")
 
 # Most deletions that a plan names in its text, and most failures that a report names.
 _NAMED, _FAILURES = 20, 10
@@ -34,11 +37,11 @@ class Row(NamedTuple):
     path : str
         Relative to the source.
     action : str
-            The action to do, or done (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
+        The action to do, or done (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
     size : int
         Bytes, or -1 where the store does not say.
     detail : dict
-            Further facts: ETag, key, reason of a failure.
+        Further facts: ETag, key, reason of a failure.
     """
 
     path: str
@@ -132,6 +135,15 @@ class Snapshot(_Record):
         return {"cache_stream": "items", "ls": "objects", "du": "objects"}.get(self.verb, "files")
 
     @property
+    def share(self) -> float | None:
+        """How much is done, from 0 to 1: by bytes, else by files; None while nobody knows."""
+        if self.bytes_total:
+            return min(self.bytes / self.bytes_total, 1.0)
+        if self.files_total:
+            return min(self.files / self.files_total, 1.0)
+        return None
+
+    @property
     def said_again(self) -> str:
         """The effect of running the command again after an early stop."""
         return f"run it again to {'start over' if self._starts_over else 'resume'}"
@@ -189,25 +201,25 @@ class Plan(_Record):
     actions : dict
         Per action the number of objects and their bytes: ``{"fetch": [20, 20000000]}``.
     files, bytes : int
-            Sum over all objects that would move.
+        Sum over all objects that would move.
     present : int
-            Bytes that an earlier run has done already, and that would not be fetched again.
+        Bytes that an earlier run has done already, and that would not be fetched again.
     needed : int
         Bytes of disk, rounded up to blocks, that must be free; 0 if none.
     at_least : bool
-            Whether more than that may be needed; the exact need shows only during the work.
+        Whether more than that may be needed; the exact need shows only during the work.
     inodes : int
         Files and folders that would be made.
     free : int or None
-            Bytes that may still be used: the limit, minus bytes used and reserved by others.
+        Bytes that may still be used: the limit, minus bytes used and reserved by others.
     limit : int or None
-            The limit in bytes; `limit_source` names it.
+        The limit in bytes; `limit_source` names it.
     fits : bool
-            Whether it would start with the free space.
+        Whether it would start with the free space.
     empty : bool
-            Whether the options select none of the existing objects; then it would not start either.
+        Whether the options select none of the existing objects; then it would not start either.
     notes : list of str
-            Facts that the user should know before the start.
+        Facts that the user should know before the start.
     """
 
     verb: str
@@ -299,18 +311,18 @@ class Report(_Record):
     files, bytes : int
         Objects and bytes that moved (or, for a check, were read).
     present : int
-            The part of `bytes` that was there from an earlier run.
+        The part of `bytes` that was there from an earlier run.
     seconds : float
         Wall time.
     failures : list of [path, reason]
-            The first hundred; `rows` has all of them.
+        The first hundred; `rows` has all of them.
     details : dict
-            Facts that only this verb has.
+        Facts that only this verb has.
     headline : str
-            The verb's own text for the line, in place of counts and seconds; usually empty.
+        The verb's own text for the line, in place of counts and seconds; usually empty.
     tables : list of dict
-            Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
-            ``"failures": True`` the table replaces the usual list of failures.
+        Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
+        ``"failures": True`` the table replaces the usual list of failures.
     gauges : list of dict
         How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
         "level": "" | "high" | "full", "warning": str}``.
@@ -353,10 +365,19 @@ class Report(_Record):
 
     @property
     def line(self) -> str:
-        """The report in one line."""
+        """The report in one true line."""
+        line = self._line(self.counts)
+        return line if self.state == "DONE" else f"{line}. {self.state}"
+
+    @property
+    def line_of_good(self) -> str:
+        """The same without what went wrong, for where an error says that."""
+        return self._line({name: n for name, n in self.counts.items() if name not in BAD_OUTCOMES})
+
+    def _line(self, counts: dict[str, int]) -> str:
         text = f"{self.verb} {self.source}" + (f" → {self.target}" if self.target else "")
         nothing = "nothing to do" if self.state == "DONE" else "nothing was done"
-        text += f": {self.headline or _words(self.counts) or nothing}"
+        text += f": {self.headline or _words(counts) or nothing}"
         if self.headline:
             pass
         elif self.bytes:
@@ -369,7 +390,7 @@ class Report(_Record):
             text += f", {format_size(self.present)} of them were there already"
         if self.retries:
             text += f", {self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
-        return printable(text if self.state == "DONE" else f"{text}. {self.state}")
+        return printable(text)
 
     @property
     def table_lines(self) -> list[str]:
@@ -382,10 +403,11 @@ class Report(_Record):
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
         return [*gauges, *self.table_lines, *map(printable, self.notes)]
 
-    def text(self) -> str:
-        """Return the report for people: the line, gauges, tables, notes, and the first failures."""
-        lines = [self.line, *(f"  {line}" for line in self.body_lines)]
-        named = [f"{path}: {reason}" if path else reason for path, reason in self._named()]
+    def text(self, *, raised: bool = False) -> str:
+        """The report for people: the line, gauges, tables, notes, and the first failures; `raised` as for `html`."""
+        lines = [self.line_of_good if raised else self.line, *(f"  {line}" for line in self.body_lines)]
+        failures = [] if raised and len(self.failures) == 1 else self._named()
+        named = [f"{path}: {reason}" if path else reason for path, reason in failures]
         lines += [f"  {printable(line)}" for line in named]
         return "\n".join([*lines, *(f"  {line}" for line in self._unnamed())])
 
@@ -405,18 +427,31 @@ class Report(_Record):
         return "\n".join([f"<{self.line}>", *self.table_lines])
 
     def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self, *, raised: bool = False) -> str:
+        """The report in a cell: the line, gauges, tables, failures and notes.
+
+        Parameters
+        ----------
+        raised : bool
+            Whether an error is raised for it, which says what went wrong: then that is left out here, but for the
+            names of several failures.
+        """
         levels = {gauge["level"] for gauge in self.gauges}
         color = "bad" if self.state == "FAILED" or "full" in levels else "good"
         if color == "good" and (self.state != "DONE" or "high" in levels):
             color = "warning"
-        parts = [
-            edged(escape(self.line), color),
-            *(html_gauge(gauge) for gauge in self.gauges),
-        ]
-        if counts := [(name, f"{count:,}") for name, count in self.counts.items() if count]:
-            parts.append(html_table("", ("outcome", "objects"), counts))
-        if named := self._named():
+        named, one = self._named(), len(self.failures) == 1
+        head = escape(self.line_of_good if raised else self.line)
+        if one and named and not raised:
+            head += f"<div>{escape(': '.join(filter(None, named[0])))}</div>"
+        parts = [edged(head, color), *(html_gauge(gauge) for gauge in self.gauges)]
+        if self.headline and (counts := [(name, f"{n:,}") for name, n in self.counts.items() if n]):
+            parts.append(html_table("", ("outcome", "objects"), counts))  # else the line has them
+        if named and not one:
             parts.append(html_table("failures", ("object", "reason"), [(p or "–", why) for p, why in named]))
-        parts += [html_table(table["caption"], table["head"], table["rows"]) for table in self.tables]
+        tables = [table for table in self.tables if not (raised and one and table.get("failures"))]
+        parts += [html_table(table["caption"], table["head"], table["rows"]) for table in tables]
         parts += [f"<div>{escape(note)}</div>" for note in [*self._unnamed(), *self.notes]]
         return "".join(parts)

@@ -23,7 +23,7 @@ function Gauge({ disk }: { disk: Disk }): React.JSX.Element {
           <bdi>{disk.path}</bdi>
         </span>
         <span className="nbd-Strong">
-          {word ? `${word}, ${Math.floor(percent)} %` : `${Math.floor(percent)} %`}
+          {word ? `${word}, ${Math.floor(percent)}%` : `${Math.floor(percent)}%`}
         </span>
       </div>
       <div

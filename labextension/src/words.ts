@@ -31,11 +31,11 @@ export function why(job: Job): string {
   return job.reason;
 }
 
-/** How much is done: `52 %`, `1.2 GB of 2.3 GB`, `12 of 20 files`. */
+/** How much is done: `52%`, `1.2 GB of 2.3 GB`, `12 of 20 files`. */
 export function amount(job: Job): string[] {
   const done = percent(job.bytes, job.bytesTotal);
   const parts = [
-    done === null ? '' : `${done} %`,
+    done === null ? '' : `${done}%`,
     job.bytes || job.bytesTotal ? share(job.bytes, job.bytesTotal) : '',
     job.files || job.filesTotal ? files(job.files, job.filesTotal) : ''
   ];

@@ -11,10 +11,13 @@ from nbdata.paths import is_url, working_folder
 from nbdata.redaction import remember_options
 from nbdata.runtime import runtime_folder, state_folder
 
-__all__ = ["bindings_of", "capture", "only_here", "writable_state_folder"]
+__all__ = ["bindings_of", "capture", "only_here", "owner_name", "writable_state_folder"]
 
 _SENT = ("AWS_", "GOOGLE_", "AZURE_", "OBS_", "SSL_CERT_", "NBDATA_")
 _SENT_NAMES = {"REQUESTS_CA_BUNDLE", "HOME", "PATH", "NO_PROXY", "no_proxy", "STORAGE_EMULATOR_HOST"}
+
+# Characters of the name of a notebook or script.
+_OWNER = 80
 
 
 def capture(operation: Operation) -> Context:
@@ -38,8 +41,24 @@ def capture(operation: Operation) -> Context:
         filesystem=None if filesystem is None or only_here(operation) else _described(filesystem),
         state_dir=writable_state_folder(),
         target_id=_target_id(operation.local_target()),
-        owner=f"{'kernel' if 'ipykernel' in sys.modules else 'process'} {os.getpid()}",
+        owner=owner_name(),
     )
+
+
+def owner_name() -> str:
+    """Who asks, as lists name it: the notebook, or the script; where neither is known, the process.
+
+    Jupyter tells a kernel the path of the notebook that it was started for, and VS Code puts it among the variables.
+    """
+    if "ipykernel" in sys.modules:
+        shell = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
+        names = shell.instance().user_ns if shell is not None and shell.initialized() else {}
+        path = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__")
+        return os.path.basename(str(path))[:_OWNER] if path else f"kernel {os.getpid()}"
+    script = os.path.basename(sys.argv[0]) if sys.argv else ""
+    if script in ("nbdata", "__main__.py"):
+        return f"terminal, process {os.getpid()}"
+    return script[:_OWNER] if script.endswith(".py") else f"process {os.getpid()}"
 
 
 def writable_state_folder() -> str:

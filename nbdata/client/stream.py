@@ -36,8 +36,8 @@ class Stream:
     len(stream)
             Items of one pass, over all its epochs.
     report : Report or None
-            The report of the last finished pass: items, bytes, and in ``details["waited"]`` the seconds for which the
-            loop waited (`first`, `room`, `store`; see ``nbdata.client.waits``).
+        The report of the last finished pass: items, bytes, and in ``details["waited"]`` the seconds for which the
+        loop waited (`first`, `room`, `store`; see ``nbdata.client.waits``).
 
     Examples
     --------

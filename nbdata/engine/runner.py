@@ -160,7 +160,7 @@ def new_task(operation: Operation, context: Context, *, background: bool) -> Tas
             source=scrub(source),
             target=scrub(target),
             background=background,
-            owner=context.owner,
+            owner=scrub(context.owner),
             command=scrub(command_line(operation, context)),
         ),
         stopped=operation.stopped,

@@ -54,14 +54,14 @@ def count_in(start: Buffer, size: int, path: str) -> int:
     Parameters
     ----------
     start : bytes-like
-            The file's first bytes, `FIXED` if it has that many.
+        The file's first bytes, `FIXED` if it has that many.
     size : int
         Bytes of the file.
 
     Raises
     ------
     BadArchive
-            If the file is too short for its header, or was never finished.
+        If the file is too short for its header, or was never finished.
     """
     if size < FIXED or memoryview(start).nbytes < FIXED:
         raise BadArchive(
@@ -88,16 +88,16 @@ class Head:
     Parameters
     ----------
     data : bytes-like
-            The header, maybe followed by more bytes; memory or a mapped file.
+        The header, maybe followed by more bytes; memory or a mapped file.
     size : int
         Bytes of the whole file.
     path : str
-            The file's name in errors.
+        The file's name in errors.
 
     Attributes
     ----------
     count : int
-            The number of samples.
+        The number of samples.
     size, path
         As given.
     crcs : memoryview
@@ -106,7 +106,7 @@ class Head:
     Raises
     ------
     BadArchive
-            See `count_in`. `check` checks the rest.
+        See `count_in`. `check` checks the rest.
     """
 
     def __init__(self, data: Buffer, size: int, path: str) -> None:
@@ -147,7 +147,7 @@ class Head:
         Raises
         ------
         BadArchive
-                If it would start before the samples, or end before its start or after the end of the file.
+            If it would start before the samples, or end before its start or after the end of the file.
         """
         starts = self._starts
         start = starts[number]
@@ -162,9 +162,9 @@ class Head:
         Raises
         ------
         ChecksumMismatch
-                If it does not match its CRC-32. Files from before 2021-09 have none.
+            If it does not match its CRC-32. Files from before 2021-09 have none.
         BadArchive
-                If the samples are not contiguous from the header to the end of the file.
+            If the samples are not contiguous from the header to the end of the file.
         """
         if self.crc and (got := crc32(self._view[4:])) != self.crc:
             raise ChecksumMismatch(
@@ -223,8 +223,8 @@ class HeadWriter:
     Parameters
     ----------
     sizes : iterable of int, optional
-            Sizes of samples that are known beforehand and may be written in any order. Each then has its place, and its
-            CRC-32 is given with `found`. Further samples follow with `add`.
+        Sizes of samples that are known beforehand and may be written in any order. Each then has its place, and its
+        CRC-32 is given with `found`. Further samples follow with `add`.
     """
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:

@@ -68,11 +68,11 @@ class SampleObject(NamedTuple):
     Attributes
     ----------
     field : str
-            The field's name within the sample.
+        The field's name within the sample.
     path : str
         Relative to the source.
     size : int
-            Bytes; -1 if the store does not say.
+        Bytes; -1 if the store does not say.
     etag : str
     modified : float or None
         Seconds since 1970.
@@ -96,7 +96,7 @@ class ShardMember(NamedTuple):
     shard : int
         The number of the shard.
     offset : int
-            Start of the content in the shard; -1 if it is not contiguous there.
+        Start of the content in the shard; -1 if it is not contiguous there.
     size : int
         Bytes.
     crc : int
@@ -270,19 +270,19 @@ class SampleIndex:
     Attributes
     ----------
     about : dict
-            The part of its header beside the columns.
+        The part of its header beside the columns.
     bytes : int
-            Total of all objects whose size is known.
+        Total of all objects whose size is known.
     fields : list of str
     counts : dict
-            Per field, the number of objects and their bytes.
+        Per field, the number of objects and their bytes.
 
     Raises
     ------
     NbdataError
-            If the file is not an index, or is truncated.
+        If the file is not an index, or is truncated.
     FileNotFoundError
-            If there is no such file.
+        If there is no such file.
     """
 
     def __init__(self, path: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import no_var_expand
 
-from nbdata.errors import BadOption, Cancelled, NbdataError
+from nbdata.errors import BadOption, Cancelled, NbdataError, TransferFailed
 from nbdata.notebook import tab
 from nbdata.notebook.cell_loop import ITEM, run_body
 from nbdata.notebook.general_magics import NAME, beside_ipython, by_name
@@ -127,7 +127,17 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
 
 
 def _in_one_line(error: NbdataError) -> NbdataError:
-    """Let IPython show the error as one line: who reads a cell wants to know what to do, not where it was raised."""
-    text = f"{type(error).__name__}: {error}"
+    """Let IPython show the error as one line: who reads a cell wants to know what to do, not where it was raised.
+
+    Several failures are named by the report above it.
+    """
+    said = str(error)
+    if (
+        isinstance(error, TransferFailed)
+        and isinstance(error.report, Report)
+        and len(error.report.failures) > 1
+    ):
+        said = ". ".join(filter(None, [error.details.get("what"), error.remedy])) or said
+    text = f"{type(error).__name__}: {said}"
     error._render_traceback_ = lambda: [text]  # type: ignore[attr-defined]  # IPython's protocol
     return error

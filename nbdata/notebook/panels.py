@@ -20,7 +20,7 @@ from nbdata.display import Follower
 from nbdata.interrupts import Held
 from nbdata.notebook.views import Bundle, foreground_note, loop_note, message, view
 from nbdata.protocols import Job
-from nbdata.report import Report, Snapshot
+from nbdata.report import BAD_OUTCOMES, Report, Snapshot
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -59,21 +59,27 @@ class NotebookDisplay(Follower):
         if not snapshot.finished and snapshot.seconds > _SHOW_AFTER:
             self._show(view(snapshot, self._note))
 
-    def end(self, text: str, report: Report | None) -> None:
+    def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
         last = self._last
-        if report is not None:
-            self._show({"text/plain": report.text(), "text/html": report._repr_html_()})
+        if report is not None and raised:
+            # The error says the rest. Where nothing went well and nothing was shown, it says all.
+            good = any(n and name not in BAD_OUTCOMES for name, n in report.counts.items())
+            if good or self._handle is not None or len(report.failures) > 1:
+                self._show({"text/plain": report.text(raised=True), "text/html": report.html(raised=True)})
+        elif report is not None:
+            self._show({"text/plain": report.text(), "text/html": report.html()})
         elif text and (self._handle is None or last is None):
             self._show(message(text))
         elif text and last is not None:
             state, _, note = text.partition("; ")
             self._show(view(last, note, state=state))
         elif self._handle is not None and last is not None:
-            self._show(view(last, str((last.error or {}).get("message", ""))))
+            self._show(view(last, "", state=last.state.lower()))  # the error is told by itself
 
     def lost(self, error: BaseException) -> None:
         if self._handle is not None and self._last is not None:
-            self._show(view(self._last, str(error), state="interrupted"))
+            del error  # it is told by itself
+            self._show(view(self._last, "", state="interrupted"))
 
     def tell(self, text: str) -> None:
         if text or self._handle is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from html import escape
 
-from nbdata.display import numbers_of, share_of
-from nbdata.rendering import dim, edged, html_bar, text_bar
+from nbdata.display import numbers_of
+from nbdata.rendering import dim, edged, html_bar, one_line, text_bar
 from nbdata.report import Snapshot
 
 __all__ = ["Bundle", "background_note", "foreground_note", "message", "view"]
@@ -50,28 +50,30 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     at : float, optional
         The moment, as `time.time` has it (None: now).
     """
-    moment = time.localtime(at)
-    day, hour = time.strftime("%Y-%m-%d", moment), time.strftime("%H:%M:%S", moment)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     moving = not state and snapshot.state == "RUNNING"
     said = state or snapshot.condition
     if moving and snapshot.phase:
         said = f"running: {snapshot.phase}"
-    title = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
+    title = f"{snapshot.verb} {snapshot.source}" + (f" → {snapshot.target}" if snapshot.target else "")
     color = "waiting" if state else _COLOR.get(snapshot.state, "waiting")
-    share, numbers = share_of(snapshot) or 0.0, numbers_of(snapshot, moving=moving)
+    known = snapshot.share is not None
+    numbers = numbers_of(snapshot, moving=moving)
+    first = numbers[: 1 + (moving and snapshot.eta is not None)] if known else []
+    rest = numbers[len(first) :]
+    # What matters most comes first: how far, and how long yet; a state that is not the usual one before that.
+    begin = [*first, said] if moving else [said, *first]
+    others = "".join(f" · {word}" for word in begin[2:] + rest)
+    note = f"as of {when}" + (f"; {note}" if note else "")
     html = "".join(
         [
-            f"<div><b>{escape(snapshot.verb)}</b> {escape(title)}</div>",
-            html_bar([(share, color)]),
-            f"<div>{' · '.join([f'at {hour}: <b>{escape(said)}</b>', *numbers])}</div>",
-            dim(" · ".join(filter(None, [day, escape(note)]))),
+            f"<div><b>{escape(' · '.join(begin[:2]))}</b>{escape(others)}</div>",
+            html_bar([(snapshot.share or 0.0, color)]),
+            one_line(title),
+            dim(escape(note)),
         ]
     )
-    text = [
-        f"{snapshot.verb} {title}".rstrip(),
-        f"{text_bar(share)}  {', '.join([f'at {hour}: {said}', *numbers])}",
-        ", ".join(filter(None, [day, note])),
-    ]
+    text = [f"{text_bar(snapshot.share or 0.0)}  {', '.join([*begin, *rest])}", title.rstrip(), note]
     return {"text/plain": "\n".join(text), "text/html": edged(html, color)}
 
 

@@ -13,9 +13,10 @@ from typing import ClassVar
 from nbdata.errors import BadOption
 from nbdata.operation import Operation, function_of, slots
 from nbdata.option import argument, option
-from nbdata.rendering import dim, html_table, printable, text_table
+from nbdata.rendering import dim, printable, text_table
 from nbdata.report import Report, Snapshot
 from nbdata.sizes import format_duration, format_size
+from nbdata.verbs.job_rows import amount, rows_html
 
 __all__ = ["JobList", "Transfers", "transfers"]
 
@@ -28,7 +29,7 @@ _STATE_WIDTH = 60
 
 
 class JobList(list[Snapshot]):
-    """Snapshots of jobs, running ones first, then the newest; shows itself as a table.
+    """Snapshots of jobs, running ones first, then the newest; shows itself as a line for each.
 
     Parameters
     ----------
@@ -76,10 +77,15 @@ class JobList(list[Snapshot]):
         return self.text()
 
     def _repr_html_(self) -> str:
-        if not self:
-            return "<div>no transfers</div>"
-        table = html_table("", _HEAD, [_cells(s, self.at) for s in self[: self.limit]])
-        return table + (dim(escape(self.more)) if self.more else "")
+        return "".join(self.html_parts()) or "<div>no transfers</div>"
+
+    def html_parts(self) -> tuple[str, str]:
+        """The jobs that are not over, which change all the time, and those that are, which stay as they are."""
+        shown = self[: self.limit]
+        opened = not self.whole and len(self) == 1
+        running = rows_html((s for s in shown if not s.finished), opened=opened)
+        over = rows_html((s for s in shown if s.finished), opened=opened)
+        return running, over + (dim(escape(self.more)) if self.more else "")
 
 
 def _terminal_width() -> int:
@@ -104,13 +110,6 @@ def _in_lines(row: Sequence[str]) -> list[str]:
 def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     """One job as the cells of a row."""
     places = snapshot.source + (f" → {snapshot.target}" if snapshot.target else "")
-    done = []
-    if snapshot.bytes_total:
-        done.append(f"{format_size(snapshot.bytes)} of {format_size(snapshot.bytes_total)}")
-    elif snapshot.bytes:
-        done.append(format_size(snapshot.bytes))
-    if snapshot.files_total:
-        done.append(f"{snapshot.files:,}/{snapshot.files_total:,} {snapshot.unit}")
     moving = snapshot.rate and snapshot.state == "RUNNING"
     rate = f"{format_size(snapshot.rate)}/s" if moving else "–"
     age = format_duration(round(max(0.0, now - snapshot.created)))
@@ -120,7 +119,7 @@ def _cells(snapshot: Snapshot, now: float) -> tuple[str, ...]:
         snapshot.verb,
         places or "–",
         f"running: {snapshot.phase}" if does else snapshot.condition,
-        ", ".join(done) or "–",
+        amount(snapshot) or "–",
         rate,
         age,
         snapshot.owner,

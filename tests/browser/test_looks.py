@@ -109,7 +109,7 @@ def test_a_limit_that_is_nearly_reached_is_said_in_words(panel: Panel, lab: Lab,
     (lab.root / "fill.bin").write_bytes(bytes(1_000_000))
     gauge = panel.root.get_by_role("listitem").filter(has_text="limit by %quota --limit")
     try:
-        for share, word in ((0.5, "50 %"), (0.85, "filling up, 85 %"), (0.97, "almost full, 97 %")):
+        for share, word in ((0.5, "50%"), (0.85, "filling up, 85%"), (0.97, "almost full, 97%")):
             rooms = nbdata.quota(str(lab.root), limit="1TB", quiet=True).details["rooms"]
             used = next(room["used"] for room in rooms if room["source"] == "%quota --limit")
             # A little more than the share, since the percentage is rounded down.

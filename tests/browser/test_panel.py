@@ -56,7 +56,7 @@ def test_a_transfer_is_shown_live_from_its_start_to_its_end(
     slow.pace(40_000_000)
     expect(panel.job(job.id)).to_contain_text("Done")
     panel.job(job.id).locator("summary").click()
-    expect(panel.job(job.id)).to_contain_text("100 %")
+    expect(panel.job(job.id)).to_contain_text("100%")
     expect(panel.job(job.id)).to_contain_text("60 of 60 files")
     shoot(panel.page, "done")
     assert panel.errors == []

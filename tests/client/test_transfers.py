@@ -33,7 +33,7 @@ def test_twenty_jobs_are_shown_and_all_are_there() -> None:
     lines = repr(jobs).splitlines()
     assert len(lines) == 1 + 20 + 1
     assert lines[-1] == "and 3 more: transfers --all shows them"
-    assert jobs._repr_html_().count("<tr>") == 21
+    assert jobs._repr_html_().count("<summary") == 20
     assert "and 3 more" in jobs._repr_html_()
     every = JobList(jobs, limit=None)
     assert len(repr(every).splitlines()) == 24
@@ -58,13 +58,16 @@ def test_a_row_says_what_where_how_far_and_whose() -> None:
         ):
             assert word in shown
         assert "kernel 42" in shown
-        assert "16 min 33 s" in shown
+    assert "16 min 33 s" in repr(jobs)
+    assert "25%" in jobs._repr_html_()
+    jobs.whole = True
+    assert "<details" not in jobs._repr_html_(), "what is drawn anew each second would close them"
 
 
 def test_reasons_are_shown_whole_in_html_and_cut_in_a_terminal() -> None:
     why = "the disk is full, " * 10
     failed = JobList([snapshot(1, "FAILED", error={"message": f"<{why}>"})])
-    assert f"failed: &lt;{why}&gt;" in failed._repr_html_()
+    assert failed._repr_html_().count(f"&lt;{why}&gt;") == 2, "in the tooltip, and on demand"
     assert max(map(len, repr(failed).splitlines())) < 150
     assert "…" in repr(failed)
     assert "queued: waits for 3f2a" in repr(JobList([snapshot(1, "QUEUED", reason="waits for 3f2a")]))

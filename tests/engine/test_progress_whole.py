@@ -10,7 +10,6 @@ import pytest
 
 import nbdata
 from nbdata.demo.server import EmbeddedServer
-from nbdata.display import share_of
 from nbdata.protocols import Job
 from tests.engine.unpack.checkpointing import COUNT, cut, entries, interrupted, packed, size_of
 from tests.faults.gate import Gate
@@ -43,7 +42,7 @@ def test_a_transfer_that_goes_on_shows_the_whole(
         gate.wait_until_it_holds()
         now = job.snapshot()
         assert (now.files >= 20, now.files_total, now.bytes_total) == (True, 30, 30 * SIZE)
-        assert (share_of(now) or 0) >= 2 / 3
+        assert (now.share or 0) >= 2 / 3
         gate.open()
         assert ended(job) == whole
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)

@@ -74,7 +74,7 @@ test('buttons are those that make sense', () => {
   }
 });
 
-test('a disk warns at 80 % and alarms at 95 %, reservations included', () => {
+test('a disk warns at 80% and alarms at 95%, reservations included', () => {
   const disk = (free: number) =>
     fullness({ path: '/', source: '', limit: 100, used: 0, reserved: 0, free, here: true });
   assert.equal(disk(20.1).level, 'ok');

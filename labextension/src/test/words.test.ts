@@ -12,7 +12,7 @@ test('an amount leaves out what nobody knows', () => {
   assert.deepEqual(amount(job({})), []);
   assert.deepEqual(amount(job({ bytes: 5000 })), ['5.0 kB']);
   assert.deepEqual(amount(job({ bytes: 5000, bytes_total: 10000, files: 1, files_total: 2 })), [
-    '50 %',
+    '50%',
     '5.0 kB of 10.0 kB',
     '1 of 2 files'
   ]);

@@ -40,8 +40,8 @@ class StoredSamples(Samples):
     Parameters
     ----------
     operation : SampleSource
+    found : Found
         The index, and the place that its paths are relative to.
-        The index, and what its paths are relative to.
     """
 
     def __init__(self, operation: SampleSource, found: Found) -> None:
@@ -187,7 +187,7 @@ class StoredSamples(Samples):
         Raises
         ------
         NbdataError
-                If the place is not writable.
+            If the place is not writable.
         """
         return save(self.operation, self._index)
 

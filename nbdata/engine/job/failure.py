@@ -30,6 +30,7 @@ def failure_of(report: Report) -> TransferFailed:
     content = any(name in bad for name in (Outcome.MISMATCH, Outcome.MISSING))
     return TransferFailed(
         f"{report.verb}: {what}; first {named}",
+        details={"what": f"{report.verb}: {what}"},
         remedy="md5check --repair SOURCE gets these again from where they came"
         if content
         else "Run it again to retry"

@@ -88,6 +88,6 @@ def _cells(row: Row) -> list[str]:
     at = row.detail.get("modified")
     return [
         "–" if row.size < 0 else format_size(row.size),
-        "–" if at is None else time_text(at),
+        "–" if at is None else time_text(at)[:16],
         printable(row.path or "./"),
     ]

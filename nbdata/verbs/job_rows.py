@@ -1,0 +1,113 @@
+"""Jobs as HTML: one line for each, cut where its place ends, with the details on demand.
+
+The details of a job that runs are in the tooltip alone: what is drawn anew every second would close them again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from html import escape
+
+from nbdata.paths import last_component
+from nbdata.rendering import chip, printable
+from nbdata.report import Snapshot
+from nbdata.sizes import format_duration, format_size
+
+__all__ = ["amount", "rows_html", "whole"]
+
+_COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "bad", "PAUSED": "warning"}
+_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
+_ID = "display:inline-block;width:36px;font-family:monospace;padding:0px 0px 0px 8px"
+# Of the width, so that a narrow notebook shows both.
+_NAME = (
+    f"display:inline-block;width:26%;max-width:220px;padding:0px 8px 0px 4px;vertical-align:bottom;{_LINE}"
+)
+_ROW = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 0px;max-width:1100px"
+_NAMED = "opacity:0.75;white-space:nowrap"
+_CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0px;overflow-wrap:anywhere"
+
+
+def rows_html(jobs: Iterable[Snapshot], *, opened: bool = False) -> str:
+    """The lines of some jobs; `opened` shows the details as well."""
+    return "".join(_row(job, opened) for job in jobs)
+
+
+def amount(job: Snapshot) -> str:
+    """How much is done: bytes and files, of all where that is known."""
+    done = []
+    if job.bytes_total:
+        done.append(f"{format_size(job.bytes)} of {format_size(job.bytes_total)}")
+    elif job.bytes:
+        done.append(format_size(job.bytes))
+    if job.files_total:
+        done.append(f"{job.files:,}/{job.files_total:,} {job.unit}")
+    return ", ".join(done)
+
+
+def _row(job: Snapshot, opened: bool) -> str:
+    name = f"<b>{escape(job.verb)}</b> {escape(last_component(job.target or job.source))}"
+    line = (
+        f'{chip(job.state.lower(), _COLOR.get(job.state, "waiting"))}<span style="{_ID}">{escape(job.id)}</span>'
+        f'<span style="{_NAME}">{printable(name)}</span>{escape(_progress(job))}'
+        f'<span style="opacity:0.75;padding:0px 0px 0px 12px">{escape(_places(job))}</span>'
+    )
+    facts = _facts(job)
+    tip = escape("\n".join([whole(job), *(f"{name}: {value}" for name, value in facts)]), quote=True)
+    if not job.finished and not opened:
+        # As far in as those that have a mark for their details.
+        return f'<div style="{_ROW};{_LINE}" title="{tip}"><span style="padding:0px 0px 0px 16px">{line}</span></div>'
+    table = "".join(
+        f'<tr style="background-color:transparent"><td style="{_CELL};{_NAMED}">{escape(name)}</td>'
+        f'<td style="{_CELL}">{escape(value)}</td></tr>'
+        for name, value in facts
+    )
+    return (
+        f'<details style="{_ROW}"{" open" * opened}><summary style="{_LINE}" title="{tip}">{line}</summary>'
+        f'<table style="margin:2px 0px 6px 16px;background-color:transparent"><tbody>{table}</tbody></table></details>'
+    )
+
+
+def whole(job: Snapshot) -> str:
+    """Verb and places in full."""
+    return f"{job.verb} {_places(job)}".rstrip()
+
+
+def _places(job: Snapshot) -> str:
+    return printable(job.source + (f" → {job.target}" if job.target else ""))
+
+
+def _progress(job: Snapshot) -> str:
+    """How far it is and how long yet; once it is over, how much it was and how long it took."""
+    if job.finished:
+        size = format_size(job.bytes) if job.bytes else f"{job.files:,} {job.unit}" if job.files else ""
+        return ", ".join(filter(None, [size, format_duration(job.seconds)]))
+    words = [f"{job.share:.0%}" if job.share is not None else format_size(job.bytes) if job.bytes else ""]
+    if job.state == "RUNNING" and job.eta is not None:
+        words.append(f"{format_duration(job.eta)} left")
+    return ", ".join(filter(None, words)) or "–"
+
+
+def _facts(job: Snapshot) -> list[tuple[str, str]]:
+    """What there is to know besides, with its names."""
+    why = (job.error or {}).get("message", "") if job.state == "FAILED" else ""
+    if not why and not (job.finished and job.state == "DONE"):
+        why = job.reason if job.reason != "user" else ""
+    remedy = (job.error or {}).get("remedy", "") if job.state == "FAILED" else ""
+    doing = job.phase if job.state == "RUNNING" else ""
+    moving = job.rate and job.state == "RUNNING"
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.created))
+    facts = [
+        ("why", ". ".join(filter(None, [why, remedy]))),
+        ("doing", doing),
+        ("from", job.source),
+        ("to", job.target),
+        ("done", amount(job)),
+        ("rate", f"{format_size(job.rate)}/s" if moving else ""),
+        ("retries", f"{job.retries:,}" if job.retries else ""),
+        ("failed", f"{job.failures:,}" if job.failures else ""),
+        ("begun", begun + (f" by {job.owner}" if job.owner else "")),
+        ("took", format_duration(job.seconds) if job.finished else ""),
+        ("again", f"%{job.command}" if job.command else ""),
+    ]
+    return [(name, printable(value)) for name, value in facts if value]

@@ -1,0 +1,82 @@
+"""What went wrong is said once in a cell; and who began a job is called by the notebook's name."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import nbdata
+from nbdata.client.context import owner_name
+from nbdata.engine.job.outcomes import BAD
+from nbdata.report import BAD_OUTCOMES, Report
+from tests.kernel import Kernel
+
+
+def conflicting(tree: Path, target: Path, *names: str) -> None:
+    for name in names:
+        (target / name / "in the way").mkdir(parents=True)
+
+
+def said(kernel: Kernel, line: str) -> tuple[list[str], str]:
+    """The displays of a cell and its error."""
+    cell = kernel.run(line)
+    return cell.displays, re.sub(r"\x1b\[[0-9;]*m", "", cell.error or "")
+
+
+def test_one_failure_is_told_by_the_error_and_what_went_well_above_it(
+    kernel: Kernel, tree: Path, tmp_path: Path
+) -> None:
+    conflicting(tree, tmp_path / "out", "a.txt")
+    displays, error = said(kernel, f"%pull {tree} out")
+    assert len(displays) == 1
+    assert "4 fetched" in displays[0]
+    for word in ("a.txt", "conflict", "FAILED"):
+        assert word not in displays[0]
+    assert error.count("a folder stands where the file is to be") == 1
+
+
+def test_several_failures_are_a_table_and_the_error_counts_them(
+    kernel: Kernel, tree: Path, tmp_path: Path
+) -> None:
+    conflicting(tree, tmp_path / "out", "a.txt", "b/e.txt")
+    displays, error = said(kernel, f"%pull {tree} out")
+    for name in ("a.txt", "b/e.txt"):
+        assert displays[0].count(f"{name}: a folder stands") == 1
+        assert name not in error
+    assert "2 of 5 are conflicts" in error
+
+
+def test_what_could_not_be_begun_is_told_by_the_error_alone(kernel: Kernel) -> None:
+    displays, error = said(kernel, "%pull nowhere out")
+    assert displays == []
+    assert error.count("no such object or folder") == 1
+
+
+def test_a_report_that_raises_nothing_names_its_failure_once_and_has_no_table_of_one_row() -> None:
+    report = Report(
+        "pull", "a", "b", state="FAILED", counts={"fetched": 3, "failed": 1}, failures=[["x", "why <not>"]]
+    )
+    html = report._repr_html_()
+    assert html.count("why &lt;not&gt;") == 1
+    assert "<table" not in html
+    assert "<table" not in Report("pull", "a", "b", counts={"fetched": 3})._repr_html_()
+    several = Report(
+        "pull", "a", "b", state="FAILED", counts={"failed": 2}, failures=[["x", "1"], ["y", "2"]]
+    )
+    assert several._repr_html_().count("<tr>") == 3
+
+
+def test_the_outcomes_that_are_bad_are_the_engines() -> None:
+    assert set(BAD_OUTCOMES) == {str(name) for name in BAD}
+
+
+def test_a_job_is_its_notebooks(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> None:
+    kernel.run("import os; os.environ['JPY_SESSION_NAME'] = '/home/me/work/train <1>.ipynb'")
+    kernel.run("from nbdata.verbs.probe import Probe\nProbe(items=1, tag='whose').run()")
+    assert nbdata.transfers(quiet=True)[0].owner == "train <1>.ipynb"
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    monkeypatch.setattr(sys, "argv", ["/somewhere/train.py", "x"])
+    assert owner_name() == "train.py"
