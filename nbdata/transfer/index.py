@@ -343,7 +343,7 @@ def _record_in(line: bytes) -> tuple[str, Record | None]:
 
 
 def _line_of(path: str, record: Record | None) -> bytes:
-    """The same line as `format_line` makes, but faster, because there are many."""
+    """The same command as `format_line` makes, but faster, because there are many."""
     if record is None:
         return seal(f"[{_text(path)}]")
     tag, size, local_size, mtime_ns, ctime_ns = record

@@ -235,8 +235,12 @@ def test_when_the_agent_dies_both_panels_say_that_the_job_was_interrupted(probin
         assert whole(panel)
         assert "running" not in panel["text/plain"]
     assert "again to resume" in probing.page.of(back)[0]["text/plain"]
-    probing.until(lambda: "again to resume" in str([m for m in probing.page.messages if m["msg_type"] == "error"]))
-    assert "again to resume" not in probing.page.of(front)[0]["text/plain"], "the error below it says that already"
+    probing.until(
+        lambda: "again to resume" in str([m for m in probing.page.messages if m["msg_type"] == "error"])
+    )
+    assert "again to resume" not in probing.page.of(front)[0]["text/plain"], (
+        "the error below it says that already"
+    )
 
 
 def test_without_ipywidgets_the_panel_is_complete_and_has_no_buttons(tmp_path: Path) -> None:
