@@ -7,26 +7,21 @@ import re
 import shlex
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from nbdata.errors import BadOption
 from nbdata.operation import function_of, slots
 from nbdata.option import argument, option
-from nbdata.paths import has_glob, is_url
+from nbdata.paths import is_url
 from nbdata.protocols import Job
 from nbdata.report import Plan
-from nbdata.verbs.archive_names import ARCHIVES, NUMBER, ArchiveNames, format_of
+from nbdata.verbs.archive_names import ARCHIVES, ArchiveNames, format_of
 from nbdata.verbs.options import Storing, Verifying, check_part_size, refuse_pairs
 from nbdata.verbs.samples import SampleSource
+from nbdata.verbs.shard_names import DEFAULT_SIZE, ENDS, ShardNames, check_shard_size
 
-__all__ = ["DEFAULT_SIZE", "LEAST_VOLUME", "Pack", "ShardNames", "check_shard_size", "pack"]
+__all__ = ["LEAST_VOLUME", "Pack", "pack"]
 
-# By what is made: the name of a file if TARGET is a folder, and how names end.
-_DEFAULT_NAMES = {"shards": "shard-%06d.tar", "ffrecord": "PART_%05d.ffr"}
-_ENDS = {"shards": ".tar", "ffrecord": ".ffr"}
-#: Bytes of a shard at most.
-DEFAULT_SIZE = 256 << 20
-_MANIFEST = "index.json"
 # Processes of --map.
 _MOST_WORKERS = 256
 #: Bytes of a volume of an archive at least.
@@ -43,109 +38,6 @@ _FOREIGN = {
     "files": (*_OF_ARCHIVES, *_OF_SHARDS, *_OF_RECORDS, *_OF_FILES, "sort"),
     "archive": (*_OF_FILES, *_OF_SAMPLES, *_OF_SHARDS, *_OF_RECORDS),
 }
-
-
-def check_shard_size(size: int | None) -> None:
-    """BadOption if a shard can be no smaller than that."""
-    if size is not None and size < 1 << 10:
-        raise BadOption(f"--shard-size: {size} bytes is too little", expected="at least 1 KiB")
-
-
-class ShardNames(NamedTuple):
-    """How shards are called, or FFRecord files.
-
-    Attributes
-    ----------
-    folder : str
-        URL or path that they lie in; ends in a slash.
-    before, after : str
-        What stands around the number.
-    width : int
-        Digits of the number, at least.
-    first : int
-        The first number.
-    most : int or None
-        How many numbers there are; None for no end.
-    numbered : bool
-        False for one file, which has no number.
-    """
-
-    folder: str
-    before: str
-    after: str
-    width: int
-    first: int = 0
-    most: int | None = None
-    numbered: bool = True
-
-    @classmethod
-    def of(cls, target: str, made: str = "shards") -> ShardNames:
-        """The names that a target means, by what is made: ``shards`` or ``ffrecord``.
-
-        Raises
-        ------
-        BadOption
-            If it has no place for a number, or is not called ``.tar``; as ``.ffr`` it may be the name of one file.
-        """
-        folder, _, name = target.rpartition("/")
-        name = name or _DEFAULT_NAMES[made]
-        found = NUMBER.search(name)
-        end = _ENDS[made]
-        if made == "ffrecord" and not name.endswith(end):
-            raise BadOption(
-                f"{name}: FFRecord files end in {end}",
-                expected="a folder, which ends in a slash, or a name such as train-%05d.ffr or train.ffr",
-            )
-        if made == "ffrecord" and found is None and not has_glob(name):
-            return cls(folder + "/", name.removesuffix(end), end, 0, most=1, numbered=False)
-        if found is None or has_glob(name[: found.start()] + name[found.end() :]):
-            raise BadOption(
-                f"{name} has no place for the number of a shard",
-                expected=f"a folder, which ends in a slash, or a name such as train-%06d{end} or "
-                f"train-{{000000..000099}}{end}",
-                remedy="Say --format tar for one archive of that name"
-                if name.endswith(".tar")
-                else "One archive is called .tar.gz, .tar.zst or .zip",
-            )
-        before, after = name[: found.start()], name[found.end() :]
-        if not after.endswith(end):
-            raise BadOption(
-                f"{name}: shards end in .tar", remedy="What is in them is mostly compressed already"
-            )
-        width, first, last = found.groups()
-        if first is None:
-            return cls(folder + "/", before, after, int(width or 0))
-        if int(last) < int(first):
-            raise BadOption(f"{name} counts down", expected="the smaller number first")
-        return cls(folder + "/", before, after, len(first), int(first), int(last) - int(first) + 1)
-
-    def name(self, number: int) -> str:
-        """The name of a shard, by its number from 0."""
-        if not self.numbered:
-            return self.before + self.after
-        return f"{self.before}{self.first + number:0{self.width}d}{self.after}"
-
-    def is_one(self, name: str) -> bool:
-        """Whether a name in the folder is that of a shard."""
-        if not self.numbered:
-            return name == self.before + self.after
-        number = name[len(self.before) : len(name) - len(self.after)]
-        return (
-            name == f"{self.before}{number}{self.after}" and number.isdecimal() and len(number) >= self.width
-        )
-
-    @property
-    def manifest(self) -> str:
-        """The name of the JSON index beside the shards."""
-        stem = (self.before.rstrip("-_.") + self.after.removesuffix(".tar")).rstrip("-_.")
-        return f"{stem}.json" if stem else _MANIFEST
-
-    @property
-    def globs(self) -> tuple[str, str]:
-        """What matches the shards and their index, in the folder."""
-        if not self.numbered:
-            return self.before + self.after, self.manifest
-        return f"{self.before}{'[0-9]' * max(1, self.width)}*{self.after}", self.manifest
 
 
 @dataclass(frozen=True)
@@ -416,7 +308,7 @@ class Pack(Verifying, Storing):
         """What is made: shards, ffrecord, files, or the format of an archive."""
         if self.format is not None:
             return self.format
-        return "ffrecord" if self.target.endswith(_ENDS["ffrecord"]) else format_of(self.target) or "shards"
+        return "ffrecord" if self.target.endswith(ENDS["ffrecord"]) else format_of(self.target) or "shards"
 
     @property
     def archive(self) -> str | None:

@@ -11,7 +11,7 @@ from nbdata.operation import slots
 from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.verbs.options import Connecting, Verifying
-from nbdata.verbs.pack import DEFAULT_SIZE, ShardNames
+from nbdata.verbs.shard_names import DEFAULT_SIZE, ShardNames
 
 __all__ = ["ShardTarget", "write_shards"]
 

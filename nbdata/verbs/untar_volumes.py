@@ -11,7 +11,7 @@ from nbdata.option import argument, option
 from nbdata.paths import is_url
 from nbdata.verbs.archive_names import NUMBER
 from nbdata.verbs.options import Writing, check_part_size, refuse_pairs
-from nbdata.verbs.pack import DEFAULT_SIZE, ShardNames, check_shard_size
+from nbdata.verbs.shard_names import DEFAULT_SIZE, ShardNames, check_shard_size
 
 __all__ = ["UntarVolumes", "untar_volumes"]
 

@@ -22,7 +22,8 @@ from nbdata.formats.ffrecord import HeadWriter, head_size
 from nbdata.formats.neighbours import Runs, key_of
 from nbdata.formats.packed_folder import NamesSize, names_bytes
 from nbdata.transfer.names import unrepresentable
-from nbdata.verbs.pack import DEFAULT_SIZE, Pack
+from nbdata.verbs.pack import Pack
+from nbdata.verbs.shard_names import DEFAULT_SIZE
 
 __all__ = ["RecordLayout", "record_cuts"]
 

@@ -42,7 +42,7 @@ from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.part_records import validator
-from nbdata.verbs.pack import ShardNames
+from nbdata.verbs.shard_names import ShardNames
 from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.writing.manifest import Manifest, ShardRow, digests
 

@@ -21,7 +21,7 @@ from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index, Record
 from nbdata.transfer.retry import listing
-from nbdata.verbs.pack import ShardNames
+from nbdata.verbs.shard_names import ShardNames
 from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.writing.manifest import Manifest
 

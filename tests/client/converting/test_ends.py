@@ -1,4 +1,4 @@
-"""However a conversion ends, nothing of it goes on, no split has its name, and run it again to resume."""
+"""However a conversion ends, nothing of it goes on, no split has its name, and the same command resumes it."""
 
 from __future__ import annotations
 
