@@ -49,10 +49,10 @@ class Asked(NamedTuple):
         The caller's own tag.
     request : bytes
         Head and body of the request.
-    The status codes of a usual response.
-        The status codes that are handled here.
-    The length of the longest usual body, in bytes.
-        Bytes of the longest body that is handled here.
+    usual : tuple of int
+        The status codes of a usual response.
+    most : int
+        The length of the longest usual body, in bytes.
     into : memoryview or None
         The buffer for the body, of exactly its length. None uses memory of the connection's slot.
     """
