@@ -50,7 +50,7 @@ ALGORITHMS = tuple(DIGEST_LENGTHS)
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _BY_LENGTH = {length: name for name, length in DIGEST_LENGTHS.items() if not name.startswith("crc")}
 _PIECE = 256 << 10
-_READ = 1 << 20  # large enough for the disk, small enough to let other threads take the lock
+_READ = 1 << 20  # bytes per pread: large enough for the disk, small enough to let others take the lock
 
 
 class Digest(Protocol):

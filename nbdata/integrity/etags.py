@@ -1,7 +1,7 @@
 """Read S3 ETags, and compute them.
 
-An object written by one PUT has the MD5 of its content as ETag. An object written in N parts has ``md5(md5(part 1) + …
-+ md5(part N))-N``, with each inner digest as 16 bytes. Amazon states the first in
+An object written by one PUT has the MD5 of its content as ETag. An object written in N parts has
+``md5(md5(part 1) + … + md5(part N))-N``, with each inner digest as 16 bytes. Amazon states the first in
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html, and describes the second, for checking an object, in
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html. Cloudflare has a worked example in
 https://developers.cloudflare.com/r2/objects/multipart-objects.

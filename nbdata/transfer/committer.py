@@ -244,7 +244,7 @@ class Committer:
                 file.error = disk_error(error, file.final)
         self._announce([file for file in batch if file.error is None])
         parents: dict[str, list[PendingFile]] = {}
-        self.target.check()  # Check again: the sync may take so long that another machine takes this job for dead.
+        self.target.check()  # again: during a long sync, another machine may take this job for dead
         for file in batch:
             if file.error is not None:
                 continue

@@ -182,7 +182,7 @@ class Index:
                 os.ftruncate(self._fd, self._good)
 
     def _forget(self, paths: Iterable[str]) -> None:
-        """Drop all records if the new record of a known path is lost: its old record would be false."""
+        """Drop all records if a known path's new one is lost: its old one is false, and none cost only comparisons."""
         if any(self.get(path) is not None for path in paths):
             self._records.clear()
             self._announced.clear()
@@ -309,7 +309,7 @@ def _name(source: str, target: str) -> str:
 
 
 def written_below(folder: str, path: str) -> Iterator[Index]:
-    """Yield the index of each target folder that is unchanged and lies below or around `path`.
+    """Yield the index of each target folder that is still the same folder and lies below or around `path`.
 
     Parameters
     ----------

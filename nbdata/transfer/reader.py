@@ -30,7 +30,7 @@ _local = threading.local()
 
 
 class Check(Protocol):
-    """Hashes one object as its bytes arrive, possibly out of order (see verification.verify)."""
+    """Hashes one object as its bytes arrive, possibly out of order (see verification.checker)."""
 
     def offer(self, offset: int, buffer: memoryview) -> bool:
         """Hash `buffer` if it comes next and return True. False means that it must be hashed later from the file."""

@@ -111,7 +111,7 @@ def read_paths(file: str) -> set[str]:
     """Read relative paths from a file, one per line. NotFound if unreadable, BadOption if not a regular file."""
 
     def opened(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
+        return os.open(path, flags | os.O_NONBLOCK)  # otherwise, opening a pipe without a writer blocks
 
     try:
         with open(file, encoding="utf-8", errors="surrogateescape", opener=opened) as lines:

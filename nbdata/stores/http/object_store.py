@@ -211,7 +211,7 @@ class _MultiplexedSession(Session[_Q]):
                 return
 
     def _next(self, requests: SmallRequests) -> Asked | None:
-        """The multiplexer's next request; None if requests must be built anew."""
+        """The multiplexer's next request; None if there is none now, or if requests must be built anew."""
         while self._waiting and requests.hold():
             size = max(0, self._size(self._waiting[0]))
             if self._bytes and self._bytes + size > self._max_bytes:
