@@ -51,7 +51,7 @@ class Item:
 
     @property
     def files(self) -> list[str]:
-        """Return its local files, sorted."""
+        """Its local files, sorted."""
         if os.path.isdir(self.path):
             return sorted(
                 os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names

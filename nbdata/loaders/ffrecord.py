@@ -232,15 +232,15 @@ class DataLoader(torch_data.DataLoader[Any]):
         )  # fmt: skip
 
     def set_step(self, step: int) -> None:
-        """Have the next passes begin behind so many batches, until it is set to 0 again.
+        """Have each later pass skip that many batches, until it is set to 0 again.
 
-        The sampler still draws the indices of those: to go on with a shuffled order, restore the state of its generator
-        as it was at the beginning of the pass.
+        The sampler still draws their indices. To resume in a shuffled order, restore the state of its generator from the
+        beginning of the pass.
 
         Raises
         ------
         BadOption
-            If there are not so many, or the loader is not skippable.
+            If there are fewer batches, or the loader is not skippable.
         """
         if not self.skippable:
             raise BadOption("this loader is not skippable", remedy="Make it with skippable=True")

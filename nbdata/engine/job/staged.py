@@ -103,7 +103,7 @@ class Staged:
 
     @property
     def consumers(self) -> int:
-        """Return how many processes use the cache."""
+        """The number of processes that use the cache."""
         return len(self._consumers)
 
     def end_if_idle(self, seconds: float) -> bool:

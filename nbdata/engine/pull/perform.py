@@ -138,7 +138,7 @@ class _Pulling:
         return Checker(self._control, self._store, info, self._op.verify)
 
     def _anew(self, item: PullRow) -> None:
-        """Take back the progress of an object whose partial is useless."""
+        """Add a note that an object was fetched again because its source changed."""
         self._results.notes.append(
             f"{item.path}: the source changed since it was begun, so it was fetched anew"
         )

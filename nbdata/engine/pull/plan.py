@@ -178,7 +178,10 @@ def plan_of(run: Run, found: Found) -> Plan:
 
 
 def _is_edited(record: Record, local: os.stat_result, action: str) -> bool:
-    """True if a file to be replaced was edited since it was pulled; one that is compared first counts if it differs."""
+    """True if a file to be replaced was edited since it was pulled.
+
+    Before a comparison, a changed status is enough: the file is only replaced if its bytes differ.
+    """
     touched = not record.local_same(local)
     return touched and (action == "compare" or record[2:4] != (local.st_size, local.st_mtime_ns))
 

@@ -63,7 +63,7 @@ class PushRow:
 
     @property
     def there(self) -> ObjectInfo:
-        """Return the object at the key, which may be this file."""
+        """The object at the key, which may be this file."""
         return ObjectInfo(self.key, self.size, self.etag or "")
 
     def row(self) -> Row:

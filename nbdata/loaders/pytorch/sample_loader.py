@@ -190,7 +190,7 @@ class SampleLoader(DataLoader[Any]):
 
     @property
     def report(self) -> ReadReport:
-        """What all workers have read, and how long the training waited for batches."""
+        """The report of what all workers have read, and how long the training waited for batches."""
         samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
         read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
         return self.samples.report_of(read, self._timeline)

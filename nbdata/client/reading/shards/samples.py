@@ -39,7 +39,7 @@ from nbdata.verbs.samples import SampleSource
 __all__ = ["ShardSamples"]
 
 _NO_INDEX = "not indexed yet: len(samples) and samples[0] read all shards once"
-# How many ways to the store a process keeps for its next passes.
+# Most idle `Bodies`, with their connections, that a process keeps for its next passes.
 _KEPT = 2
 
 
@@ -325,7 +325,7 @@ class ShardSamples(Samples):
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
         reading = self._mine()
         if reading is None:
             return Counts()
