@@ -65,7 +65,7 @@ class NbdataError(Exception):
     message : str
         What happened, as one sentence without a full stop.
     path : str, optional
-            The local path or URL that the error concerns.
+        The local path or URL that the error concerns.
     expected, got : str, optional
         What was expected there, and what came.
     remedy : str, optional

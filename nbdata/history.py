@@ -41,11 +41,11 @@ class Past:
     ----------
     snapshot : Snapshot
     report, failure : dict or None
-            As in `Report.to_dict` and `NbdataError.to_dict`, without the fields that may be large.
+        As in `Report.to_dict` and `NbdataError.to_dict`, without the fields that may be large.
     on_error : str
-            What to do about failures, as the job's options say: raise or report.
+        What to do about failures, as the job's options say: raise or report.
     host, holder : str
-            The job's machine, and the file on which its process held a flock while it ran.
+        The job's machine, and the file on which its process held a flock while it ran.
     """
 
     snapshot: Snapshot

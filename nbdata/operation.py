@@ -145,7 +145,7 @@ class Operation:
         Parameters
         ----------
         show : callable
-                Formats a place, for example without its password.
+            Formats a place, for example without its password.
         """
         places, options = [self.verb], list[str]()
         for name, (declared_field, declared) in options_of(type(self)).items():
@@ -200,24 +200,24 @@ class Context:
     Attributes
     ----------
     cwd, umask
-            The client's working folder and umask; the engine has others. The folder is empty if it was deleted.
+        The client's working folder and umask; the engine has others. The folder is empty if it was deleted.
     env : dict
         The part of the client's environment that stores read (``AWS_*``, ``*_PROXY`` …).
     storage_options : dict
         As given with the operation (fsspec names).
     target_options : dict
-            The same for the target alone, for verbs with two stores; empty where `storage_options` apply there too.
+        The same for the target alone, for verbs with two stores; empty where `storage_options` apply there too.
     fsspec_conf : dict
         ``fsspec.config.conf``: protocol to options.
         A file system passed with ``fs=``, as fsspec's ``to_dict``, if it can be rebuilt.
         A file system handed in with ``fs=``, as fsspec's ``to_dict``, when it can be rebuilt.
     state_dir : str
-            The folder of the index.
+        The folder of the index.
     target_id : tuple of (path, st_dev, st_ino) or None
-            The target's nearest existing ancestor as the client sees it. An agent that sees another one lives in
-            another mount namespace and must not do the work.
+        The target's nearest existing ancestor as the client sees it. An agent that sees another one lives in another
+        mount namespace and must not do the work.
     owner : str
-            A short name of the client for lists (``kernel 1234``), not a secret.
+        A short name of the client for lists (``kernel 1234``), not a secret.
     """
 
     cwd: str

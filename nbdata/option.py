@@ -44,18 +44,18 @@ class Option:
         id), ``flag``, ``size``, ``count``, ``texts`` (repeatable), ``sample``, ``pairs`` (KEY=VALUE, repeatable),
         ``optional`` (a flag that may have a value: True, or that text) or ``object`` (a file system, only in Python).
     identity : bool
-            Whether it decides which bytes end where, and so is part of the operation's identity.
+        Whether it decides which bytes end where, and so is part of the operation's identity.
     short : str
         One-letter spelling, or empty.
     choices : tuple of str
         The allowed values, or empty.
     metavar : str
-            The name of the value in help texts.
+        The name of the value in help texts.
     positional : bool
         Given by position, not by name.
     binding : bool
-            Whether it stays beside the Operation, outside its JSON, its repr and its identity: it is secret (storage
-            options) or lives only in this process (a file system object).
+        Whether it stays beside the Operation, outside its JSON, its repr and its identity: it is secret (storage
+        options) or lives only in this process (a file system object).
     """
 
     help: str

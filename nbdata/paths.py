@@ -86,7 +86,7 @@ def canonical(place: str | os.PathLike[str], *, cwd: str | None = None, name: st
     Raises
     ------
     BadOption
-            For an empty path, a NUL, ``pipe:``, or a relative path if the working folder was deleted.
+        For an empty path, a NUL, ``pipe:``, or a relative path if the working folder was deleted.
     """
     text = os.fspath(place)
     if not text or "\0" in text:

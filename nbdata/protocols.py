@@ -28,15 +28,15 @@ class Item:
     number : int
         Counts the items of the job from 0.
     path : str
-            Local: a folder, a file, or the common start of the names of a sample's files.
+        Local: a folder, a file, or the common start of the names of a sample's files.
     key : str
         Relative to the source: folder, file, or the sample's name without extensions.
     size : int
         Bytes of its files.
     epoch : int
-            The pass over the data, from 0.
+        The pass over the data, from 0.
     began : float
-            When there was room for it, so that its transfer could start (``time.monotonic``, 0 if not recorded).
+        When there was room for it, so that its transfer could start (``time.monotonic``, 0 if not recorded).
     """
 
     number: int
@@ -100,7 +100,7 @@ class Job(Protocol):
         Returns
         -------
         bool
-                    True also if the agent that ran the job is gone: nothing moves any more.
+            True also if the agent that ran the job is gone: nothing moves any more.
         """
 
     def result(self, timeout: float | None = None) -> Report:
@@ -109,21 +109,21 @@ class Job(Protocol):
         Parameters
         ----------
         timeout : float, optional
-                    Seconds to wait at most; None (default) waits without end.
+            Seconds to wait at most; None (default) waits without end.
 
         Returns
         -------
         Report
-                    Also if objects failed, if the operation has ``on_error="report"``.
+            Also if objects failed, if the operation has ``on_error="report"``.
 
         Raises
         ------
         TimeoutError
-                    If the job is not over in time; it continues.
+            If the job is not over in time; it continues.
         Cancelled
             If it was cancelled.
         NbdataError
-                    The error of the job; see `nbdata.errors`.
+            The error of the job; see `nbdata.errors`.
         """
 
     def exception(self, timeout: float | None = None) -> NbdataError | None:
@@ -132,7 +132,7 @@ class Job(Protocol):
         Parameters
         ----------
         timeout : float, optional
-                    Seconds to wait at most; None (default) waits without end.
+            Seconds to wait at most; None (default) waits without end.
 
         Returns
         -------
@@ -142,7 +142,7 @@ class Job(Protocol):
         Raises
         ------
         TimeoutError
-                    If the job is not over in time; it continues.
+            If the job is not over in time; it continues.
         Cancelled
             If it was cancelled.
         """
@@ -182,9 +182,9 @@ class Acquired(NamedTuple):
     Attributes
     ----------
     failed : dict
-            Per name of a missing object the reason.
+        Per name of a missing object the reason.
     fetched : int
-            Bytes that had to be fetched; the other objects were there already, or another process had fetched them.
+        Bytes that had to be fetched; the other objects were there already, or another process had fetched them.
     """
 
     failed: dict[str, NbdataError]

@@ -34,11 +34,11 @@ class Row(NamedTuple):
     path : str
         Relative to the source.
     action : str
-            The action to do, or done (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
+        The action to do, or done (``fetch``, ``unchanged``, ``failed``, ``mismatch`` …).
     size : int
         Bytes, or -1 where the store does not say.
     detail : dict
-            Further facts: ETag, key, reason of a failure.
+        Further facts: ETag, key, reason of a failure.
     """
 
     path: str
@@ -189,25 +189,25 @@ class Plan(_Record):
     actions : dict
         Per action the number of objects and their bytes: ``{"fetch": [20, 20000000]}``.
     files, bytes : int
-            Sum over all objects that would move.
+        Sum over all objects that would move.
     present : int
-            Bytes that an earlier run has done already, and that would not be fetched again.
+        Bytes that an earlier run has done already, and that would not be fetched again.
     needed : int
         Bytes of disk, rounded up to blocks, that must be free; 0 if none.
     at_least : bool
-            Whether more than that may be needed; the exact need shows only during the work.
+        Whether more than that may be needed; the exact need shows only during the work.
     inodes : int
         Files and folders that would be made.
     free : int or None
-            Bytes that may still be used: the limit, minus bytes used and reserved by others.
+        Bytes that may still be used: the limit, minus bytes used and reserved by others.
     limit : int or None
-            The limit in bytes; `limit_source` names it.
+        The limit in bytes; `limit_source` names it.
     fits : bool
-            Whether it would start with the free space.
+        Whether it would start with the free space.
     empty : bool
-            Whether the options select none of the existing objects; then it would not start either.
+        Whether the options select none of the existing objects; then it would not start either.
     notes : list of str
-            Facts that the user should know before the start.
+        Facts that the user should know before the start.
     """
 
     verb: str
@@ -299,18 +299,18 @@ class Report(_Record):
     files, bytes : int
         Objects and bytes that moved (or, for a check, were read).
     present : int
-            The part of `bytes` that was there from an earlier run.
+        The part of `bytes` that was there from an earlier run.
     seconds : float
         Wall time.
     failures : list of [path, reason]
-            The first hundred; `rows` has all of them.
+        The first hundred; `rows` has all of them.
     details : dict
-            Facts that only this verb has.
+        Facts that only this verb has.
     headline : str
-            The verb's own text for the line, in place of counts and seconds; usually empty.
+        The verb's own text for the line, in place of counts and seconds; usually empty.
     tables : list of dict
-            Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with
-            ``"failures": True`` the table replaces the usual list of failures.
+        Further tables of the verb: ``{"caption": str, "head": [str, …], "rows": [[str, …], …]}``; with ``"failures":
+        True`` the table replaces the usual list of failures.
     gauges : list of dict
         How full something is, in bytes: ``{"label": str, "total", "used", "reserved", "free": int,
         "level": "" | "high" | "full", "warning": str}``.

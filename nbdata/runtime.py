@@ -47,7 +47,7 @@ def runtime_folder() -> str:
     Raises
     ------
     AccessDenied
-            If it is a link, not ours, or open to others: another user may have put it there.
+        If it is a link, not ours, or open to others: another user may have put it there.
     """
     uid = os.getuid()
     folder = os.environ.get("NBDATA_RUNTIME_DIR")

@@ -47,9 +47,9 @@ def answer(
     Parameters
     ----------
     extra : callable
-            The options that the command line adds to a verb.
+        The options that the command line adds to a verb.
     more : sequence of str
-            The commands of the command line beside the verbs.
+        The commands of the command line beside the verbs.
     """
     asked = words[0] if len(words) == 1 else ""
     if asked == "words":

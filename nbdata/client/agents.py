@@ -95,7 +95,7 @@ def stop_all(*, now: bool, wait: float = 10.0) -> int:
     BadOption
         If jobs run and `now` is not set.
     AgentUnavailable
-            If an agent is alive and does not answer; the others are stopped.
+        If an agent is alive and does not answer; the others are stopped.
     """
     found, silent = _agents()
     for where, _ in found:

@@ -38,7 +38,7 @@ class Connection:
     Raises
     ------
     OSError
-            If no process listens there.
+        If no process listens there.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float = 10.0) -> None:
@@ -66,12 +66,12 @@ class Connection:
         ----------
         message : dict
         timeout : float, optional
-                    Seconds. None: as long as the agent proves alive, for answers that may take long.
+            Seconds. None: as long as the agent proves alive, for answers that may take long.
 
         Raises
         ------
         NbdataError
-                    The error that the agent answers; AgentUnavailable if it is gone or does not answer.
+            The error that the agent answers; AgentUnavailable if it is gone or does not answer.
         """
         with self._used():
             try:

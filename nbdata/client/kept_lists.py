@@ -54,7 +54,7 @@ def keep_list(operation: _Op) -> _Op:
     Raises
     ------
     NotFound, BadOption, NbdataError
-            If there is no list, if it is typed in or too long, or if there is no room to keep it.
+        If there is no list, if it is typed in or too long, or if there is no room to keep it.
     """
     given: str | None = getattr(operation, "files_from", None)
     if given is None:

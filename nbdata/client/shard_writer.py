@@ -33,12 +33,12 @@ class ShardWriter:
     operation : ShardTarget
     encoders : mapping of str to callable
     replacing : str
-            How the user asks to replace existing shards, for error messages.
+        How the user asks to replace existing shards, for error messages.
 
     Attributes
     ----------
     samples, bytes : int
-            Written so far, including headers.
+        Written so far, including headers.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class ShardWriter:
         Parameters
         ----------
         sample : mapping of str to object
-                    ``__key__`` and fields by extension; see `nbdata.write_shards` for their values. Other names that
-                    start with two underscores are skipped, so that samples from a reader can be written.
+            ``__key__`` and fields by extension; see `nbdata.write_shards` for their values. Other names that start with
+            two underscores are skipped, so that samples from a reader can be written.
 
         Raises
         ------
         BadOption
-                    If it would be read back as another sample; then nothing of it is written.
+            If it would be read back as another sample; then nothing of it is written.
         NbdataError
-                    If an earlier part could not be sent, or the writer has ended.
+            If an earlier part could not be sent, or the writer has ended.
         """
         self._refuse_ended()
         key = sample.get("__key__") if isinstance(sample, Mapping) else None

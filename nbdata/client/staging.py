@@ -23,9 +23,9 @@ class AgentStaging:
     Parameters
     ----------
     connection : Connection
-            Closed together with this object.
+        Closed together with this object.
     folder : str
-            The folder of the objects.
+        The folder of the objects.
     """
 
     def __init__(self, connection: Connection, folder: str) -> None:

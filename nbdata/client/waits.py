@@ -16,11 +16,11 @@ class Waits:
     Attributes
     ----------
     first : float
-            Waiting for the first item: listing, and the time until its bytes came.
+        Waiting for the first item: listing, and the time until its bytes came.
     room : float
-            Waiting until an item in use was given back and its room was free for the next.
+        Waiting until an item in use was given back and its room was free for the next.
     store : float
-            Waiting for the bytes of items for which there was room.
+        Waiting for the bytes of items for which there was room.
     """
 
     first: float = 0.0

@@ -23,9 +23,9 @@ class BlockOrder:
     count : int
     seed, epoch : int
     block : int
-            How many neighbours stay together.
+        How many neighbours stay together.
     window : int
-            How many numbers are shuffled together.
+        How many numbers are shuffled together.
     part : tuple of (int, int)
         ``(I, N)``.
 

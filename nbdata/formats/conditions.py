@@ -43,7 +43,7 @@ def parse(text: str) -> Condition:
     Raises
     ------
     BadOption
-            If the text is not a condition; the error gives the place of the mistake.
+        If the text is not a condition; the error gives the place of the mistake.
 
     Examples
     --------

@@ -47,9 +47,9 @@ def kind_of(field: str, data: bytes) -> str | None:
     Parameters
     ----------
     field : str
-            The last extension counts, such as ``png`` of ``seg.png``.
+        The last extension counts, such as ``png`` of ``seg.png``.
     data : bytes
-            Checked if the extension is unknown.
+        Checked if the extension is unknown.
     """
     kind = _KINDS.get(field.rpartition(".")[2].lower())
     if kind is not None:
@@ -75,11 +75,11 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     Parameters
     ----------
     sample : dict
-            From `nbdata.samples`. Names that start with two underscores stay as they are.
+        From `nbdata.samples`. Names that start with two underscores stay as they are.
     images : {"pil", "numpy", "torch"}, default "pil"
-            ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width for grey
-            images. ``"torch"``: uint8 tensor of channels × height × width. Images of modes other than grey and RGB
-            become RGB.
+        ``"pil"``: a PIL image. ``"numpy"``: uint8 array of height × width × channels, or height × width for grey
+        images. ``"torch"``: uint8 tensor of channels × height × width. Images of modes other than grey and RGB become
+        RGB.
 
     Returns
     -------
@@ -88,9 +88,9 @@ def decode(sample: dict[str, Any], *, images: str = "pil") -> dict[str, Any]:
     Raises
     ------
     NbdataError
-            If a field cannot be decoded, with the key of the sample and the field; or if a package for it is missing.
+        If a field cannot be decoded, with the key of the sample and the field; or if a package for it is missing.
     BadOption
-            If `images` is not one of these.
+        If `images` is not one of these.
 
     Examples
     --------

@@ -29,19 +29,19 @@ def encode(key: str, field: str, value: Any, encoders: Mapping[str, Encoder]) ->
     Parameters
     ----------
     key : str
-            The sample's key, for errors.
+        The sample's key, for errors.
     field : str
-            Such as ``jpg`` or ``seg.png``.
+        Such as ``jpg`` or ``seg.png``.
     value : object
     encoders : mapping of str to callable
-            By field or last extension; replace the built-in ones.
+        By field or last extension; replace the built-in ones.
 
     Raises
     ------
     BadOption
-            If there is no encoder, or the value's type does not fit the extension.
+        If there is no encoder, or the value's type does not fit the extension.
     NbdataError
-            If a package for it is missing.
+        If a package for it is missing.
     """
     extension = field.rpartition(".")[2].lower()
     encoder = encoders.get(field) or encoders.get(extension)

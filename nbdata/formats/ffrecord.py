@@ -2,11 +2,10 @@
 
 All integers are little-endian, there is no padding::
 
-        0         u32      CRC-32 of the rest of the header (0: unknown, in files from before 2021-09)
+    0         u32      CRC-32 of the rest of the header (0: unknown, in files from before 2021-09)
     4         i64      N, the number of samples
     12        u32[N]   CRC-32 of each sample
-        12 + 4N   i64[N]   start of each sample in the file; a sample ends at the next one's start, the last at the
-        file's end
+    12 + 4N   i64[N]   start of each sample in the file; it ends where the next one starts, the last with the file
     12 + 12N           the samples, back to back
 
 Source: the FFRecord library, ``fileio.h``, ``writer.cpp`` and ``reader.cpp`` (https://github.com/HFAiLab/ffrecord).
@@ -54,14 +53,14 @@ def count_in(start: Buffer, size: int, path: str) -> int:
     Parameters
     ----------
     start : bytes-like
-            The file's first bytes, `FIXED` if it has that many.
+        The file's first bytes, `FIXED` if it has that many.
     size : int
         Bytes of the file.
 
     Raises
     ------
     BadArchive
-            If the file is too short for its header, or was never finished.
+        If the file is too short for its header, or was never finished.
     """
     if size < FIXED or memoryview(start).nbytes < FIXED:
         raise BadArchive(
@@ -88,16 +87,16 @@ class Head:
     Parameters
     ----------
     data : bytes-like
-            The header, maybe followed by more bytes; memory or a mapped file.
+        The header, maybe followed by more bytes; memory or a mapped file.
     size : int
         Bytes of the whole file.
     path : str
-            The file's name in errors.
+        The file's name in errors.
 
     Attributes
     ----------
     count : int
-            The number of samples.
+        The number of samples.
     size, path
         As given.
     crcs : memoryview
@@ -106,7 +105,7 @@ class Head:
     Raises
     ------
     BadArchive
-            See `count_in`. `check` checks the rest.
+        See `count_in`. `check` checks the rest.
     """
 
     def __init__(self, data: Buffer, size: int, path: str) -> None:
@@ -147,7 +146,7 @@ class Head:
         Raises
         ------
         BadArchive
-                If it would start before the samples, or end before its start or after the end of the file.
+            If it would start before the samples, or end before its start or after the end of the file.
         """
         starts = self._starts
         start = starts[number]
@@ -162,9 +161,9 @@ class Head:
         Raises
         ------
         ChecksumMismatch
-                If it does not match its CRC-32. Files from before 2021-09 have none.
+            If it does not match its CRC-32. Files from before 2021-09 have none.
         BadArchive
-                If the samples are not contiguous from the header to the end of the file.
+            If the samples are not contiguous from the header to the end of the file.
         """
         if self.crc and (got := crc32(self._view[4:])) != self.crc:
             raise ChecksumMismatch(
@@ -223,8 +222,8 @@ class HeadWriter:
     Parameters
     ----------
     sizes : iterable of int, optional
-            Sizes of samples that are known beforehand and may be written in any order. Each then has its place, and its
-            CRC-32 is given with `found`. Further samples follow with `add`.
+        Sizes of samples that are known beforehand and may be written in any order. Each then has its place, and its
+        CRC-32 is given with `found`. Further samples follow with `add`.
     """
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:

@@ -83,7 +83,7 @@ def names_bytes(names: Iterable[tuple[str, int]]) -> bytes:
     Raises
     ------
     BadOption
-            If a path comes twice, or is both a file and a folder.
+        If a path comes twice, or is both a file and a folder.
     """
     out = bytearray(_BEGIN)
     counts = [0]  # per open folder, the children since its last MARK
@@ -137,16 +137,16 @@ def names_of(sample: bytes | memoryview, count: int, path: str) -> Tree:
     Parameters
     ----------
     sample : bytes-like
-            The last sample of the file.
+        The last sample of the file.
     count : int
-            The number of files in the folder.
+        The number of files in the folder.
     path : str
-            The file's name in errors.
+        The file's name in errors.
 
     Raises
     ------
     BadArchive
-            If it holds anything but names and numbers of samples, or names that lead out of the folder.
+        If it holds anything but names and numbers of samples, or names that lead out of the folder.
     """
     if not is_packed(sample):
         raise BadArchive(

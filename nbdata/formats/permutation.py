@@ -23,7 +23,7 @@ class Permutation:
     ----------
     count : int
     seed, epoch : int
-            The same two always give the same order, on every machine and Python version.
+        The same two always give the same order, on every machine and Python version.
 
     Examples
     --------

@@ -42,16 +42,16 @@ def load_plain(data: Buffer, what: str, *, remedy: str = _TRUST) -> Any:
     ----------
     data : bytes-like
     what : str
-            The data's name in errors.
+        The data's name in errors.
     remedy : str
-            What to do if the pickle is more than plain data.
+        What to do if the pickle is more than plain data.
 
     Raises
     ------
     BadOption
-            If it names anything that is not plain data; nothing of that was called.
+        If it names anything that is not plain data; nothing of that was called.
     BadArchive
-            If it is not a pickle, or is damaged.
+        If it is not a pickle, or is damaged.
     """
     try:
         return _unwrapped(_Plain(io.BytesIO(data), what, remedy).load(), {})

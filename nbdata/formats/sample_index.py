@@ -14,10 +14,8 @@ It is one file, so it is complete or absent::
     uint16 per object: the number of its field name in the header's ``fields``.
 ``tags``
     16 bytes per object that identify its version; ``kinds``, uint8 per object, gives their format. They are the MD5 of
-    a
-    quoted ETag, or offset and length of JSON ``[etag, modified, version]`` in ``others``. For a member of a shard they
-    are
-    the number of the shard (4 bytes), the offset of the content there (8) and its CRC-32 (4).
+    a quoted ETag, or offset and length of JSON ``[etag, modified, version]`` in ``others``. For a member of a shard
+    they are the number of the shard (4 bytes), the offset of the content there (8) and its CRC-32 (4).
 ``paths``
     Paths of objects other than ``KEY.FIELD``: JSON in ``others``, found through ``odd`` (uint64 pairs of object number
     and offset), in order.
@@ -68,11 +66,11 @@ class SampleObject(NamedTuple):
     Attributes
     ----------
     field : str
-            The field's name within the sample.
+        The field's name within the sample.
     path : str
         Relative to the source.
     size : int
-            Bytes; -1 if the store does not say.
+        Bytes; -1 if the store does not say.
     etag : str
     modified : float or None
         Seconds since 1970.
@@ -96,7 +94,7 @@ class ShardMember(NamedTuple):
     shard : int
         The number of the shard.
     offset : int
-            Start of the content in the shard; -1 if it is not contiguous there.
+        Start of the content in the shard; -1 if it is not contiguous there.
     size : int
         Bytes.
     crc : int
@@ -270,19 +268,19 @@ class SampleIndex:
     Attributes
     ----------
     about : dict
-            The part of its header beside the columns.
+        The part of its header beside the columns.
     bytes : int
-            Total of all objects whose size is known.
+        Total of all objects whose size is known.
     fields : list of str
     counts : dict
-            Per field, the number of objects and their bytes.
+        Per field, the number of objects and their bytes.
 
     Raises
     ------
     NbdataError
-            If the file is not an index, or is truncated.
+        If the file is not an index, or is truncated.
     FileNotFoundError
-            If there is no such file.
+        If there is no such file.
     """
 
     def __init__(self, path: str) -> None:

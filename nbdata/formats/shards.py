@@ -70,7 +70,7 @@ class LeftOut:
     ----------
     count : int
     names : list of str
-            The first names, each with the reason.
+        The first names, each with the reason.
     """
 
     count: int = 0
@@ -89,14 +89,14 @@ def samples_in(reader: ForwardReader, left_out: Callable[[str, str], None]) -> G
     Parameters
     ----------
     reader : ForwardReader
-            At the first header. The caller closes it.
+        At the first header. The caller closes it.
     left_out : callable
-            Receives the name of each member that belongs to no sample, and the reason.
+        Receives the name of each member that belongs to no sample, and the reason.
 
     Raises
     ------
     BadArchive
-            If the shard is damaged, is truncated, or has data after its end.
+        If the shard is damaged, is truncated, or has data after its end.
     """
     current, seen = "", set[int]()
     fields: dict[str, bytes] = {}

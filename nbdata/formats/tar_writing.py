@@ -34,15 +34,15 @@ class Member(NamedTuple):
     name : str
         Relative, with ``/`` between its parts; no slash at the end.
     size : int
-            Bytes; 0 for folders and links.
+        Bytes; 0 for folders and links.
     mtime : int
         Seconds since the epoch.
     kind : str
         `FILE`, `FOLDER` or `LINK`.
     link : str
-            Target of a link; empty for others.
+        Target of a link; empty for others.
     executable : bool
-            Whether a file is executable.
+        Whether a file is executable.
     """
 
     name: str

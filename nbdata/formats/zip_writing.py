@@ -48,11 +48,11 @@ class ZipEntry(NamedTuple):
         `STORED` or `DEFLATED`.
     crc : int
     packed, size : int
-            Bytes in the archive, and bytes of the content; the content of a link is its target.
+        Bytes in the archive, and bytes of the content; the content of a link is its target.
     offset : int
-            Offset of its local header.
+        Offset of its local header.
     streamed : bool
-            Whether CRC and sizes follow the content, because they are not known before.
+        Whether CRC and sizes follow the content, because they are not known before.
     """
 
     member: Member

@@ -28,7 +28,7 @@ class Dataset(torch_data.Dataset[Any]):
     Parameters
     ----------
     fnames : str, os.PathLike, list or tuple
-            As in `nbdata.ffrecord.FileReader`.
+        As in `nbdata.ffrecord.FileReader`.
     check_data : bool, default True
 
     Attributes
@@ -60,7 +60,7 @@ class Dataset(torch_data.Dataset[Any]):
         Raises
         ------
         BadOption
-                If `indices` is not a list or tuple, or an index is out of range.
+            If `indices` is not a list or tuple, or an index is out of range.
         """
         asked = _listed(indices)
         return list(self.process(asked, self.reader.read(asked)))
@@ -174,10 +174,10 @@ class DataLoader(torch_data.DataLoader[Any]):
     ----------
     dataset : Dataset
     skippable : bool, default True
-            Whether `set_step` may be used.
+        Whether `set_step` may be used.
     **options
-            As in ``torch.utils.data.DataLoader``. Workers may be forked or spawned; the default is fork, as in
-            ``ffrecord.torch``.
+        As in ``torch.utils.data.DataLoader``. Workers may be forked or spawned; the default is fork, as in
+        ``ffrecord.torch``.
 
     Examples
     --------
@@ -234,7 +234,7 @@ class DataLoader(torch_data.DataLoader[Any]):
     def set_step(self, step: int) -> None:
         """Have each later pass skip that many batches, until it is set to 0 again.
 
-        The sampler still draws their indices. To resume in a shuffled order, restore the state of its generator from the
+        The sampler still draws their indices. To resume in a shuffled order, restore its generator's state from the
         beginning of the pass.
 
         Raises

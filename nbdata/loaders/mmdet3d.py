@@ -36,7 +36,7 @@ class FFRecordBackend:
     Parameters
     ----------
     fname : str
-            The folder of a split made by ``nbdata convert mmdet3d``.
+        The folder of a split made by ``nbdata convert mmdet3d``.
     check_data : bool, default True
         Compare each file with its CRC-32.
 
@@ -70,11 +70,11 @@ class LoadMultiViewImageFromFilesHF:
     Parameters
     ----------
     to_float32 : bool, default False
-            Return arrays of float32.
+        Return arrays of float32.
     color_type : str, default "unchanged"
-            As in mmcv.imfrombytes: ``"color"``, ``"grayscale"`` or ``"unchanged"``. Colours are in the order B, G, R.
+        As in mmcv.imfrombytes: ``"color"``, ``"grayscale"`` or ``"unchanged"``. Colours are in the order B, G, R.
     file_client_args : dict, optional
-            The backend, such as ``dict(backend="ffrecord", fname=…)``. None: files on the disk.
+        The backend, such as ``dict(backend="ffrecord", fname=…)``. None: files on the disk.
     """
 
     def __init__(

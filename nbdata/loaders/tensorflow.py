@@ -29,16 +29,16 @@ def dataset(
     Parameters
     ----------
     source : Samples or iterable
-            Samples are streamed; each pass is the next epoch. Any other iterable, such as `nbdata.cache_stream`, is
-            iterated anew in each pass.
+        Samples are streamed; each pass is the next epoch. Any other iterable, such as `nbdata.cache_stream`, is
+        iterated anew in each pass.
     output_signature : nested structure of tf.TypeSpec, optional
-            The type of the elements, as in ``tf.data.Dataset.from_generator``. None: dicts with the fields of the first
-            sample as byte strings; then every sample must have the same fields.
+        The type of the elements, as in ``tf.data.Dataset.from_generator``. None: dicts with the fields of the first
+        sample as byte strings; then every sample must have the same fields.
     transform : callable, optional
-            Makes an element of `output_signature` from a sample or an item. Files of a cache exist only during the
-            call, so it must read them. Required for anything but samples.
+        Makes an element of `output_signature` from a sample or an item. Files of a cache exist only during the call, so
+        it must read them. Required for anything but samples.
     shuffle, seed, part
-            As in ``Samples.stream``; an iterable has its own order.
+        As in ``Samples.stream``; an iterable has its own order.
     epoch : int
         The epoch of the first pass.
 

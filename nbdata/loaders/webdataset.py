@@ -17,12 +17,12 @@ def source(samples: Samples, *, shuffle: bool = False, seed: int = 0, epoch: int
     Parameters
     ----------
     samples : Samples
-            From shards, or from loose objects.
+        From shards, or from loose objects.
     shuffle : bool
-            Use a random order for each epoch; a later ``wds.shuffle`` is not needed.
+        Use a random order for each epoch; a later ``wds.shuffle`` is not needed.
     seed, epoch : int
-            As in `nbdata.loaders.pytorch.SampleStream`; call its ``set_epoch`` before a pass with workers that are not
-            persistent.
+        As in `nbdata.loaders.pytorch.SampleStream`; call its ``set_epoch`` before a pass with workers that are not
+        persistent.
 
     Returns
     -------

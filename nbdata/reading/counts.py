@@ -15,7 +15,7 @@ class Counts:
     Attributes
     ----------
     samples, bytes : int
-            Samples handed out, and their bytes.
+        Samples handed out, and their bytes.
     waited : float
         Seconds in which `fetch` waited for bytes.
     seconds : float

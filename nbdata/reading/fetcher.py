@@ -86,21 +86,21 @@ class Fetcher:
     ----------
     store : Store
     control : Control
-            Stops all work in progress.
+        Stops all work in progress.
     pieces : callable
-            Returns the pieces of a sample by its number.
+        Returns the pieces of a sample by its number.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     width : int
-            Most requests at a time.
+        Most requests at a time.
     ahead_bytes : int
-            Most bytes of samples fetched ahead, including those in flight. A single sample may exceed it.
+        Most bytes of samples fetched ahead, including those in flight. A single sample may exceed it.
 
     Attributes
     ----------
     counts : Counts
     timeline : Timeline
-            The times at which `fetch` waited.
+        The times at which `fetch` waited.
     """
 
     def __init__(
@@ -139,15 +139,15 @@ class Fetcher:
         Parameters
         ----------
         ahead : iterable of int
-                Numbers of the samples of the next calls, soonest first. Samples fetched ahead that are not among them
-                are dropped.
+            Numbers of the samples of the next calls, soonest first. Samples fetched ahead that are not among them are
+            dropped.
         keep : int
-                How many of the last samples to keep for the next call.
+            How many of the last samples to keep for the next call.
 
         Raises
         ------
         NbdataError
-                The error of the first sample that failed. The others can be requested again.
+            The error of the first sample that failed. The others can be requested again.
         """
         began = time.monotonic()
         coming = list(ahead)

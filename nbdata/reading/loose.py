@@ -44,9 +44,9 @@ class Found:
     ----------
     index : SampleIndex
     prefix : str
-            The key of the folder that its paths start from.
+        The key of the folder that its paths start from.
     built : bool
-            Whether it was just built.
+        Whether it was just built.
     """
 
     index: SampleIndex
@@ -77,16 +77,16 @@ def index_of(
     Parameters
     ----------
     told : callable
-            Called now and then during building, with the numbers of samples and objects so far.
+        Called now and then during building, with the numbers of samples and objects so far.
     saved : callable
-            Fetches an index that is stored beside the data to a path; None if there is none.
+        Fetches an index that is stored beside the data to a path; None if there is none.
 
     Raises
     ------
     NotFound
-            If the source does not exist, or has no samples.
+        If the source does not exist, or has no samples.
     BadOption
-            If two samples have one key.
+        If two samples have one key.
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)

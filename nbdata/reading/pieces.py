@@ -30,8 +30,7 @@ class Piece(NamedTuple):
     start : int
         The first byte.
     end : int or None
-            The end of the range, exclusive. None: the whole object, which is compared with its checksum; a range is
-            not.
+        The end of the range, exclusive. None: the whole object, which is compared with its checksum; a range is not.
     """
 
     info: ObjectInfo
@@ -87,7 +86,7 @@ class SecondTry:
         Parameters
         ----------
         failed : NbdataError or None
-                The error of the first try, if that counts as a try.
+            The error of the first try, if that counts as a try.
         """
         control, store, (info, start, end) = self._control, self._store, piece
         check = self._check if end is None else None

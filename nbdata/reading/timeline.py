@@ -24,9 +24,9 @@ class Timeline:
     Attributes
     ----------
     piece : float
-            Seconds of each piece.
+        Seconds of each piece.
     waited : list of float
-            Per piece, the seconds of waiting in it.
+        Per piece, the seconds of waiting in it.
     """
 
     piece: float = _FIRST

@@ -22,20 +22,20 @@ class GrowingFile:
     Parameters
     ----------
     folder : str
-            Absolute, ends in a slash, and exists.
+        Absolute, ends in a slash, and exists.
     name : str
     claim : callable
-            Reserves room for that many bytes before they are written.
+        Reserves room for that many bytes before they are written.
     umask : int or None
-            The umask of the file's user; None: the process's.
+        The umask of the file's user; None: the process's.
 
     Attributes
     ----------
     size : int
     made : ObjectInfo or None
-            The finished file, once it is whole.
+        The finished file, once it is whole.
     verified : bool
-            Always False: only the disk has the bytes.
+        Always False: only the disk has the bytes.
     """
 
     verified = False

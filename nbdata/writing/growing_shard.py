@@ -40,11 +40,11 @@ class Target(NamedTuple):
     folder : Location
     state_dir : str
     env : dict
-            The process's environment.
+        The process's environment.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     most : int
-            Approximate bytes of a shard.
+        Approximate bytes of a shard.
     """
 
     control: Control
@@ -99,17 +99,16 @@ class GrowingShard:
     target : Target
     name : str
     pool : ThreadPoolExecutor
-            The threads that send the parts.
+        The threads that send the parts.
     uploads : Uploads, optional
-            Starts the uploads. Without it the shard starts its own, and aborts an upload that a killed process left.
+        Starts the uploads. Without it the shard starts its own, and aborts an upload that a killed process left.
     room : BoundedSemaphore, optional
-            Limits the parts in flight of all shards that share it (see `Target.room`); without it the shard has its
-            own.
+        Limits the parts in flight of all shards that share it (see `Target.room`); without it the shard has its own.
 
     Attributes
     ----------
     made : ObjectInfo or None
-            The finished object as the store describes it, once whole; `verified` is whether that proves its bytes.
+        The finished object as the store describes it, once whole; `verified` is whether that proves its bytes.
     """
 
     def __init__(

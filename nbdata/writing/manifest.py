@@ -49,9 +49,9 @@ class ShardRow(NamedTuple):
     name : str
     size, samples : int
     made : dict or None
-            Its `digests` if it was just written; None if it existed before.
+        Its `digests` if it was just written; None if it existed before.
     etag : str
-            The ETag of a shard that existed before.
+        The ETag of a shard that existed before.
     """
 
     name: str

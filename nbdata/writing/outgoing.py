@@ -16,7 +16,7 @@ class OutgoingBytes:
     ----------
     data : sequence of memoryview
     start, size : int
-            The range to read, out of all bytes of `data`.
+        The range to read, out of all bytes of `data`.
     """
 
     def __init__(self, data: Sequence[memoryview], start: int, size: int, hasher: Hasher) -> None:

@@ -40,19 +40,19 @@ class Split:
     ----------
     name : str
     dataset : object
-            A sequence of samples, read by number.
+        A sequence of samples, read by number.
     count : int
-            How many samples are converted, out of `of`.
+        How many samples are converted, out of `of`.
     serialize : callable
-            Makes bytes of a sample.
+        Makes bytes of a sample.
     stored : str
-            The format of those bytes: ``pickle``, ``npy``, ``bytes``, or ``own`` if only the module knows it.
+        The format of those bytes: ``pickle``, ``npy``, ``bytes``, or ``own`` if only the module knows it.
     said : str
-            Further facts that decide which bytes end where.
+        Further facts that decide which bytes end where.
     folder : str
-            The subfolder of the split's folder for its files; empty for the split's folder itself.
+        The subfolder of the split's folder for its files; empty for the split's folder itself.
     finish : callable
-            Writes the files beside the records into the folder of the split; returns notes.
+        Writes the files beside the records into the folder of the split; returns notes.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Split:
         Raises
         ------
         NbdataError
-                    If the data set fails, or returns something that is not a sample.
+            If the data set fails, or returns something that is not a sample.
         """
         with told(f"sample {number:,} of split {self.name!r}"):
             data = self.serialize(self.dataset[number])
@@ -91,7 +91,7 @@ class Source:
     ----------
     splits : list of Split
     copies : list of (str, str)
-            Files to copy: the path of each, and its path in the folder of copied files.
+        Files to copy: the path of each, and its path in the folder of copied files.
     notes : list of str
     """
 
@@ -106,13 +106,13 @@ def load(path: str, folder: str, mini: int | None, store: str) -> Source:
     Parameters
     ----------
     path : str
-            The path of DATASET.py.
+        The path of DATASET.py.
     folder : str
-            The argument for its ``get_datasets``.
+        The argument for its ``get_datasets``.
     mini : int or None
-            How many samples of each split to convert; None: all.
+        How many samples of each split to convert; None: all.
     store : str
-            The format of samples without a ``serialize_sample``.
+        The format of samples without a ``serialize_sample``.
     """
     if not os.path.isfile(path):
         raise NotFound("there is no module", path=path, remedy="Give the path of your DATASET.py")
@@ -260,7 +260,7 @@ def _plain(value: Any) -> Any:
     Raises
     ------
     TypeError
-            If JSON cannot express it.
+        If JSON cannot express it.
     """
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):

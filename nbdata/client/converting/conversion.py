@@ -345,7 +345,7 @@ class _Process:
         Raises
         ------
         NbdataError
-                    The error that the process reports, or an error that says it died.
+            The error that the process reports, or an error that says it died.
         """
         while not self._ended:
             line = self._line()

@@ -50,11 +50,11 @@ class SplitPlan:
     ----------
     split : Split
     folder : str
-            The folder of the data set.
+        The folder of the data set.
     identity : str
-            A digest of all that decides which bytes end where.
+        A digest of all that decides which bytes end where.
     mean : float
-            Average bytes of a sample.
+        Average bytes of a sample.
     parts : list of Part
     action : str
         ``convert``, ``replace`` or ``unchanged``.
@@ -134,7 +134,7 @@ def planned(split: Split, folder: str, file_size: int, overwrite: str) -> SplitP
     Raises
     ------
     BadOption
-            If something exists at its place that may not be replaced.
+        If something exists at its place that may not be replaced.
     """
     looked, digest, size = min(split.count, _LOOKED_AT), hashlib.sha256(), 0
     for number in range(looked):

@@ -36,11 +36,11 @@ class Written(NamedTuple):
     ----------
     split, part : str
     samples, bytes : int
-            Since the previous message.
+        Since the previous message.
     size : int or None
-            Size of the file, once it is whole.
+        Size of the file, once it is whole.
     wants : int
-            Bytes to reserve before the process continues.
+        Bytes to reserve before the process continues.
     """
 
     split: str
@@ -62,14 +62,14 @@ def write_parts(plans: Sequence[SplitPlan], workers: int) -> Iterator[Written]:
     Parameters
     ----------
     plans : sequence of SplitPlan
-            Plans that have begun.
+        Plans that have begun.
     workers : int
-            Most processes at a time.
+        Most processes at a time.
 
     Raises
     ------
     NbdataError
-            If a sample or the disk fails, or a process died; the others are ended then.
+        If a sample or the disk fails, or a process died; the others are ended then.
     """
     tasks = deque((number, part) for number, plan in enumerate(plans) for part in plan.missing)
     busy: dict[Connection, tuple[_Worker, SplitPlan, Part]] = {}

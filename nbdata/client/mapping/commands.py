@@ -31,9 +31,9 @@ class CommandChanger:
     Parameters
     ----------
     words : list of str
-            The command, run without a shell; ``{}`` stands for the folder, which otherwise comes last.
+        The command, run without a shell; ``{}`` stands for the folder, which otherwise comes last.
     workers : int
-            Most commands at a time.
+        Most commands at a time.
     """
 
     def __init__(self, words: list[str], workers: int) -> None:

@@ -27,7 +27,7 @@ class Folders:
     Parameters
     ----------
     at_once : int
-            Most folders at a time.
+        Most folders at a time.
     """
 
     def __init__(self, at_once: int) -> None:

@@ -43,11 +43,11 @@ class FunctionChanger:
     Parameters
     ----------
     function : callable
-            Takes a sample; returns one, an iterable of samples, or None.
+        Takes a sample; returns one, an iterable of samples, or None.
     workers : int
-            How many processes to fork.
+        How many processes to fork.
     seed : int
-            Random numbers in the function depend only on this seed and on the key of the sample.
+        Random numbers in the function depend only on this seed and on the key of the sample.
     """
 
     def __init__(self, function: Callable[[Sample], object], workers: int, seed: int) -> None:

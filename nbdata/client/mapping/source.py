@@ -36,17 +36,17 @@ class MappedSource:
     end : End
         The options of its source.
     quiet : bool
-            Whether to hide the progress of listing the source.
+        Whether to hide the progress of listing the source.
 
     Attributes
     ----------
     renamed : int
-            Samples with the same key as the one before.
+        Samples with the same key as the one before.
 
     Raises
     ------
     BadOption
-            If ``--select`` cannot be parsed, or compressed shards are to be shuffled or sorted.
+        If ``--select`` cannot be parsed, or compressed shards are to be shuffled or sorted.
     NotFound
         If there are no samples.
     """

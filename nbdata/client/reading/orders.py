@@ -55,7 +55,7 @@ def positions_of(
     Raises
     ------
     BadOption
-            If `part` is not valid.
+        If `part` is not valid.
     """
     first, step = part_of(part)
     order = order_of(count, shuffle=shuffle, seed=seed, epoch=epoch)
@@ -68,8 +68,8 @@ class Index(int):
     Attributes
     ----------
     coming : deque of int or None
-            Changes as the sampler continues, so it is right only in the sampler's own process and while drawing from
-            it. Pickling keeps the number alone.
+        Changes as the sampler continues, so it is right only in the sampler's own process and while drawing from it.
+        Pickling keeps the number alone.
     """
 
     coming: deque[int] | None = None
@@ -87,9 +87,9 @@ class AheadIndices:
     ----------
     count : int
     ahead : int
-            How many coming samples each index knows.
+        How many coming samples each index knows.
     shuffle, seed, rank, world_size
-            As in `AheadBatches`; rank R of N takes every N-th sample of the order, and all ranks equally many.
+        As in `AheadBatches`; rank R of N takes every N-th sample of the order, and all ranks equally many.
     """
 
     def __init__(
@@ -146,19 +146,19 @@ class AheadBatches:
     count : int
         How many samples there are.
     batch_size : int
-            Samples per batch of one rank.
+        Samples per batch of one rank.
     shuffle : bool
-            Use a random order that depends only on `seed` and the epoch, not on the number of ranks or workers.
+        Use a random order that depends only on `seed` and the epoch, not on the number of ranks or workers.
     rank, world_size : int
         Each step of the training takes the next ``batch_size * world_size`` samples of one order for all ranks.
     ahead : int
-            How many batches each batch carries, for all workers together: use at least two per worker.
+        How many batches each batch carries, for all workers together: use at least two per worker.
     drop_last : bool
-            Whether to leave out a last batch that is not full.
+        Whether to leave out a last batch that is not full.
     uneven : {"drop", "repeat", "keep"}
-            How to treat a last step without a full batch for each rank. drop: leave it out. repeat: fill it up from the
-            beginning of the order, so that all ranks make equally many steps with full batches. keep: ranks may get
-            fewer samples than others, or none. A single rank has no such step.
+        How to treat a last step without a full batch for each rank. drop: leave it out. repeat: fill it up from the
+        beginning of the order, so that all ranks make equally many steps with full batches. keep: ranks may get fewer
+        samples than others, or none. A single rank has no such step.
     """
 
     def __init__(

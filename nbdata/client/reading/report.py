@@ -28,23 +28,23 @@ class ReadReport:
     Attributes
     ----------
     samples, bytes : int
-            Samples handed out, and their bytes.
+        Samples handed out, and their bytes.
     seconds : float
-            Time from the first request to the last sample handed out.
+        Time from the first request to the last sample handed out.
     waited : float
-            The part of `seconds` in which a caller had to wait. If more than a few percent, read further ahead, with
-            more workers, or from a nearer store.
+        The part of `seconds` in which a caller had to wait. If more than a few percent, read further ahead, with more
+        workers, or from a nearer store.
     unverified : int
-            Objects without a checksum in the store to compare with; 0 with ``verify="none"``.
+        Objects without a checksum in the store to compare with; 0 with ``verify="none"``.
     left_out : int
-            Files of the source that belong to no sample.
+        Files of the source that belong to no sample.
     left_out_names : tuple of str
-            The first names of those.
+        The first names of those.
     timeline : Timeline
-            The times of waiting; a notebook shows them.
+        The times of waiting; a notebook shows them.
     hits, fetched : int
-            With ``cache=``: bytes that were in the cache when needed, and bytes of the objects that had to be fetched
-            to it.
+        With ``cache=``: bytes that were in the cache when needed, and bytes of the objects that had to be fetched to
+        it.
     """
 
     samples: int = 0

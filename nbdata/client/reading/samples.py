@@ -88,8 +88,8 @@ class Samples(abc.ABC):
         indices : sequence of int
             From 0; negative ones count from the end. Each may come more than once.
         ahead : iterable of sequence of int, optional
-                The indices of the next calls, soonest first. They are fetched while these samples are used, up to
-                ``ahead_bytes``. If none are given, or the next call asks for others, only time is lost.
+            The indices of the next calls, soonest first. They are fetched while these samples are used, up to
+            ``ahead_bytes``. If none are given, or the next call asks for others, only time is lost.
 
         Returns
         -------
@@ -99,11 +99,11 @@ class Samples(abc.ABC):
         Raises
         ------
         IndexError
-                If an index is out of range.
+            If an index is out of range.
         SourceChanged
-                If an object was changed or deleted since it was indexed.
+            If an object was changed or deleted since it was indexed.
         NbdataError
-                If a sample cannot be read. Others can still be fetched.
+            If a sample cannot be read. Others can still be fetched.
         """
         asked = [self._checked(index) for index in indices]
         items = [self._parts(number) for number in asked]
@@ -154,12 +154,12 @@ class Samples(abc.ABC):
         Parameters
         ----------
         shuffle : bool
-                Use a random order that depends only on `seed` and `epoch`.
+            Use a random order that depends only on `seed` and `epoch`.
         seed, epoch : int
         part : str, optional
-                ``"I/N"``: only every N-th sample of that order, starting with the I-th (from 0).
+            ``"I/N"``: only every N-th sample of that order, starting with the I-th (from 0).
         resume : dict, optional
-                The result of `Pass.state_dict` for the same part: the pass resumes there.
+            The result of `Pass.state_dict` for the same part: the pass resumes there.
 
         Returns
         -------
@@ -169,7 +169,7 @@ class Samples(abc.ABC):
         Raises
         ------
         BadOption
-                If `part` is not valid, or `resume` belongs to other samples, another order or another part.
+            If `part` is not valid, or `resume` belongs to other samples, another order or another part.
         """
         order = positions_of(len(self), shuffle=shuffle, seed=seed, epoch=epoch, part=part)
         about = {
@@ -216,10 +216,10 @@ class Samples(abc.ABC):
         ----------
         size : int
         stride : int
-                Distance between the first samples of two successive windows.
+            Distance between the first samples of two successive windows.
         within : str, optional
-                A regular expression. All samples of a window have the same match in their keys (its first group, or
-                all); samples without a match are in no window. None: all samples of a window lie in one folder.
+            A regular expression. All samples of a window have the same match in their keys (its first group, or all);
+            samples without a match are in no window. None: all samples of a window lie in one folder.
         """
         if size < 1 or stride < 1:
             raise BadOption(f"windows({size}, {stride}): both must be 1 or more")

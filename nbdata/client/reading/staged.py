@@ -68,9 +68,9 @@ class StagedFetcher:
     Parameters
     ----------
     operation : SampleCache
-            The operation of the cache.
+        The operation of the cache.
     pieces : callable
-            Returns the pieces of a sample by its number. Objects come to the cache whole, even if a sample is a range.
+        Returns the pieces of a sample by its number. Objects come to the cache whole, even if a sample is a range.
     """
 
     def __init__(self, operation: SampleCache, pieces: Callable[[int], Sequence[Piece]]) -> None:

@@ -187,7 +187,7 @@ class StoredSamples(Samples):
         Raises
         ------
         NbdataError
-                If the place is not writable.
+            If the place is not writable.
         """
         return save(self.operation, self._index)
 

@@ -30,35 +30,34 @@ class GeneralDataset:
     Parameters
     ----------
     cvt_name : str or os.PathLike
-            The folder NAME; the original takes a name in a folder of its site.
+        The folder NAME; the original takes a name in a folder of its site.
     split : str
-            Such as ``train``; empty for a data set without splits.
+        Such as ``train``; empty for a data set without splits.
     transform : callable, optional
-            Called as ``transform(index, sample, meta)``; returns the sample.
+        Called as ``transform(index, sample, meta)``; returns the sample.
     check_data : bool, default True
         Compare each sample with its CRC-32.
     miniset : bool, default False
-            Read the result of ``--mini``: ``mini/NAME`` in place of ``NAME``.
+        Read the result of ``--mini``: ``mini/NAME`` in place of ``NAME``.
     deserialize_sample : callable, optional
-            Makes a sample from its bytes, an array of uint8. None: the inverse of how the converter stored them.
-            Samples of your own ``serialize_sample`` then stay bytes.
+        Makes a sample from its bytes, an array of uint8. None: the inverse of how the converter stored them. Samples of
+        your own ``serialize_sample`` then stay bytes.
     allow_pickle : bool, default False
-            Unpickle any samples and any ``meta.pkl``. This runs code that they name: use it only for files of people
-            whom you trust. Without it, only pickles of plain data are read: containers, numbers, text, bytes and
-            arrays.
+        Unpickle any samples and any ``meta.pkl``. This runs code that they name: use it only for files of people whom
+        you trust. Without it, only pickles of plain data are read: containers, numbers, text, bytes and arrays.
 
     Attributes
     ----------
     reader : FileReader
     meta : object
-            The result of ``get_meta``; None if there is none.
+        The result of ``get_meta``; None if there is none.
 
     Raises
     ------
     NotFound
         If there is no such split.
     BadOption
-            If the metadata is more than plain data, and `allow_pickle` is False.
+        If the metadata is more than plain data, and `allow_pickle` is False.
 
     Examples
     --------

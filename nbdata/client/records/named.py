@@ -32,7 +32,7 @@ class NamedRecords:
     NotFound
         If there are no such records, or no index beside them.
     BadArchive
-            If the index does not fit the records.
+        If the index does not fit the records.
     """
 
     def __init__(self, fname: str | os.PathLike[str], check_data: bool = True) -> None:
@@ -53,7 +53,7 @@ class NamedRecords:
         Raises
         ------
         NotFound
-                    If no file has that name.
+            If no file has that name.
         """
         return [data.tobytes() for data in self.reader.read([self._number(path) for path in paths])]
 

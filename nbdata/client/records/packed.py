@@ -34,16 +34,16 @@ def pack_folder(
     ----------
     folder : path
     out_file : path
-            Must end in ``.ffr``, and not lie in the folder.
+        Must end in ``.ffr``, and not lie in the folder.
     verbose : bool
-            Print how many files were packed.
+        Print how many files were packed.
 
     Raises
     ------
     BadOption
-            If there is an entry that is neither a file nor a folder, or a link to a folder.
+        If there is an entry that is neither a file nor a folder, or a link to a folder.
     SourceChanged
-            If a file grows or shrinks meanwhile.
+        If a file grows or shrinks meanwhile.
     """
     root, out = canonical(folder, name="folder").rstrip("/") or "/", canonical(out_file, name="out_file")
     if out.startswith(root.rstrip("/") + "/"):
@@ -110,12 +110,12 @@ class PackedFolder:
     ----------
     ffr_file : path
     check_data : bool, default True
-            See `FileReader`.
+        See `FileReader`.
 
     Raises
     ------
     BadArchive
-            If the file is not a packed folder, or its names lead out of it.
+        If the file is not a packed folder, or its names lead out of it.
     """
 
     def __init__(self, ffr_file: str | os.PathLike[str], check_data: bool = True) -> None:
@@ -141,7 +141,7 @@ class PackedFolder:
         Raises
         ------
         NotFound
-                    If one does not exist.
+            If one does not exist.
         """
         if isinstance(paths, (str, os.PathLike)):
             raise BadOption("read takes a list of paths", remedy="Write read_one(path) for one")

@@ -37,18 +37,18 @@ class FileReader:
     fname : str, os.PathLike, list or tuple
         A file, a folder of ``.ffr`` files (taken in the order of their names), or several of these; paths or URLs.
     check_data : bool, default True
-            Compare headers, and each sample that is read, with their CRC-32. Without it, on the disk only the shape of
-            headers is checked.
+        Compare headers, and each sample that is read, with their CRC-32. Without it, on the disk only the shape of
+        headers is checked.
     mapped : bool, default False
-            Give views of the mapped files instead of copies; only for files on the disk. Views are faster and
-            read-only. While one exists, truncating the file kills the process.
+        Give views of the mapped files instead of copies; only for files on the disk. Views are faster and read-only.
+        While one exists, truncating the file kills the process.
     storage_options : dict, optional
-            Options of stores, by their fsspec names. Use ``env:NAME`` for secrets if the reader is to be pickled.
+        Options of stores, by their fsspec names. Use ``env:NAME`` for secrets if the reader is to be pickled.
 
     Attributes
     ----------
     n : int
-            The number of samples.
+        The number of samples.
     fnames : list of str
     check_data : bool
 
@@ -57,9 +57,9 @@ class FileReader:
     NotFound
         If there is no such file, or no ``.ffr`` file in a folder.
     BadArchive
-            If a file is damaged, too short, or was never finished.
+        If a file is damaged, too short, or was never finished.
     ChecksumMismatch
-            If a header does not match its CRC-32.
+        If a header does not match its CRC-32.
 
     Examples
     --------
@@ -122,14 +122,14 @@ class FileReader:
         Parameters
         ----------
         indices : sequence of int
-                    From 0; any number of them.
+            From 0; any number of them.
 
         Raises
         ------
         BadOption
-                    If an index is out of range.
+            If an index is out of range.
         ChecksumMismatch
-                    If the bytes of a sample are wrong.
+            If the bytes of a sample are wrong.
         """
         records = self._open()
         numbers = self._checked(indices)

@@ -34,7 +34,7 @@ def one_byte_each(buffer: Buffer) -> memoryview:
     Raises
     ------
     BadOption
-            If its items have several bytes, or it is not contiguous.
+        If its items have several bytes, or it is not contiguous.
     """
     try:
         view = memoryview(buffer)
@@ -60,16 +60,16 @@ class FileWriter:
     Parameters
     ----------
     fname : str or os.PathLike
-            Must end in ``.ffr``.
+        Must end in ``.ffr``.
     n : int, optional
-            The number of samples to come. None: as many as are written; then all are copied once at the end, which
-            takes twice the room of the file meanwhile.
+        The number of samples to come. None: as many as are written; then all are copied once at the end, which takes
+        twice the room of the file meanwhile.
 
     Attributes
     ----------
     n : int or None
     count : int
-            The number of samples written.
+        The number of samples written.
 
     Examples
     --------
@@ -117,12 +117,12 @@ class FileWriter:
         Parameters
         ----------
         buffer : bytes-like
-                    Bytes, or a contiguous NumPy array of uint8.
+            Bytes, or a contiguous NumPy array of uint8.
 
         Raises
         ------
         BadOption
-                    If it is something else, or there are more than `n` samples; then nothing was written.
+            If it is something else, or there are more than `n` samples; then nothing was written.
         NotEnoughSpace
             If the disk is full.
         """
@@ -155,9 +155,9 @@ class FileWriter:
         Raises
         ------
         BadOption
-                    If there are fewer than `n` samples: then nothing stays.
+            If there are fewer than `n` samples: then nothing stays.
         NbdataError
-                    If the disk refuses: then nothing stays either.
+            If the disk refuses: then nothing stays either.
         """
         if not self._ends.alive:
             return

@@ -25,25 +25,25 @@ class Run:
     Attributes
     ----------
     operation, context
-            The operation, and the context of its client.
+        The operation, and the context of its client.
     control : Control
-            Stops, pauses and counts; a Task, or a stand-in while only planning.
+        Stops, pauses and counts; a Task, or a stand-in while only planning.
     folder : str
         A private folder for spooled rows.
     reservation : Reservation or None
-            The reserved disk space, during performing.
+        The reserved disk space, during performing.
     leases : Leases or None
-            The items that it hands out, during performing.
+        The items that it hands out, during performing.
     staged : Staged or None
-            Access of processes to the cache that it keeps, during performing.
+        Access of processes to the cache that it keeps, during performing.
     bindings : dict
         Objects of this process: ``fs``.
     only_plan : bool
-            Whether only the plan was requested.
+        Whether only the plan was requested.
     moving : bool
-            Whether performing the plan has begun.
+        Whether performing the plan has begun.
     kept : object
-            Results of planning that performing uses.
+        Results of planning that performing uses.
     """
 
     operation: Operation

@@ -34,7 +34,7 @@ class Shortage:
     ----------
     task : Task
     plan : callable
-            Plans the rest of the job's work anew. Its rows go into the given folder.
+        Plans the rest of the job's work anew. Its rows go into the given folder.
     """
 
     def __init__(self, task: Task, plan: Callable[[str], Plan]) -> None:

@@ -27,9 +27,9 @@ class OpenCache(NamedTuple):
     ----------
     contents : CacheContents
     folder : str
-            The folder of its objects.
+        The folder of its objects.
     block : int
-            Bytes per block of its disk.
+        Bytes per block of its disk.
     """
 
     contents: CacheContents
@@ -43,7 +43,7 @@ class Staged:
     Attributes
     ----------
     read, fetched : int
-            Bytes that all processes have read, and bytes that had to be fetched for them.
+        Bytes that all processes have read, and bytes that had to be fetched for them.
     """
 
     def __init__(self, control: Task) -> None:
@@ -67,7 +67,7 @@ class Staged:
         Raises
         ------
         NbdataError
-                    The error that ended the job; NotFound if it just ended: then start another one.
+            The error that ended the job; NotFound if it just ended: then start another one.
         """
         with self._changed:
             while self._cache is None and not self._over:

@@ -3,7 +3,7 @@
 ::
 
     QUEUED → PLANNING → RUNNING → DONE | FAILED
-        any of the first three ⇄ PAUSED(reason)            by a user, or for lack of room; then back to QUEUED
+    any of the first three ⇄ PAUSED(reason)            by a user, or for lack of room; then back to QUEUED
     any unfinished state → CANCELLING → CANCELLED
     any unfinished state → INTERRUPTED          its host ended
 
@@ -229,14 +229,14 @@ class Task(Progress):
         ----------
         reason : str
         may_go_on : callable
-                Called every `every` seconds; a pause by a user ends that.
+            Called every `every` seconds; a pause by a user ends that.
         every : float
-                Seconds between two calls; more if a call takes long.
+            Seconds between two calls; more if a call takes long.
 
         Raises
         ------
         Cancelled
-                If the work must end.
+            If the work must end.
         """
         with self._changed:
             self.checkpoint()

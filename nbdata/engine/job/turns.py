@@ -24,7 +24,7 @@ class Turns:
     Parameters
     ----------
     most : int
-            Jobs that run at a time.
+        Jobs that run at a time.
     """
 
     def __init__(self, most: int) -> None:

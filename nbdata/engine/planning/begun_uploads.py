@@ -32,14 +32,14 @@ class BegunUploads:
     Parameters
     ----------
     keep : bool
-            Whether unfinished uploads stay in the store if the run is stopped or the store is unreachable, so that the
-            same command resumes them (where the store supports that). Else they are aborted, and so are uploads of the
-            same key that a killed run left.
+        Whether unfinished uploads stay in the store if the run is stopped or the store is unreachable, so that the same
+        command resumes them (where the store supports that). Else they are aborted, and so are uploads of the same key
+        that a killed run left.
 
     Attributes
     ----------
     unfinished : dict of str to callable
-            Per path, the cleanup for an object whose upload has started, in case the run ends before it is whole.
+        Per path, the cleanup for an object whose upload has started, in case the run ends before it is whole.
     """
 
     def __init__(self, run: Run, place: str, *, keep: bool = False) -> None:

@@ -23,7 +23,7 @@ class ExistingObjects:
     Parameters
     ----------
     folder : str
-            The folder of their spool file, which is removed with this object.
+        The folder of their spool file, which is removed with this object.
     objects : iterable of ObjectInfo
     """
 

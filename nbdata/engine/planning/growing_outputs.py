@@ -49,16 +49,16 @@ class GrowingOutputs:
     Parameters
     ----------
     run : Run
-            The run of the target's end.
+        The run of the target's end.
     folder : Location
     place : str
-            The folder, as the user wrote it.
+        The folder, as the user wrote it.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     most : int
-            Approximate bytes of a shard or volume.
+        Approximate bytes of a shard or volume.
     needed : int
-            Bytes of the disk to reserve.
+        Bytes of the disk to reserve.
     """
 
     def __init__(

@@ -27,14 +27,14 @@ class GrowingSpace:
     ----------
     run : Run
     block : int
-            Bytes per block of the disk.
+        Bytes per block of the disk.
     reserved : int
-            Bytes reserved at the start.
+        Bytes reserved at the start.
 
     Attributes
     ----------
     make_room : callable or None
-            Called if there is no room, before that is an error; returns True if it has made some.
+        Called if there is no room, before that is an error; returns True if it has made some.
     """
 
     def __init__(self, run: Run, block: int, reserved: int) -> None:

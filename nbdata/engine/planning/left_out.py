@@ -32,14 +32,14 @@ class LeftOut:
     Parameters
     ----------
     operation : Selecting
-            Its include, exclude and files_from apply here too.
+        Its include, exclude and files_from apply here too.
     within : callable, optional
-            Returns whether a path is selected at all.
+        Returns whether a path is selected at all.
 
     Attributes
     ----------
     unreadable : list of (str, NbdataError)
-            Files and folders with unknown contents: failures.
+        Files and folders with unknown contents: failures.
     """
 
     def __init__(self, operation: Selecting, within: Callable[[str], bool] | None = None) -> None:

@@ -26,7 +26,7 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
     Raises
     ------
     BadOption
-            If that would delete a file that this pull never wrote, unless ``--force``.
+        If that would delete a file that this pull never wrote, unless ``--force``.
     """
     passes = glob_filter(op.include, op.exclude)
     prefix = root.lstrip("/") + "/"

@@ -20,13 +20,13 @@ def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mi
     Parameters
     ----------
     target : str
-            The local folder to write to.
+        The local folder to write to.
     name : str
-            The name of a single file there; '' for its own name.
+        The name of a single file there; '' for its own name.
     whole : bool
-            Whether all below the source is selected, and not only matches of a glob.
+        Whether all below the source is selected, and not only matches of a glob.
     mirror : bool
-            Whether files that the source lacks are deleted.
+        Whether files that the source lacks are deleted.
     """
     if not isinstance(found.location.store, LocalStore):
         return

@@ -30,7 +30,7 @@ def name_at(target: Location, only: str, *, mirror: bool) -> str:
     only : str
         The name of the single object, or empty.
     mirror : bool
-            Whether other objects in the folder are deleted.
+        Whether other objects in the folder are deleted.
     """
     if not only:
         return ""
@@ -101,14 +101,14 @@ def plan_deletions(
     Parameters
     ----------
     remote : ExistingObjects
-            The existing objects, without those to keep.
+        The existing objects, without those to keep.
     spared : callable, optional
-            Returns whether the source's contents at a relative path are unknown, so that the object stays.
+        Returns whether the source's contents at a relative path are unknown, so that the object stays.
 
     Raises
     ------
     BadOption
-            If that would delete an object that this command never wrote, unless ``--force``.
+        If that would delete an object that this command never wrote, unless ``--force``.
     """
     op = run.operation
     assert isinstance(op, Mirroring)

@@ -28,7 +28,7 @@ class SmallObject(Protocol):
     size : int
         Bytes.
     wrong : ObjectInfo or None
-            The store's description of an earlier try that arrived damaged.
+        The store's description of an earlier try that arrived damaged.
     """
 
     key: str
@@ -43,9 +43,9 @@ class Content(NamedTuple):
     ----------
     data : bytes
     hasher : SentHasher
-            Has hashed the bytes.
+        Has hashed the bytes.
     more : any
-            The caller's own data.
+        The caller's own data.
     """
 
     data: bytes
@@ -63,12 +63,12 @@ class SmallUploads(Generic[T]):
     ----------
     workers : WorkerPool
     content : callable
-            Returns the bytes of an object at its turn. Its errors are passed to `failed`.
+        Returns the bytes of an object at its turn. Its errors are passed to `failed`.
     sent : callable
-            Called when the store has an object, with its `Content`, the store's description, and whether that proves
-            the bytes.
+        Called when the store has an object, with its `Content`, the store's description, and whether that proves the
+        bytes.
     whole : callable
-            Sends one object by itself after a failed first try; called with the object and the error or None.
+        Sends one object by itself after a failed first try; called with the object and the error or None.
     failed : callable
         Called with an object and its error.
     """

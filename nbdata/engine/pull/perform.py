@@ -51,7 +51,7 @@ def perform(run: Run, planned: Plan, *, promised: Callable[[ObjectInfo], Check] 
     Parameters
     ----------
     promised : callable, optional
-            Returns the check of an object, if another source than its store gives the checksum.
+        Returns the check of an object, if another source than its store gives the checksum.
     """
     return _Pulling(run, planned, promised).run_all()
 

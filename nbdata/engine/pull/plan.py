@@ -41,25 +41,25 @@ class PullRow:
     Attributes
     ----------
     path : str
-            The file's path, relative to the target.
+        The file's path, relative to the target.
     action : str
         See `nbdata.engine.planning.decide`.
     info : ObjectInfo
-            The object as it was listed.
+        The object as it was listed.
     needed : int
-            Bytes of disk that it needs, beyond those that an earlier run has fetched.
+        Bytes of disk that it needs, beyond those that an earlier run has fetched.
     present : int
         Bytes that an earlier run has fetched.
     reason : str
-            Why it is not fetched, or ''.
+        Why it is not fetched, or ''.
     edited : bool
-            Whether it replaces a file that was edited here.
+        Whether it replaces a file that was edited here.
     differs : bool
-            Whether a comparison found that it differs from the existing file; no inode was planned for it.
+        Whether a comparison found that it differs from the existing file; no inode was planned for it.
     claimed : int
-            Bytes reserved for it while it is being fetched.
+        Bytes reserved for it while it is being fetched.
     verified : bool
-            Whether its bytes were compared with a checksum.
+        Whether its bytes were compared with a checksum.
     """
 
     path: str

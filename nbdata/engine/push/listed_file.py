@@ -28,7 +28,7 @@ def open_listed(path: str, size: int, mtime_ns: int) -> tuple[int, os.stat_resul
     Raises
     ------
     SourceChanged
-            If it has changed since it was listed.
+        If it has changed since it was listed.
     """
     try:
         # A listed file may be a named pipe by now; opening that would wait for its writer.

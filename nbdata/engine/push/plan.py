@@ -38,17 +38,17 @@ class PushRow:
         See `nbdata.engine.planning.decide`.
     size : int
     key : str
-            The key of its object.
+        The key of its object.
     file : str
-            Its absolute path.
+        Its absolute path.
     mtime_ns : int
-            Its modification time when it was listed.
+        Its modification time when it was listed.
     etag : str or None
-            The ETag of the object at the key; None if there is none.
+        The ETag of the object at the key; None if there is none.
     reason : str
-            Why it is not sent, or ''.
+        Why it is not sent, or ''.
     wrong : ObjectInfo or None
-            The store's description of a first try that arrived damaged.
+        The store's description of a first try that arrived damaged.
     """
 
     path: str

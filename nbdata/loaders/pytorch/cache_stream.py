@@ -40,19 +40,19 @@ class CacheStreamDataset(IterableDataset[Any]):
     source : str
         URL or path of a folder.
     load : callable, optional
-            Makes the loader's value from an `Item`; called in the worker while the item is on the disk. A generator
-            yields several samples per item. None: for files ``(key, bytes)``; for samples a dict of extension to bytes,
-            and ``__key__``, as in WebDataset. For folders it is required.
+        Makes the loader's value from an `Item`; called in the worker while the item is on the disk. A generator yields
+        several samples per item. None: for files ``(key, bytes)``; for samples a dict of extension to bytes, and
+        ``__key__``, as in WebDataset. For folders it is required.
     max_size : int or str, optional
-            Bytes, for all workers of this process together (None: half of the free space).
+        Bytes, for all workers of this process together (None: half of the free space).
     rank, world_size : int, optional
-            None: as in ``torch.distributed``, else 0 of 1.
+        None: as in ``torch.distributed``, else 0 of 1.
     shuffle, seed
-            As in `nbdata.cache_stream`.
+        As in `nbdata.cache_stream`.
     epoch : int
         The epoch of the first pass; set it with `set_epoch` to continue a training.
     **options
-            All other options of `nbdata.cache_stream`, except ``part``, ``epochs``, ``first_epoch`` and ``keep``.
+        All other options of `nbdata.cache_stream`, except ``part``, ``epochs``, ``first_epoch`` and ``keep``.
 
     Examples
     --------

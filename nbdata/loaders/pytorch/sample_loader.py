@@ -38,24 +38,24 @@ class SampleLoader(DataLoader[Any]):
     ----------
     samples : Samples
     batch_size : int
-            Samples per batch of one rank.
+        Samples per batch of one rank.
     shuffle : bool
     seed : int
     transform : callable, optional
-            Makes an element of a batch from a sample; called in the worker. None: the sample itself.
+        Makes an element of a batch from a sample; called in the worker. None: the sample itself.
     rank, world_size : int, optional
-            The rank in a distributed training. None: as in ``torch.distributed``, else 0 of 1.
+        The rank in a distributed training. None: as in ``torch.distributed``, else 0 of 1.
     uneven : {"drop", "repeat", "keep"}
-            How to treat a last step without a full batch for each rank; see `nbdata.client.reading.orders`.
+        How to treat a last step without a full batch for each rank; see `nbdata.client.reading.orders`.
     drop_last : bool
-            Whether to leave out a last batch that is not full.
+        Whether to leave out a last batch that is not full.
     ahead : int, optional
-            Batches that all workers together fetch ahead. None: 4 per worker, 8 without workers.
+        Batches that all workers together fetch ahead. None: 4 per worker, 8 without workers.
     collate_fn : callable, optional
-            None: PyTorch's ``default_collate`` if there is a `transform`, else a batch is the list of its samples.
+        None: PyTorch's ``default_collate`` if there is a `transform`, else a batch is the list of its samples.
     **options
-            For ``torch.utils.data.DataLoader``: ``num_workers``, ``persistent_workers``, ``pin_memory``,
-            ``multiprocessing_context`` and others.
+        For ``torch.utils.data.DataLoader``: ``num_workers``, ``persistent_workers``, ``pin_memory``,
+        ``multiprocessing_context`` and others.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class SampleLoader(DataLoader[Any]):
         Raises
         ------
         BadOption
-                If the state belongs to other samples, or to another order.
+            If the state belongs to other samples, or to another order.
         """
         expected = {**self.state_dict(), "epoch": None, "taken": None}
         got = {name: state.get(name) for name in expected}

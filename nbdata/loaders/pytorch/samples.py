@@ -27,8 +27,8 @@ class SampleDataset(Dataset[Any]):
     ----------
     samples : Samples
     transform : callable, optional
-            Makes the loader's value from a sample; called in the worker. None: the dict itself, for which the loader
-            needs ``collate_fn=list``.
+        Makes the loader's value from a sample; called in the worker. None: the dict itself, for which the loader needs
+        ``collate_fn=list``.
 
     Examples
     --------
@@ -80,13 +80,13 @@ class SampleStream(IterableDataset[Any]):
     ----------
     samples : Samples
     transform : callable, optional
-            As in `SampleDataset`.
+        As in `SampleDataset`.
     shuffle : bool
     seed, epoch : int
-            A process that has finished its part continues with the next epoch. Workers that are not persistent start
-            anew for each pass: call `set_epoch` before it, in the parent process.
+        A process that has finished its part continues with the next epoch. Workers that are not persistent start anew
+        for each pass: call `set_epoch` before it, in the parent process.
     rank, world_size : int, optional
-            None: as in ``torch.distributed``, else 0 of 1.
+        None: as in ``torch.distributed``, else 0 of 1.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class SampleStream(IterableDataset[Any]):
         Raises
         ------
         BadOption
-                    When the pass starts: if the state belongs to other samples, to another order, or to another number
-                    of workers or ranks.
+            When the pass starts: if the state belongs to other samples, to another order, or to another number of
+            workers or ranks.
         """
         self.epoch, self._resumed = state["epoch"], state["pass"]
 
@@ -150,7 +150,7 @@ def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
     Raises
     ------
     BadOption
-            If the rank is out of range.
+        If the rank is out of range.
     """
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if rank is None:

@@ -23,11 +23,11 @@ class RecordFile(NamedTuple):
     Attributes
     ----------
     place : str
-            The place that opens its store: the fixed part of the source that named it.
+        The place that opens its store: the fixed part of the source that named it.
     url : str
-            The name of the file in its samples, without secrets.
+        The name of the file in its samples, without secrets.
     key, size, etag, modified, version
-            As in `ObjectInfo`.
+        As in `ObjectInfo`.
     """
 
     place: str
@@ -72,9 +72,9 @@ def files_of(opener: Opener, places: Iterable[str]) -> list[RecordFile]:
     Raises
     ------
     NotFound
-            If a file does not exist, or a folder has none.
+        If a file does not exist, or a folder has none.
     BadOption
-            If a name is not one of an FFRecord file, or is given twice.
+        If a name is not one of an FFRecord file, or is given twice.
     """
     found = [file for place in places for file in _of_place(opener, place)]
     seen = set[str]()

@@ -23,7 +23,7 @@ class Heads:
     Attributes
     ----------
     count : int
-            The number of samples.
+        The number of samples.
     """
 
     def __init__(self, heads: Sequence[Head]) -> None:

@@ -118,7 +118,7 @@ class LocalRecords:
         ChecksumMismatch
             If the bytes of a sample are wrong.
         BadArchive
-                If the file has been truncated.
+            If the file has been truncated.
         """
         cold = self._what_is_there(buffer, runs)
         for file, start, _, size, _ in cold if len(cold) > 1 else ():

@@ -82,7 +82,7 @@ def index_of_packed(
     NotFound
         If no file belongs to a sample.
     BadOption
-            If two samples have one key, or a later file is not a packed folder.
+        If two samples have one key, or a later file is not a packed folder.
     """
     path = os.path.join(state_dir, "samples", index_name(operation, *operation.sources) + ".packed.idx")
     fingerprint = fingerprint_of(files)

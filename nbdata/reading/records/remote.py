@@ -89,7 +89,7 @@ def fetch_heads(
     Raises
     ------
     BadArchive, ChecksumMismatch
-            If a header is damaged.
+        If a header is damaged.
     """
     with ThreadPoolExecutor(FIRST, thread_name_prefix="headers") as asking:
         heads = list(asking.map(lambda file: _head(control, store_of(file), file), files))
@@ -107,7 +107,7 @@ class RemoteRecords:
     heads : Heads
     files : sequence of RecordFile
     fetcher_of : callable
-            Makes a fetcher from a function that returns the pieces by number.
+        Makes a fetcher from a function that returns the pieces by number.
     compare : bool
         Whether samples are compared with the CRC-32 of the header.
     """
@@ -137,12 +137,12 @@ class RemoteRecords:
         Parameters
         ----------
         coming : iterable of sequence of int
-                The numbers of the next calls; they are fetched meanwhile.
+            The numbers of the next calls; they are fetched meanwhile.
         keep : int
-                How many of the last samples to keep for the next call.
+            How many of the last samples to keep for the next call.
         join : bool
-                Whether neighbours share a range. If so, samples fetched ahead are only found again if the next call
-                asks for a batch of `coming` as a whole. If not, any of their samples is found.
+            Whether neighbours share a range. If so, samples fetched ahead are only found again if the next call asks
+            for a batch of `coming` as a whole. If not, any of their samples is found.
         """
         ranges = self._runs if join else _alone
         runs = ranges(numbers)

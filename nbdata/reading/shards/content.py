@@ -39,8 +39,8 @@ class Body(io.RawIOBase):
     Attributes
     ----------
     proven : bool or None
-            Whether the bytes were compared with a checksum of their store; None until the last one was read. If they
-            are wrong, ChecksumMismatch is raised in place of the last ones.
+        Whether the bytes were compared with a checksum of their store; None until the last one was read. If they are
+        wrong, ChecksumMismatch is raised in place of the last ones.
     """
 
     proven: bool | None = None
@@ -93,9 +93,9 @@ class _Ranges(Body):
     Attributes
     ----------
     next : int
-            The next range to read.
+        The next range to read.
     count : int
-            The number of ranges.
+        The number of ranges.
     """
 
     def __init__(self, bodies: Bodies, fetcher: PieceReader, number: int, size: int, check: Check) -> None:
@@ -132,22 +132,22 @@ class Bodies:
     control : Control
     shards : sequence of Shard
     store_of : callable
-            Returns the store of a shard.
+        Returns the store of a shard.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     width : int
-            Most requests at a time.
+        Most requests at a time.
     ahead_bytes : int
-            Most bytes to fetch ahead.
+        Most bytes to fetch ahead.
     cached : callable, optional
-            Makes a reader of a shard, and of those beside it, through a cache. None: read straight from the store.
+        Makes a reader of a shard, and of those beside it, through a cache. None: read straight from the store.
 
     Attributes
     ----------
     verify : str
-            The comparison during reading.
+        The comparison during reading.
     coming : callable
-            Returns the numbers of the shards that are opened next, soonest first; to be set by the user of the object.
+        Returns the numbers of the shards that are opened next, soonest first; to be set by the user of the object.
     """
 
     def __init__(

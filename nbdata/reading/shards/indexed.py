@@ -38,7 +38,7 @@ class IndexedShards:
     index : SampleIndex
     shards : sequence of Shard
     fetcher_of : callable
-            Makes a fetcher from a function that returns the pieces by number.
+        Makes a fetcher from a function that returns the pieces by number.
     verify : str
         ``none`` compares nothing with the index.
     """

@@ -77,16 +77,16 @@ def index_of(
     Parameters
     ----------
     told : callable
-            Receives the progress now and then.
+        Receives the progress now and then.
     otherwise : str
-            The remedy for compressed shards.
+        The remedy for compressed shards.
 
     Raises
     ------
     BadOption
         If a shard is compressed.
     BadArchive
-            If a shard is damaged.
+        If a shard is damaged.
     """
     for shard in shards:
         if not shard.is_plain:

@@ -39,9 +39,9 @@ class Promised(NamedTuple):
     ----------
     size : int or None
     md5, etag : str
-            Of all bytes, or of parts of `part_size` bytes; empty if not given.
+        Of all bytes, or of parts of `part_size` bytes; empty if not given.
     part_size : int
-            0 if not given.
+        0 if not given.
     """
 
     size: int | None = None
@@ -68,13 +68,13 @@ class Shard(NamedTuple):
     Attributes
     ----------
     place : str
-            The place that opens its store: the fixed part of the source that named it.
+        The place that opens its store: the fixed part of the source that named it.
     url : str
-            The name of the shard in its samples, without secrets.
+        The name of the shard in its samples, without secrets.
     key, size, etag, modified, version
-            As in `ObjectInfo`.
+        As in `ObjectInfo`.
     promised : Promised or None
-            The entry of the JSON index that named it.
+        The entry of the JSON index that named it.
     """
 
     place: str
@@ -131,9 +131,9 @@ def shards_of(opener: Opener) -> list[Shard]:
     Raises
     ------
     NotFound
-            If a named shard does not exist, or a glob matches nothing.
+        If a named shard does not exist, or a glob matches nothing.
     BadOption
-            If a JSON file is not an index of shards, or a shard is named twice.
+        If a JSON file is not an index of shards, or a shard is named twice.
     """
     operation = opener.operation
     assert isinstance(operation, SampleSource)

@@ -24,7 +24,7 @@ def packs_shards(operation: Pack) -> bool:
     Raises
     ------
     BadOption
-            If several places are given that are not shards, or filters that do not apply to shards.
+        If several places are given that are not shards, or filters that do not apply to shards.
     """
     sources = operation.samples().sources
     if not are_shards(sources):
@@ -42,9 +42,9 @@ def refuse_own_source(operation: Pack, folder: Location, shards: Iterable[tuple[
     Parameters
     ----------
     folder : Location
-            The folder of the new shards.
+        The folder of the new shards.
     shards : iterable of (Store, str)
-            The shards that are read, by their keys.
+        The shards that are read, by their keys.
     """
     for store, key in shards:
         inside = key.startswith(folder.key) and operation.names.is_one(key[len(folder.key) :])

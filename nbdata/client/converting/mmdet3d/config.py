@@ -63,9 +63,9 @@ def read_config(path: str) -> dict[str, Any]:
     Raises
     ------
     NotFound
-            If the file or its base does not exist.
+        If the file or its base does not exist.
     BadOption
-            If it is not a readable configuration.
+        If it is not a readable configuration.
     """
     return _read(path, 0)
 
@@ -269,7 +269,7 @@ def told(value: Any, name: str) -> Any:
     Raises
     ------
     BadOption
-            If only running the configuration would reveal it.
+        If only running the configuration would reveal it.
     """
     if isinstance(value, Unknown):
         raise BadOption(f"the configuration says {name} by more than data ({value.where})", remedy=_ASK)

@@ -36,17 +36,17 @@ def load(
     Parameters
     ----------
     config : str
-            The path of the configuration.
+        The path of the configuration.
     root : str
-            The folder that relative paths start from.
+        The folder that relative paths start from.
     key : str
         ``img_filename`` or ``pts_filename``.
     mini : int or None
-            How many files of each split to convert; None: all.
+        How many files of each split to convert; None: all.
     sweeps : bool
-            Whether to include the point clouds of sweeps.
+        Whether to include the point clouds of sweeps.
     run : bool
-            Run the configuration with mmengine instead of reading it.
+        Run the configuration with mmengine instead of reading it.
     """
     found = run_config(config) if run else read_config(config)
     source = Source([])
@@ -121,7 +121,7 @@ def _paths(files: Iterable[str]) -> list[str]:
     Raises
     ------
     BadOption
-            If two files in different folders have one name: the index has only names, and would mix them up.
+        If two files in different folders have one name: the index has only names, and would mix them up.
     """
     found: dict[str, str] = {}
     for path in files:

@@ -23,7 +23,7 @@ def record_samples(operation: SampleSource) -> Samples:
     Raises
     ------
     BadOption
-            If the selection uses names, and the files are not packed folders and so have none.
+        If the selection uses names, and the files are not packed folders and so have none.
     """
     files = listed(operation)
     headers = headers_of(operation, files)

@@ -44,9 +44,9 @@ def headers_of(
     Parameters
     ----------
     check : bool
-            Whether headers on the disk are compared with their CRC-32. Headers from stores always are, when fetched.
+        Whether headers on the disk are compared with their CRC-32. Headers from stores always are, when fetched.
     fingerprint : str
-            The fingerprint of `Heads`, if known: SourceChanged if it differs.
+        The fingerprint of `Heads`, if known: SourceChanged if it differs.
     """
     found: LocalRecords | Headers
     if all(file.is_local for file in files):
@@ -93,7 +93,7 @@ class StoredRecords:
     files : sequence of RecordFile
     heads : Heads
     workers : int
-            Number of processes that share the default connections and bytes.
+        Number of processes that share the default connections and bytes.
     """
 
     def __init__(

@@ -176,14 +176,14 @@ class RecordSamples(Samples):
         Parameters
         ----------
         shuffle : bool
-                Shuffle blocks of neighbours of about 1 MiB in a random order that depends only on `seed` and `epoch`,
-                and samples within a window (``window`` of `nbdata.samples`, at most 32 MiB of samples). For an order in
-                which any sample may follow any other, use `batch_sampler` or ``SampleLoader``.
+            Shuffle blocks of neighbours of about 1 MiB in a random order that depends only on `seed` and `epoch`, and
+            samples within a window (``window`` of `nbdata.samples`, at most 32 MiB of samples). For an order in which
+            any sample may follow any other, use `batch_sampler` or ``SampleLoader``.
         seed, epoch : int
         part : str, optional
-                ``"I/N"``: the I-th of N runs of that order, from 0; their lengths differ by at most one.
+            ``"I/N"``: the I-th of N runs of that order, from 0; their lengths differ by at most one.
         resume : dict, optional
-                The result of `Pass.state_dict` for the same part: the pass resumes there.
+            The result of `Pass.state_dict` for the same part: the pass resumes there.
 
         Returns
         -------
@@ -193,7 +193,7 @@ class RecordSamples(Samples):
         Raises
         ------
         BadOption
-                If `part` is not valid, or `resume` belongs to other samples, another order or another part.
+            If `part` is not valid, or `resume` belongs to other samples, another order or another part.
         """
         number, parts = part_of(part)
         about = {

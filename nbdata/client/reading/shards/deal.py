@@ -23,9 +23,9 @@ class Left:
     Attributes
     ----------
     done : set of int
-            Positions whose samples were all given out.
+        Positions whose samples were all given out.
     begun : dict of int to int
-            For other positions, the number of samples given out.
+        For other positions, the number of samples given out.
     """
 
     done: set[int] = field(default_factory=set)
@@ -59,9 +59,9 @@ class Work:
     Attributes
     ----------
     positions : sequence of int
-            The positions to read, in this order.
+        The positions to read, in this order.
     share : tuple of (int, int)
-            ``(I, N)``: read only every N-th sample of each shard, starting with the I-th.
+        ``(I, N)``: read only every N-th sample of each shard, starting with the I-th.
     """
 
     positions: Sequence[int]
@@ -95,7 +95,7 @@ def merged(states: Sequence[dict[str, Any]], count: int) -> Left:
     Raises
     ------
     BadOption
-            If a part is missing, or the states are not of one epoch.
+        If a part is missing, or the states are not of one epoch.
     """
     if not states:
         raise BadOption("there are no states to go on from")

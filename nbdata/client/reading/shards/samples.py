@@ -71,7 +71,7 @@ class ShardSamples(Samples):
     operation : SampleSource
     shards : list of Shard
     quiet : bool
-            Whether to hide the progress of making the index.
+        Whether to hide the progress of making the index.
     """
 
     def __init__(self, operation: SampleSource, shards: list[Shard], *, quiet: bool = True) -> None:
@@ -128,16 +128,16 @@ class ShardSamples(Samples):
         Parameters
         ----------
         shuffle : bool
-                Read the shards in a random order that depends only on `seed` and `epoch`. Samples are drawn from a few
-                open shards in turn, each with a window (``window`` of `nbdata.samples`).
+            Read the shards in a random order that depends only on `seed` and `epoch`. Samples are drawn from a few open
+            shards in turn, each with a window (``window`` of `nbdata.samples`).
         seed, epoch : int
         part : str, optional
-                ``"I/N"``: every N-th shard of that order, starting with the I-th (from 0); the selection differs from
-                epoch to epoch. With more parts than shards, parts that share a shard take its samples in turn.
+            ``"I/N"``: every N-th shard of that order, starting with the I-th (from 0); the selection differs from epoch
+            to epoch. With more parts than shards, parts that share a shard take its samples in turn.
         resume : dict or sequence of dict, optional
-                The result of `Pass.state_dict` for the same part: the pass resumes there, with the same sequence. Or
-                the states of all parts of the epoch: then this part, of any number of parts, reads its share of the
-                remaining samples.
+            The result of `Pass.state_dict` for the same part: the pass resumes there, with the same sequence. Or the
+            states of all parts of the epoch: then this part, of any number of parts, reads its share of the remaining
+            samples.
 
         Returns
         -------
@@ -147,13 +147,13 @@ class ShardSamples(Samples):
         Raises
         ------
         BadOption
-                If `part` is not valid, or `resume` belongs to other shards or another order, or lacks a part.
+            If `part` is not valid, or `resume` belongs to other shards or another order, or lacks a part.
         BadArchive
-                While reading, if a shard is damaged or truncated. Samples before that place were given out.
+            While reading, if a shard is damaged or truncated. Samples before that place were given out.
         ChecksumMismatch
-                At the end of a shard, if its bytes are wrong. Its samples were given out, except the last ones.
+            At the end of a shard, if its bytes are wrong. Its samples were given out, except the last ones.
         SourceChanged
-                If a shard was changed or deleted since it was listed.
+            If a shard was changed or deleted since it was listed.
         """
         reading = self._read()
         bodies = self._take_bodies(reading)
@@ -234,7 +234,7 @@ class ShardSamples(Samples):
         BadOption
             If a shard is compressed.
         NbdataError
-                If the place is not writable.
+            If the place is not writable.
         """
         return save_of_shards(self.operation, self.index)
 

@@ -47,7 +47,7 @@ class Order:
     shuffle : bool
     seed, epoch : int
     window : int
-            How many samples are shuffled together.
+        How many samples are shuffled together.
     """
 
     shuffle: bool
@@ -126,15 +126,15 @@ def pass_of(
     Parameters
     ----------
     fingerprint : str
-            The fingerprint of the shards.
+        The fingerprint of the shards.
     part : str or None
         ``"I/N"``.
     resume : dict, sequence of dict or None
-            The state of that part, or the states of all parts of an epoch, of which this part then reads its share.
+        The state of that part, or the states of all parts of an epoch, of which this part then reads its share.
     counts, left_out
-            Receive counts of what is read, and of members that belong to no sample.
+        Receive counts of what is read, and of members that belong to no sample.
     ended : callable
-            Called at the end of the pass, whatever the reason.
+        Called at the end of the pass, whatever the reason.
     """
     expected = {
         "version": _STATE, "samples": fingerprint, "shuffle": order.shuffle, "seed": order.seed, "window": order.window,
