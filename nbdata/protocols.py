@@ -160,8 +160,7 @@ class Job(Protocol):
         """End the job within a second; the command resumes it."""
 
     def interrupt(self) -> bool:
-        """Handle Ctrl-C in the foreground; False if it only detached: others wait too, or the job runs in the
-        background."""
+        """Handle Ctrl-C; False if it only detached: others wait too, or the job was started in the background."""
 
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         """Yield the items; at most `credit` are leased at a time, each until the next is requested.

@@ -11,8 +11,7 @@ __all__ = ["both_ends"]
 
 
 def both_ends(run: Run) -> tuple[Run, Run]:
-    """Return the run for the source and for the target, each with its own storage options, and ``fs=`` where it
-    applies.
+    """Return the runs of the source and the target, each with its storage options, and ``fs=`` where it applies.
 
     ``--option`` applies to both ends if they have one protocol, or if one is the local disk. For the target,
     ``--target-option`` replaces it.

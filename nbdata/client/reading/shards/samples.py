@@ -223,8 +223,7 @@ class ShardSamples(Samples):
         return known_index(self._path(), self._fingerprint, self._elsewhere)
 
     def save_index(self) -> str:
-        """Store the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes the index first if
-        needed.
+        """Store the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes it first if needed.
 
         A user without an index of the same shards who sets ``refresh="never"`` then uses it, and does not read the
         shards. This also works for a copy of the shards with the same names and ETags.
