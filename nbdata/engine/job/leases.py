@@ -27,7 +27,7 @@ class Leases:
         self._bound = 1
         self._ready: deque[Item] = deque()
         self._leased: dict[str, dict[int, Item]] = {}
-        self._ending = 0  # acknowledged, but the owner has not been called yet
+        self._ending = 0  # acknowledged, but `done` has not returned yet
         self._changed = threading.Condition()
         self._closed = self._ended = self._complete = False
         self._error: NbdataError | None = None
