@@ -25,8 +25,8 @@ _UNANSWERED = 16
 class Results:
     """The outcomes of all objects: counts, failures and rows, added by many threads.
 
-    Applies ``--on-error``: with *stop*, the first failure ends the run. Two failures always end it: a full disk, and a
-    store that has not answered for many successive objects.
+    Applies ``--on-error``: with *stop*, the first failure ends the run. Two kinds of failure always end it: a full
+    disk, and a store that has not answered for many successive objects.
     """
 
     def __init__(self, run: Run) -> None:

@@ -174,7 +174,7 @@ class BegunUploads:
             forget(state, upload_id)
 
     def _store(self) -> Store:
-        """Open another store than the job's, which stops all its requests when the job stops."""
+        """Open a store separate from the job's own, whose requests all stop when the job stops."""
         return open_place(self._place, self._run.context, fs=self._run.bindings.get("fs")).store
 
     def _aside(self, work: Callable[..., None], *args: object) -> None:
