@@ -165,8 +165,7 @@ class Job(Protocol):
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         """Yield the items; at most `credit` are leased at a time, each until the next is requested.
 
-        A loop that ends early gives back the items that it has not seen. `waits` receives how long each took to
-        come."""
+        A loop that ends early gives back the items that it has not seen. `waits` receives each wait."""
 
     def release(self) -> None:
         """End a job that is bound to this process, and wait until its resources are free."""

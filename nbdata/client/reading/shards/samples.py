@@ -129,7 +129,7 @@ class ShardSamples(Samples):
         ----------
         shuffle : bool
             Read the shards in a random order that depends only on `seed` and `epoch`. Samples are drawn from a few open
-            shards in turn, each with a window (``window`` of `nbdata.samples`).
+            shards, each with a window (``window`` of `nbdata.samples`).
         seed, epoch : int
         part : str, optional
             ``"I/N"``: every N-th shard of that order, starting with the I-th (from 0); the selection differs from epoch
