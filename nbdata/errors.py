@@ -15,7 +15,7 @@
     ├── UnsafeMember                            a member or key that would leave the target
     ├── TransferFailed                          finished with failures; carries the Report
     ├── AgentUnavailable   (ConnectionError)    the process that does the work cannot be reached
-    └── Cancelled                               somebody cancelled
+    └── Cancelled                               a user cancelled
 
 Every error says what was expected, what came and what to do. It travels between processes as plain data
 (`NbdataError.to_dict`, `error_from_dict`). Where Python has a builtin for the case, the class derives from that too, so

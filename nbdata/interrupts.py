@@ -40,7 +40,7 @@ def held_interrupt() -> Iterator[Held]:
     if threading.current_thread() is not threading.main_thread():
         yield Held([])
         return
-    # A terminal program treats SIGTERM the same; a signal with another handler, or an ignored one, is left as it is.
+    # The command treats SIGTERM like Ctrl-C. A signal that is ignored or has another handler is left as it is.
     numbers = [
         n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is signal.default_int_handler
     ]

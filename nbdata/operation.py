@@ -26,7 +26,7 @@ __all__ = ["Context", "Host", "InProcess", "Operation", "function_of", "slots"]
 
 
 class Host(Protocol):
-    """Where operations are carried out: the agent, or this process."""
+    """The place that carries operations out: the agent, or this process."""
 
     def plan(self, operation: Operation) -> Plan:
         """See `Operation.plan`."""
@@ -164,7 +164,7 @@ class Operation:
 
     @property
     def room_elsewhere(self) -> str:
-        """Return which files must stay so that the job resumes by itself; starts with a comma, or is empty."""
+        """A note on files that must stay for the job to resume by itself; starts with a comma, or is empty."""
         return ""
 
     def with_room(self, line: str) -> str:

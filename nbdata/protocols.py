@@ -51,7 +51,7 @@ class Item:
 
     @property
     def files(self) -> list[str]:
-        """Return its local files, sorted."""
+        """Its local files, sorted."""
         if os.path.isdir(self.path):
             return sorted(
                 os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names
@@ -160,14 +160,12 @@ class Job(Protocol):
         """End the job within a second; the command resumes it."""
 
     def interrupt(self) -> bool:
-        """Handle Ctrl-C in the foreground; False if it only detached: others wait too, or the job runs in the
-        background."""
+        """Handle Ctrl-C; False if it only detached: others wait too, or the job was started in the background."""
 
     def items(self, credit: int = 2, waits: Waiting | None = None) -> Iterator[Item]:
         """Yield the items; at most `credit` are leased at a time, each until the next is requested.
 
-        A loop that ends early gives back the items that it has not seen. `waits` receives how long each took to
-        come."""
+        A loop that ends early gives back the items that it has not seen. `waits` receives each wait."""
 
     def release(self) -> None:
         """End a job that is bound to this process, and wait until its resources are free."""

@@ -99,8 +99,7 @@ _longest_first: tuple[str, ...] = ()
 
 
 def redacted(place: str) -> str:
-    """Return a place as users, logs and records may see it: without a password, and without a query (maybe a
-    signature)."""
+    """Return a place that may be shown: without a password, and without a query, which may be a signature."""
     if not _URL.match(place):
         return place
     scheme, _, rest = place.partition("://")

@@ -394,12 +394,12 @@ class Report(_Record):
 
     @property
     def table_lines(self) -> list[str]:
-        """Return the tables as aligned text, line by line."""
+        """The tables as aligned text, line by line."""
         return [line for table in self.tables for line in text_table(table)[not table["caption"] :]]
 
     @property
     def body_lines(self) -> list[str]:
-        """Return the text below the line: gauges, tables and notes."""
+        """The lines below the first: gauges, tables and notes."""
         gauges = [line for gauge in self.gauges for line in gauge_lines(gauge)]
         return [*gauges, *self.table_lines, *map(printable, self.notes)]
 

@@ -71,8 +71,7 @@ def runtime_folder() -> str:
 
 
 def _ends_with_sessions(uid: int) -> bool:
-    """True if systemd removes the user's folder when the last session ends, while our agents continue
-    (logind.conf(5))."""
+    """True if systemd removes the user's folder after the last session, while our agents continue (logind.conf(5))."""
     if not os.path.isdir(f"{_RUN}/systemd/system"):
         return False
     import pwd

@@ -112,8 +112,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _used(self) -> Iterator[None]:
-        """Keep the socket open during its use: the system gives the number of a closed file to the next one that is
-        opened.
+        """Keep the socket open during its use: the system gives a closed file's number to the next one that is opened.
 
         `hang_up` and each user first set their flag and then check the other's, so one of them closes the socket.
         """

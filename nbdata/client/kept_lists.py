@@ -29,7 +29,7 @@ _FLAG, _STDIN = "--files-from", "/dev/stdin"
 _FROM_STDIN, _FROM_PIPE = PIPED_LISTS
 # The system's names of this process's own descriptors: standard input, or one by its number.
 _OWN = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d+)")
-# Seconds for which a list is kept after its last use; if all exceed the bytes, only those of the last day are kept.
+# Seconds for which a list is kept after it last came; if all lists exceed the bytes, only those of the last day.
 _KEPT, _ENOUGH, _LAST_DAY = 30 * 86400.0, 2 << 30, 86400.0
 # Most bytes of one list: some ten million paths.
 _LARGEST = 1 << 30

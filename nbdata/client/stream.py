@@ -34,7 +34,7 @@ class Stream:
     Attributes
     ----------
     len(stream)
-            Items of one pass, over all its epochs.
+        Items of one pass, over all its epochs.
     report : Report or None
         The report of the last finished pass: items, bytes, and in ``details["waited"]`` the seconds for which the
         loop waited (`first`, `room`, `store`; see ``nbdata.client.waits``).

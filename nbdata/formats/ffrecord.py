@@ -2,11 +2,10 @@
 
 All integers are little-endian, there is no padding::
 
-        0         u32      CRC-32 of the rest of the header (0: unknown, in files from before 2021-09)
+    0         u32      CRC-32 of the rest of the header (0: unknown, in files from before 2021-09)
     4         i64      N, the number of samples
     12        u32[N]   CRC-32 of each sample
-        12 + 4N   i64[N]   start of each sample in the file; a sample ends at the next one's start, the last at the
-        file's end
+    12 + 4N   i64[N]   start of each sample in the file; it ends where the next one starts, the last with the file
     12 + 12N           the samples, back to back
 
 Source: the FFRecord library, ``fileio.h``, ``writer.cpp`` and ``reader.cpp`` (https://github.com/HFAiLab/ffrecord).

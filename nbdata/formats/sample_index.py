@@ -14,10 +14,8 @@ It is one file, so it is complete or absent::
     uint16 per object: the number of its field name in the header's ``fields``.
 ``tags``
     16 bytes per object that identify its version; ``kinds``, uint8 per object, gives their format. They are the MD5 of
-    a
-    quoted ETag, or offset and length of JSON ``[etag, modified, version]`` in ``others``. For a member of a shard they
-    are
-    the number of the shard (4 bytes), the offset of the content there (8) and its CRC-32 (4).
+    a quoted ETag, or offset and length of JSON ``[etag, modified, version]`` in ``others``. For a member of a shard
+    they are the number of the shard (4 bytes), the offset of the content there (8) and its CRC-32 (4).
 ``paths``
     Paths of objects other than ``KEY.FIELD``: JSON in ``others``, found through ``odd`` (uint64 pairs of object number
     and offset), in order.

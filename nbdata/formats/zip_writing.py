@@ -91,7 +91,7 @@ class ZipEntry(NamedTuple):
 
     @property
     def time_field(self) -> bytes:
-        """Return the extra field with the time in seconds, if it fits."""
+        """The extra field with the time in seconds, if it fits."""
         mtime = self.member.mtime
         return struct.pack("<2sHBi", b"UT", 5, 1, mtime) if -(2**31) <= mtime < 2**31 else b""
 

@@ -1,1 +1,1 @@
-"""Thin adapters to training frameworks; each module imports its own framework, and nothing else here does."""
+"""Thin adapters to training frameworks; each module here imports only its own framework."""

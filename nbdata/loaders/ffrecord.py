@@ -1,6 +1,6 @@
-"""Counterparts of ``ffrecord.torch``: data sets that are asked for a whole batch, and a loader that skips batches.
+"""Counterparts of ``ffrecord.torch``: data sets that return a whole batch at once, and a loader that skips batches.
 
-For code that has them today. New code does with less: `nbdata.samples` with `nbdata.loaders.pytorch.SampleLoader`.
+They are for existing code. New code needs less: `nbdata.samples` with `nbdata.loaders.pytorch.SampleLoader`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["ConcatDataset", "DataLoader", "Dataset", "Subset"]
 class Dataset(torch_data.Dataset[Any]):
     """A data set over FFRecord files, whose items are lists of samples: ``dataset[[3, 1, 4]]``.
 
-    Overwrite `process`, which is called once with a batch; or ``__getitem__`` and ``__len__``, to read otherwise.
+    Override `process`, which is called once per batch; or ``__getitem__`` and ``__len__``, to read in another way.
 
     Parameters
     ----------
     fnames : str, os.PathLike, list or tuple
-        As of `nbdata.ffrecord.FileReader`.
+        As in `nbdata.ffrecord.FileReader`.
     check_data : bool, default True
 
     Attributes
@@ -55,18 +55,18 @@ class Dataset(torch_data.Dataset[Any]):
         return self.reader.n
 
     def __getitem__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch.
+        """Return the samples of a batch.
 
         Raises
         ------
         BadOption
-            If `indices` is no list or tuple, or there is no such sample.
+            If `indices` is not a list or tuple, or an index is out of range.
         """
         asked = _listed(indices)
         return list(self.process(asked, self.reader.read(asked)))
 
     def process(self, indices: list[int], data: list[Any]) -> Iterable[Any]:
-        """Makes samples of arrays of bytes; to be overwritten."""
+        """Make samples from arrays of bytes; subclasses override it."""
         raise NotImplementedError("write process(self, indices, data), which returns a list of samples")
 
     def __add__(self, other: Any) -> ConcatDataset:  # type: ignore[override]
@@ -74,7 +74,7 @@ class Dataset(torch_data.Dataset[Any]):
 
 
 class Subset(Dataset):
-    """Some samples of a data set, in an order of their own.
+    """Some samples of a data set, in their own order.
 
     Parameters
     ----------
@@ -89,12 +89,12 @@ class Subset(Dataset):
         return len(self.indices)
 
     def __getitem__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch."""
+        """Return the samples of a batch."""
         return list(self.dataset[[self.indices[index] for index in _listed(indices)]])
 
 
 class ConcatDataset(Dataset):
-    """Several data sets, one behind the other. Negative indices count from the end.
+    """Several data sets, one after the other. Negative indices count from the end.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ class ConcatDataset(Dataset):
         return self.cumulative_sizes[-1]
 
     def __getitem__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples of a batch, each data set asked once."""
-        places: dict[int, list[int]] = {}  # in the batch, by data set
+        """Return the samples of a batch; each data set is asked once."""
+        places: dict[int, list[int]] = {}  # positions in the batch, by data set
         own: dict[int, list[int]] = {}
         for place, index in enumerate(_listed(indices)):
             number = index + len(self) if index < 0 else index
@@ -139,7 +139,7 @@ def _listed(indices: Any) -> list[int]:
 
 
 class _Batches(torch_data.Dataset[Any]):
-    """A data set as PyTorch's loaders ask one: for a batch at once by ``__getitems__``."""
+    """Adapts a data set to PyTorch's loaders, which ask for a batch at once through ``__getitems__``."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -155,7 +155,7 @@ class _Batches(torch_data.Dataset[Any]):
 
 
 class _Skipping(torch_data.Sampler[Any]):
-    """Batches of another sampler, without the first ones: they are drawn, and not read."""
+    """The batches of another sampler without the first ones, which are drawn but not read."""
 
     def __init__(self, batches: Any) -> None:
         self.batches, self.skipped = batches, 0
@@ -168,16 +168,16 @@ class _Skipping(torch_data.Sampler[Any]):
 
 
 class DataLoader(torch_data.DataLoader[Any]):
-    """PyTorch's DataLoader for data sets that are asked for a whole batch, and which can skip batches.
+    """PyTorch's DataLoader for data sets that return a whole batch at once; it can skip batches.
 
     Parameters
     ----------
     dataset : Dataset
     skippable : bool, default True
-        Whether `set_step` works.
+        Whether `set_step` may be used.
     **options
-        As of ``torch.utils.data.DataLoader``. Workers may be forked or spawned; as in ``ffrecord.torch`` they are
-        forked if nobody says otherwise.
+        As in ``torch.utils.data.DataLoader``. Workers may be forked or spawned; the default is fork, as in
+        ``ffrecord.torch``.
 
     Examples
     --------
@@ -232,15 +232,15 @@ class DataLoader(torch_data.DataLoader[Any]):
         )  # fmt: skip
 
     def set_step(self, step: int) -> None:
-        """Have the next passes begin behind so many batches, until it is set to 0 again.
+        """Have each later pass skip that many batches, until it is set to 0 again.
 
-        The sampler still draws the indices of those: to go on with a shuffled order, restore the state of its generator
-        as it was at the beginning of the pass.
+        The sampler still draws their indices. To resume in a shuffled order, restore its generator's state from the
+        beginning of the pass.
 
         Raises
         ------
         BadOption
-            If there are not so many, or the loader is not skippable.
+            If there are fewer batches, or the loader is not skippable.
         """
         if not self.skippable:
             raise BadOption("this loader is not skippable", remedy="Make it with skippable=True")

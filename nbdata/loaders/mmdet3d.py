@@ -1,8 +1,8 @@
-"""Files of FFRecord for mmdet3d: a storage backend ``ffrecord`` for mmengine and mmcv, and a loader of images.
+"""FFRecord files for mmdet3d: a storage backend ``ffrecord`` for mmengine and mmcv, and a loader of images.
 
-``custom_imports = dict(imports=["nbdata.loaders.mmdet3d"])`` in a configuration registers both, where mmengine or mmcv
-is installed. Then ``backend_args=dict(backend="ffrecord", fname="converted/nuscenes/train")``, or in configurations of
-before mmdet3d 1.0 ``file_client_args=dict(…)``, reads what ``nbdata convert mmdet3d`` made.
+``custom_imports = dict(imports=["nbdata.loaders.mmdet3d"])`` in a configuration registers both, if mmengine or mmcv is
+installed. Then ``backend_args=dict(backend="ffrecord", fname="converted/nuscenes/train")`` reads the output of ``nbdata
+convert mmdet3d``. Configurations from before mmdet3d 1.0 use ``file_client_args=dict(…)``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nbdata.errors import BadOption
 
 __all__ = ["BACKEND", "FFRecordBackend", "LoadMultiViewImageFromFilesHF", "register"]
 
-#: What configurations call it.
+#: The backend's name in configurations.
 BACKEND = "ffrecord"
-# Modules with FileClient and BaseStorageBackend: of mmengine, and of mmcv before 2.0.
+# Modules with FileClient and BaseStorageBackend: from mmengine, and from mmcv before 2.0.
 _CLIENTS = ("mmengine.fileio", "mmcv.fileio")
-# Registries of steps of a pipeline, and the modules that have them.
+# Registries of pipeline steps, and the modules that have them.
 _REGISTRIES = (
     ("mmengine.registry", "TRANSFORMS"),
     ("mmdet.datasets.builder", "PIPELINES"),
@@ -31,12 +31,12 @@ _REGISTRIES = (
 
 
 class FFRecordBackend:
-    """Files by name out of FFRecord files; what mmengine and mmcv call a storage backend.
+    """Reads files by name from FFRecord files; a storage backend for mmengine and mmcv.
 
     Parameters
     ----------
     fname : str
-        The folder of a split that ``nbdata convert mmdet3d`` made.
+        The folder of a split made by ``nbdata convert mmdet3d``.
     check_data : bool, default True
         Compare each file with its CRC-32.
 
@@ -52,29 +52,29 @@ class FFRecordBackend:
         self._records = NamedRecords(fname, check_data)
 
     def get(self, filepath: Any) -> Any:
-        """The bytes of a file, by the last component of its path; of a list of paths, the list of their bytes."""
+        """Return the bytes of a file, by the last component of its path; for a list of paths, a list of bytes."""
         if isinstance(filepath, (list, tuple)):
             return self._records.read(filepath)
         return self._records.read([filepath])[0]
 
     def get_text(self, filepath: str | os.PathLike[str], encoding: str = "utf-8") -> str:
-        """The text of a file; one that is not among the records is read from the disk, as annotations are."""
+        """Return the text of a file; one that is not among the records, such as annotations, is read from the disk."""
         if filepath in self._records:
             return str(self.get(filepath).decode(encoding))
         return Path(filepath).read_text(encoding=encoding)
 
 
 class LoadMultiViewImageFromFilesHF:
-    """Load the images of all cameras at once; the step of a pipeline in place of ``LoadMultiViewImageFromFiles``.
+    """Loads the images of all cameras at once; a pipeline step that replaces ``LoadMultiViewImageFromFiles``.
 
     Parameters
     ----------
     to_float32 : bool, default False
-        Give arrays of float32.
+        Return arrays of float32.
     color_type : str, default "unchanged"
-        As mmcv.imfrombytes has it: ``"color"``, ``"grayscale"`` or ``"unchanged"``. Colours are in the order B, G, R.
+        As in mmcv.imfrombytes: ``"color"``, ``"grayscale"`` or ``"unchanged"``. Colours are in the order B, G, R.
     file_client_args : dict, optional
-        Which backend, such as ``dict(backend="ffrecord", fname=…)``. None: files on the disk.
+        The backend, such as ``dict(backend="ffrecord", fname=…)``. None: files on the disk.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LoadMultiViewImageFromFilesHF:
         self._client: Any = None
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Add what mmdet3d's step adds: ``img`` (a list of arrays), their shapes, ``filename`` and the like."""
+        """Add the entries of mmdet3d's own step, such as ``img`` (a list of arrays), their shapes and ``filename``."""
         import numpy as np
 
         names = results["img_filename"]
@@ -136,7 +136,7 @@ class LoadMultiViewImageFromFilesHF:
 
 
 def _client(backend: str, args: dict[str, Any]) -> Any:
-    """Another backend, which one of the libraries has."""
+    """Make another backend, from whichever library has it."""
     for name in _CLIENTS:
         if (found := _imported(name)) is not None and hasattr(found, "FileClient"):
             return found.FileClient(backend, **args)
@@ -144,7 +144,7 @@ def _client(backend: str, args: dict[str, Any]) -> Any:
 
 
 def _image(data: bytes, color_type: str) -> Any:
-    """An image as mmcv gives it, or the same by Pillow where there is no mmcv."""
+    """Decode an image as mmcv does, or the same with Pillow if mmcv is not installed."""
     mmcv = _imported("mmcv")
     if mmcv is not None and hasattr(mmcv, "imfrombytes"):
         return mmcv.imfrombytes(data, flag=color_type)
@@ -157,7 +157,7 @@ def _image(data: bytes, color_type: str) -> Any:
     with Image.open(io.BytesIO(data)) as opened:
         mode = modes[color_type] or (opened.mode if opened.mode in ("L", "RGB", "RGBA") else "RGB")
         array = np.array(opened.convert(mode))
-    if array.ndim == 3:  # R, G, B, and perhaps A
+    if array.ndim == 3:  # R, G, B, and maybe A
         array[..., :3] = array[..., 2::-1].copy()
     return array
 
@@ -170,9 +170,9 @@ def _imported(name: str) -> Any:
 
 
 def register() -> list[str]:
-    """Make the backend and the step known to the libraries that are installed; what was registered where.
+    """Register the backend and the step with the installed libraries; return what was registered where.
 
-    Importing this module does it; saying it again changes nothing.
+    Importing this module calls it; calling it again changes nothing.
     """
     done = list[str]()
     for name in _CLIENTS:
@@ -182,7 +182,7 @@ def register() -> list[str]:
             continue
         kind = type("FFRecordBackend", (FFRecordBackend, base), {"__doc__": FFRecordBackend.__doc__})
         library.FileClient.register_backend(BACKEND, kind, force=True)
-        if hasattr(library, "register_backend"):  # of mmengine, for backend_args
+        if hasattr(library, "register_backend"):  # mmengine, for backend_args
             library.register_backend(BACKEND, kind, force=True)
         done.append(f"{name}: backend {BACKEND}")
     for name, registry in _REGISTRIES:

@@ -1,4 +1,4 @@
-"""``tf.data`` over samples, and over any stream whose items are made into tensors while they are there."""
+"""``tf.data`` over samples, and over any stream whose items become tensors while their files exist."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def dataset(
     epoch: int = 0,
     part: str | None = None,
 ) -> tf.data.Dataset:
-    """A ``tf.data.Dataset`` of what a source gives, fetched ahead in its order.
+    """Make a ``tf.data.Dataset`` of a source's elements, fetched ahead in its order.
 
     Parameters
     ----------
     source : Samples or iterable
-        Samples are streamed, each pass as the next epoch. Of another iterable, such as `nbdata.cache_stream`, each pass
-        is what it gives when it is iterated over.
+        Samples are streamed; each pass is the next epoch. Any other iterable, such as `nbdata.cache_stream`, is
+        iterated anew in each pass.
     output_signature : nested structure of tf.TypeSpec, optional
-        What the elements are, as of ``tf.data.Dataset.from_generator``. None: dicts of the fields of the first sample
-        as strings of bytes, which every sample then has to have.
+        The type of the elements, as in ``tf.data.Dataset.from_generator``. None: dicts with the fields of the first
+        sample as byte strings; then every sample must have the same fields.
     transform : callable, optional
-        Makes of a sample or an item what `output_signature` says. Files of a cache are there only while it is called,
-        so that it has to read them; it is required for anything but samples.
+        Makes an element of `output_signature` from a sample or an item. Files of a cache exist only during the call, so
+        it must read them. Required for anything but samples.
     shuffle, seed, part
-        As of ``Samples.stream``; an iterable has an order of its own.
+        As in ``Samples.stream``; an iterable has its own order.
     epoch : int
         The epoch of the first pass.
 

@@ -1,4 +1,4 @@
-"""Samples as the first stage of a pipeline of the WebDataset library."""
+"""Samples as the first stage of a WebDataset pipeline."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["source"]
 
 
 def source(samples: Samples, *, shuffle: bool = False, seed: int = 0, epoch: int = 0) -> SampleStream:
-    """What stands in place of ``wds.WebDataset(urls)`` or of its stages up to ``tarfile_to_samples``.
+    """Return a data set that replaces ``wds.WebDataset(urls)``, or its stages up to ``tarfile_to_samples``.
 
-    Samples come as that library makes them: dicts of bytes with ``__key__`` and ``__url__``. They are split over ranks
-    and workers, so that no ``split_by_node`` or ``split_by_worker`` is needed.
+    The samples are in that library's format: dicts of bytes with ``__key__`` and ``__url__``. They are already split
+    over ranks and workers, so ``split_by_node`` and ``split_by_worker`` are not needed.
 
     Parameters
     ----------
     samples : Samples
-        Of shards, or of loose objects.
+        From shards, or from loose objects.
     shuffle : bool
-        In an order of the epoch; a ``wds.shuffle`` after it is not needed.
+        Use a random order for each epoch; a later ``wds.shuffle`` is not needed.
     seed, epoch : int
-        As of `nbdata.loaders.pytorch.SampleStream`; call its ``set_epoch`` before a pass with workers that do not
-        persist.
+        As in `nbdata.loaders.pytorch.SampleStream`; call its ``set_epoch`` before a pass with workers that are not
+        persistent.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def source(samples: Samples, *, shuffle: bool = False, seed: int = 0, epoch: int
 
     Examples
     --------
-    Decoded and batched by the library::
+    Decoding and batching by the library::
 
         data = source(nbdata.samples("s3://bucket/train-{000000..000099}.tar"), shuffle=True, seed=1)
         pipeline = wds.DataPipeline(data, wds.decode("pil"), wds.to_tuple("jpg", "cls"), wds.batched(64))

@@ -49,7 +49,7 @@ class PieceReader(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """What was read so far."""
+        """The counts of what was read so far."""
 
     @property
     def timeline(self) -> Timeline:

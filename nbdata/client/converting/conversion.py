@@ -321,7 +321,7 @@ class _Process:
         self._ended = False
 
     def go(self) -> None:
-        """Say that what was asked for of the disk is reserved."""
+        """Tell the process that the requested disk space is reserved."""
         with contextlib.suppress(BrokenPipeError):  # `events` says why
             os.write(self._control, b"\n")
 

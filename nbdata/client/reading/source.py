@@ -15,7 +15,7 @@ class Source(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
 
     @property
     def left_out(self) -> tuple[int, list[str]]:

@@ -1,6 +1,6 @@
 """Reads samples through a cache on the disk, which a job keeps for all processes that read them.
 
-`StagedFetcher` replaces a `Fetcher`. It announces the samples of the coming batches, so that their objects are fetched
+`StagedFetcher` acts as a `Fetcher`. It announces the samples of the coming batches, so that their objects are fetched
 to the disk meanwhile. It acquires the objects of its own batch, and reads their files.
 """
 

@@ -94,7 +94,7 @@ class StoredSamples(Samples):
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
         return self._fetcher.counts if self._fetcher is not None and self._pid == os.getpid() else Counts()
 
     @property

@@ -1,1 +1,1 @@
-"""One job: what it is given, its states and progress, whose turn it is, what it hands out, and its rows on disk."""
+"""One job: its input, states and progress, its turn to run, the items it hands out, and its rows on disk."""

@@ -1,4 +1,4 @@
-"""The error of a job that went to its end with failures, in words that fit what they are."""
+"""Makes the error of a job that ran to its end with failures, worded for the kind of failure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["failure_of"]
 
 
 def _names(reason: str, path: str) -> bool:
-    """Whether a reason says which file it is about, and not only has these letters in a word."""
+    """True if a reason names the file, and does not only contain its letters within a word."""
     return re.search(rf"(?<![\w.-]){re.escape(printable(path))}(?![\w-]|\.\w)", printable(reason)) is not None
 
 
 def failure_of(report: Report) -> TransferFailed:
-    """What to raise for the failures of a report, of which there are some."""
+    """Return the error for the failures of a report, of which there is at least one."""
     bad = {name: report.counts[name] for name in BAD if report.counts.get(name)}
     bad = bad or {Outcome.FAILED: len(report.failures)}
     (first, count), *others = bad.items()
     what = f"{count:,} of {sum(report.counts.values()):,} {BAD[first][count != 1]}"
     what += "".join(f", {more:,} {BAD[name][more != 1]}" for name, more in others)
     path, reason = report.failures[0] if report.failures else ["", ""]
-    # Why a key cannot be a name is said of a part of it, which may look like the key.
+    # An unrepresentable key's reason quotes a part of it, which may look like the key.
     named = reason if first is not Outcome.UNREPRESENTABLE and _names(reason, path) else f"{path}: {reason}"
     content = any(name in bad for name in (Outcome.MISMATCH, Outcome.MISSING))
     return TransferFailed(

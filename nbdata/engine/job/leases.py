@@ -1,8 +1,8 @@
-"""Items that a job hands out while it runs: offered, leased to one connection, acknowledged or given back.
+"""Items that a running job hands out: offered, leased to one connection, then acknowledged or given back.
 
-The engine offers an item and waits when nobody has credit for it; a consumer's connection leases it and acknowledges it
-when it is done with it: then the item is its owner's again (`done` is called), who may throw it away. A connection that
-ends gives back what it had not acknowledged, and the next consumer gets it.
+The engine offers an item, and waits while no consumer has credit for it. A consumer's connection leases it, and
+acknowledges it when it has finished with it. Then `done` returns the item to its owner, who may delete it. A connection
+that ends gives back its unacknowledged items, and the next consumer gets them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Leases"]
 
 
 class Leases:
-    """The items of one job; safe to use from many threads."""
+    """The items of one job; many threads may use it."""
 
     def __init__(self, control: Task) -> None:
         self._control = control
@@ -27,27 +27,27 @@ class Leases:
         self._bound = 1
         self._ready: deque[Item] = deque()
         self._leased: dict[str, dict[int, Item]] = {}
-        self._ending = 0  # acknowledged, but their owner has not been told yet
+        self._ending = 0  # acknowledged, but `done` has not returned yet
         self._changed = threading.Condition()
         self._closed = self._ended = self._complete = False
         self._error: NbdataError | None = None
 
     def opened(self, done: Callable[[Item], None], *, bound: int) -> None:
-        """Say what becomes of acknowledged items, and how many may wait to be leased (else 1)."""
+        """Set the function for acknowledged items, and how many items may wait to be leased (else 1)."""
         self._done, self._bound = done, bound
 
     def offer(self, item: Item) -> None:
-        """Hand out one more item; waits while the ones before are not taken. Cancelled if the job is to end."""
+        """Offer one more item; waits while earlier ones are not taken. Raises Cancelled if the job must end."""
         with self._changed:
             while len(self._ready) >= self._bound:
                 self._changed.wait(0.1)
                 self._end_if_told()
-            if not self._ended:  # else nobody is to get it any more
+            if not self._ended:  # else no consumer may get it any more
                 self._ready.append(item)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """No more items will come; waits until all are taken and acknowledged."""
+        """Say that no more items will come; waits until all are taken and acknowledged."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -57,12 +57,12 @@ class Leases:
             self._complete = not self._ended
 
     def _end_if_told(self) -> None:
-        """Raise Cancelled if the job is to end. Not held by a pause: consumers give back meanwhile, too."""
+        """Raise Cancelled if the job must end. A pause does not block it: consumers give back meanwhile, too."""
         if self._control.is_set():
             self._control.checkpoint()
 
     def end(self, error: NbdataError | None = None) -> None:
-        """The job is over, whatever is left: consumers must not wait. Only the first `error` counts."""
+        """End at once, even with items left: consumers must not wait. Only the first `error` counts."""
         with self._changed:
             self._ended = True
             self._error = self._error or error
@@ -70,32 +70,32 @@ class Leases:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Hold nothing of the engine any more: the job is remembered long after its work is over."""
+        """Release all references to the engine: the job stays listed long after its work is over."""
         self._done = lambda _item: None
 
     def drain(self) -> None:
-        """Wait until consumers have given back what they hold, or the job is cancelled; after `end`."""
+        """Wait until consumers have given back their items, or the job is cancelled; call it after `end`."""
         with self._changed:
             while (any(self._leased.values()) or self._ending) and not self._control.abandoned:
                 self._changed.wait(0.1)
 
     @property
     def ended(self) -> bool:
-        """Whether the job is over, whatever is left."""
+        """True if the job is over, even with items left."""
         return self._ended
 
     @property
     def error(self) -> NbdataError | None:
-        """Why it ended, where that was told."""
+        """The error that ended it, if one was given."""
         return self._error
 
     @property
     def complete(self) -> bool:
-        """Whether every item was taken and acknowledged."""
+        """True if every item was taken and acknowledged."""
         return self._complete
 
     def lease(self, consumer: str, credit: int, timeout: float) -> Item | None:
-        """The next item for a consumer that holds fewer than `credit`; None after `timeout` seconds."""
+        """Lease the next item to a consumer that holds fewer than `credit`; None after `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -106,7 +106,7 @@ class Leases:
             if self._ended or not self._ready or self._holds(consumer) >= credit:
                 return None
             item = self._ready.popleft()
-            # Looked up only now: while this waited, the consumer may have given everything back.
+            # Looked up only now: during the wait, the consumer may have given all items back.
             self._leased.setdefault(consumer, {})[item.number] = item
             self._changed.notify_all()
             return item
@@ -115,7 +115,7 @@ class Leases:
         return len(self._leased.get(consumer, {}))
 
     def exhausted(self, consumer: str) -> bool:
-        """Whether nothing will come any more for a consumer; what others hold may yet be given back."""
+        """True if a consumer can get no more items: none are left, and other consumers hold none to give back."""
         with self._changed:
             return self._ended or self._no_more(consumer)
 
@@ -124,7 +124,7 @@ class Leases:
         return self._closed and not self._ready and not others
 
     def acknowledge(self, consumer: str, number: int) -> None:
-        """The consumer is done with an item."""
+        """Take back an item that the consumer has finished with."""
         with self._changed:
             item = self._leased.get(consumer, {}).pop(number, None)
             self._ending += item is not None
@@ -138,7 +138,7 @@ class Leases:
                     self._changed.notify_all()
 
     def give_back(self, consumer: str) -> None:
-        """The consumer's connection ended: what it had not acknowledged is there for others again."""
+        """Make the unacknowledged items of a consumer whose connection ended available to others."""
         with self._changed:
             items = self._leased.pop(consumer, {}).values()
             self._ready.extendleft(sorted(items, key=lambda item: -item.number))

@@ -1,4 +1,4 @@
-"""What became of an object: the words of a report's rows and counts, in one place."""
+"""The outcomes of an object: all words for a report's rows and counts, in one place."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["BAD", "Outcome"]
 
 
 class Outcome(str, Enum):
-    """What became of one object; a str, so that it is JSON as it is."""
+    """The outcome of one object; a str, so that JSON can hold it as it is."""
 
-    # It was transferred or unpacked.
+    # The object was transferred or unpacked.
     FETCHED = "fetched"
     OVERWRITTEN = "overwritten (edited here)"
     SENT = "sent"
@@ -20,30 +20,30 @@ class Outcome(str, Enum):
     EXTRACTED = "extracted"
     FOLDER = "folders"
     LINK = "links"
-    # It was listed or handed out.
+    # The object was listed or handed out.
     MEMBER = "members"
     HANDED_OUT = "handed out"
-    # Nothing was to be done with it.
+    # The object needed no work.
     UNCHANGED = "unchanged"
     MOVED_AWAY = "moved away"
     SKIPPED = "skipped"
     LEFT_OUT = "left out"
-    # It was checked; see nbdata.integrity.verdicts.
+    # The object was checked; see nbdata.integrity.verdicts.
     OK = "ok"
     REPAIRED = "repaired"
     UNVERIFIABLE = "unverifiable"
     EXTRA = "extra"
-    # Its checksum was written down.
+    # The object's checksum was written to a file.
     HASHED = "hashed"
     REPLACED = "replaced"
     DROPPED = "dropped"
-    # It was cleaned up.
+    # The object was cleaned up.
     DELETED = "deleted"
     REMOVED = "removed"
     KEPT = "kept"
     IN_USE = "in use"
     ABORTED = "aborted"
-    # It makes its job a failed one: see `BAD`.
+    # The object makes its job fail: see `BAD`.
     MISMATCH = "mismatch"
     MISSING = "missing"
     FAILED = "failed"
@@ -52,11 +52,11 @@ class Outcome(str, Enum):
     UNREADABLE = "unreadable"
     NOT_DELETED = "not deleted"
 
-    def __str__(self) -> str:  # as StrEnum of Python 3.11; without it versions differ in f-strings
+    def __str__(self) -> str:  # as StrEnum of Python 3.11; without it, f-strings differ between versions
         return self.value
 
 
-#: Outcomes that make a job a failed one, the worst first, and how one and many of them are said.
+#: Outcomes that make a job fail, the worst first, with their wording for one and for many objects.
 BAD = {
     Outcome.MISMATCH: ("does not match", "do not match"),
     Outcome.MISSING: ("is missing", "are missing"),

@@ -1,4 +1,4 @@
-"""How far one job is: what it has moved and is to move, how fast that goes and may go, and the snapshots of it."""
+"""The progress of one job: bytes and files moved and to move, its rate and rate limit, and its snapshots."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from nbdata.transfer.control import Pulse
 
 __all__ = ["Progress"]
 
-# Bytes that are moved at a time, and where a rate is kept at least.
+# Bytes to move at a time, and the least of them under a rate limit.
 _BLOCK, _LEAST = 1 << 20, 4 << 10
-# Over how many seconds the shown rate is taken.
+# Seconds over which the shown rate is measured.
 _RATE_WINDOW = 5.0
-# Characters of why something was tried again.
+# Most characters of a retry's reason.
 _TOLD = 200
 
 
 class Progress:
-    """The counts of a job, which a `Task` leads through its states; safe to use from many threads."""
+    """The counts of a job, whose states `Task` manages; many threads may use it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._now = snapshot
@@ -31,7 +31,7 @@ class Progress:
         self._units = self._moved = self._pushed_back = 0
         self._again_for = ""
         self._rate: int | None = None
-        self._free_at = 0.0  # when all that has moved was due, at that rate
+        self._free_at = 0.0  # when all bytes moved so far were due, at the limit
         self._due = threading.local()
 
     @property
@@ -46,13 +46,13 @@ class Progress:
     # -- counting -----------------------------------------------------------------------------
 
     def expect(self, *, files: int | None, bytes: int | None) -> None:  # noqa: A002
-        """Set the totals; None where nobody knows."""
+        """Set the totals; None where they are unknown."""
         with self._changed:
             self._now.files_total, self._now.bytes_total = files, bytes
             self._touch()
 
     def expect_more(self, *, files: int, bytes: int) -> None:  # noqa: A002
-        """Add to the totals, where they are known."""
+        """Add to the totals, if they are known."""
         with self._changed:
             now = self._now
             now.files_total = None if now.files_total is None else now.files_total + files
@@ -67,9 +67,9 @@ class Progress:
         present: int = 0,
         failures: int = 0,
     ) -> None:
-        """Add to what is done; negative bytes take back what has to be done again.
+        """Add to the counts of finished work; negative bytes take back work that must be done again.
 
-        `present` are bytes that were there already: they count as done, and have no part in the rate.
+        `present` counts bytes of an earlier run: they count as done, but not in the rate.
         """
         with self._changed:
             now = self._now
@@ -86,7 +86,7 @@ class Progress:
             now.version += 1
 
     def tried_again(self, error: Exception) -> None:
-        """Count a request that is made again, and remember what the last one met."""
+        """Count a request that is made again, and keep its latest error."""
         told = error.message if isinstance(error, NbdataError) else f"{type(error).__name__}: {error}"
         with self._changed:
             self._now.retries += 1
@@ -95,51 +95,51 @@ class Progress:
 
     @property
     def why_again(self) -> str:
-        """How often requests were made again, and why the last one was; empty if none was."""
+        """How often requests were made again, and the latest reason; empty if none was."""
         with self._changed:
             count, why = self._now.retries, self._again_for
         often = "once" if count == 1 else f"{count:,} times, the last one"
         return f"tried again {often} because: {why}" if count else ""
 
     def pushed_back(self) -> None:
-        """Count that a store had too much."""
+        """Count that a store was overloaded."""
         with self._changed:
             self._pushed_back += 1
 
     def pulse(self) -> Pulse:
-        """What was counted so far."""
+        """Return the counts so far."""
         with self._changed:
             return Pulse(self._units, self._moved, self._now.retries, self._pushed_back)
 
     def phase(self, text: str) -> None:
-        """Say in a word what it does now."""
+        """Set a word for the current activity."""
         with self._changed:
             self._now.phase = text
             self._touch()
 
-    # -- how fast it may go -------------------------------------------------------------------
+    # -- the rate limit -----------------------------------------------------------------------
 
     @property
     def rate(self) -> int | None:
-        """Bytes a second that may move; None for no limit."""
+        """The most bytes per second; None for no limit."""
         return self._rate
 
     @property
     def block(self) -> int:
-        """Bytes that are moved at a time: so few that no connection is silent for longer than a second or two."""
+        """Bytes to move at a time: few enough that no connection is silent for longer than a second or two."""
         return _BLOCK if self._rate is None else max(_LEAST, min(_BLOCK, self._rate // 16))
 
     def limit(self, rate: int | None) -> None:
-        """Let no more than so many bytes a second move; None lifts it.
+        """Limit the bytes per second; None lifts the limit.
 
-        Threads that count bytes wait in their next `checkpoint` for their turn, one after the other.
+        Threads that count bytes wait for their turn in their next `checkpoint`, one after the other.
         """
         self._rate = rate
 
-    # -- looking at it ------------------------------------------------------------------------
+    # -- snapshots ----------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """A copy of the state now, with rate and time left."""
+        """Return a copy of the current state, with rate and time left."""
         with self._changed:
             now = self._now
             clock = time.monotonic()
@@ -158,23 +158,23 @@ class Progress:
             return Snapshot(**vars(now))
 
     def wait_change(self, version: int, timeout: float | None) -> Snapshot:
-        """The snapshot after something changed since `version`, or after `timeout` seconds."""
+        """Return the snapshot after a change since `version`, or after `timeout` seconds."""
         with self._changed:
             if self._now.version == version and self._now.state not in FINISHED:
                 self._changed.wait(timeout)
             return self.snapshot()
 
     def wait_end(self, timeout: float) -> None:
-        """Wait until it is over, at most `timeout` seconds."""
+        """Wait until the job is over, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._now.state in FINISHED, timeout)
 
     @property
     def finished(self) -> bool:
-        """Whether it is over."""
+        """True if the job is over."""
         return self._now.state in FINISHED
 
     @property
     def paused(self) -> bool:
-        """Whether it stands still until somebody, or something, lets it go on."""
+        """True if the job waits until a user, or some condition, lets it continue."""
         return self._now.state == "PAUSED"

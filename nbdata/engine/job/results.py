@@ -1,4 +1,4 @@
-"""What a run records of each object, and the Report that it makes of that."""
+"""Records the outcome of each object in a run, and makes the Report from that."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from nbdata.verbs.options import Storing
 
 __all__ = ["Results"]
 
-# Failures that a report names at first hand; its rows have all.
+# Most failures that a report itself names; its rows have all.
 _NAMED = 100
-# Of these the worst are told first; the rest comes in the order in which it happened.
+# Failures that are named first; the others follow in the order in which they happened.
 _WORST = (Outcome.MISMATCH, Outcome.MISSING)
-# Objects in a row that the store did not answer for, after which the whole job ends.
+# Successive objects without an answer from the store, after which the whole job ends.
 _UNANSWERED = 16
 
 
 class Results:
-    """What became of each object: counts, failures and rows, from many threads.
+    """The outcomes of all objects: counts, failures and rows, added by many threads.
 
-    Applies ``--on-error``: with *stop* the first failure ends the run. Some failures always do: a full disk,
-    and a store that has not answered for many objects in a row.
+    Applies ``--on-error``: with *stop*, the first failure ends the run. Two kinds of failure always end it: a full
+    disk, and a store that has not answered for many successive objects.
     """
 
     def __init__(self, run: Run) -> None:
@@ -34,15 +34,15 @@ class Results:
         self._lock = threading.Lock()
         self._rows = run.row_file("report")
         self._unanswered = 0
-        self.counts: dict[str, int] = {}  # by outcome; a verb may put other counts beside them
+        self.counts: dict[str, int] = {}  # by outcome; a verb may add other counts
         self.failures: list[list[str]] = []
         self._ranks: list[int] = []
         self.files = self.bytes = 0
-        self.present = 0  # of these bytes, those that had not to move, since an earlier run had moved them
+        self.present = 0  # the part of these bytes that an earlier run had moved
         self.notes: list[str] = []
 
     def add(self, path: str, outcome: Outcome, size: int = 0, *, moved: bool = False, **detail: Any) -> None:
-        """Record one object; `moved` says that its bytes were."""
+        """Record one object; `moved` says that its bytes were moved."""
         with self._lock:
             self.counts[outcome] = self.counts.get(outcome, 0) + 1
             if moved:
@@ -55,7 +55,7 @@ class Results:
         self._rows.add(Row(path, outcome, size, detail))
 
     def add_moved(self, rows: list[Row]) -> None:
-        """Record many objects that went well, and whose bytes were moved, at once."""
+        """Record many objects at once that succeeded and whose bytes were moved."""
         with self._lock:
             for row in rows:
                 self.counts[row.action] = self.counts.get(row.action, 0) + 1
@@ -65,12 +65,12 @@ class Results:
         self._rows.extend(rows)
 
     def answered(self) -> None:
-        """The store has answered for an object of which nothing is recorded."""
+        """Note that the store answered for an object that is not recorded."""
         with self._lock:
             self._unanswered = 0
 
     def left(self, row: Row) -> None:
-        """Record a row of the plan whose bytes are not to be moved; deletions are recorded when they are done."""
+        """Record a row of the plan whose bytes do not move; deletions are recorded when they are done."""
         if row.action == "delete":
             return
         outcome = Outcome.SKIPPED if row.action == "skip" else Outcome(row.action)
@@ -91,14 +91,14 @@ class Results:
         moved: bool = False,
         **detail: Any,
     ) -> None:
-        """Record a failure; raises it if the run is to end here.
+        """Record a failure; raises it if it ends the run.
 
         Its reason is the error's text, unless `detail` has a better one.
         """
         if not isinstance(error, NbdataError):
             raise error
-        self._run.control.checkpoint()  # what failed because of a stop is no failure
-        if error.path is not None:  # a key of some stores is a URL with a password
+        self._run.control.checkpoint()  # a failure caused by a stop does not count
+        if error.path is not None:  # keys of some stores are URLs with a password
             error.path = redacted(error.path)
         told = {"reason": str(error), "error": type(error).__name__, **detail}
         self.add(path, outcome, size, moved=moved, **told)
@@ -112,7 +112,7 @@ class Results:
             raise error
 
     def report(self, **details: object) -> Report:
-        """The Report of all that was recorded; closes the rows."""
+        """Make the Report of all that was recorded, and close the rows."""
         self._rows.close()
         source, target = self._run.operation.places()
         bad = any(self.counts.get(name) for name in BAD)

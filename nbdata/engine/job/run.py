@@ -1,4 +1,4 @@
-"""What one verb's plan and perform are given: the operation, its context, its stores, where rows go."""
+"""The input of a verb's plan and perform: the operation, its context, its stores, and a place for rows."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ __all__ = ["Run"]
 
 @dataclass
 class Run:
-    """One operation on its way.
+    """One operation while it is planned and performed.
 
     Attributes
     ----------
     operation, context
-        What, and whose.
+        The operation, and the context of its client.
     control : Control
-        Stop, wait and count; a Task, or a stand-in while only planning.
+        Stops, pauses and counts; a Task, or a stand-in while only planning.
     folder : str
         A private folder for spooled rows.
     reservation : Reservation or None
-        The disk space that is held for it, while it is performed.
+        The reserved disk space, during performing.
     leases : Leases or None
-        Where it hands out items, while it is performed.
+        The items that it hands out, during performing.
     staged : Staged or None
-        How processes reach the cache that it keeps, while it is performed.
+        Access of processes to the cache that it keeps, during performing.
     bindings : dict
         Objects of this process: ``fs``.
     only_plan : bool
-        Whether the plan is all that is asked for.
+        Whether only the plan was requested.
     moving : bool
-        Whether it has begun to do what was planned.
+        Whether performing the plan has begun.
     kept : object
-        What planning has found out, and performing uses.
+        Results of planning that performing uses.
     """
 
     operation: Operation
@@ -62,9 +62,9 @@ class Run:
     _index: Index | None = field(default=None, init=False, repr=False)
 
     def open(self, place: str) -> Location:
-        """The store and key of a place, with this run's credentials, stopped when this run is.
+        """Return the store and key of a place, with this run's credentials; they stop when this run stops.
 
-        The same ones each time: a store may have learnt something, such as a region, or signatures of what it listed.
+        The same place gives the same store each time: it may have learned a region, or signatures of listed objects.
         """
         found = self._opened.get(place)
         if found is None:
@@ -73,7 +73,7 @@ class Run:
         return found
 
     def index(self, source: str, target: str, identity: tuple[int, int] | None) -> Index:
-        """The records of a source and target; the same ones for who performs as for who planned: they may be many."""
+        """Return the records of a source and target; planning and performing share them, since they may be many."""
         known, self._index = self._index, None
         if known is None or not known.is_of(source, target, identity):
             known = Index(self.context.state_dir, source, target, identity)
@@ -81,13 +81,13 @@ class Run:
         return known
 
     def row_file(self, name: str) -> RowFile:
-        """A new file for rows."""
+        """Make a new file for rows."""
         file = RowFile(os.path.join(self.folder, f"{name}.rows"))
         self._files.append(file)
         return file
 
     def part(self, operation: Operation, name: str) -> Run:
-        """A run of one of several operations that this one is made of, with a folder of its own; closed with this."""
+        """Make a run of one operation out of several in this one, with its own folder; closed with this one."""
         folder = os.path.join(self.folder, name)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         part = replace(self, operation=operation, folder=folder)
@@ -95,6 +95,6 @@ class Run:
         return part
 
     def close(self) -> None:
-        """Close the files of rows that an error left open; what was recorded until then can be read."""
+        """Close row files that an error left open; rows recorded until then can be read."""
         for file in self._files:
             file.close()

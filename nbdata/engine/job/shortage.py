@@ -1,7 +1,7 @@
-"""A disk that fills while a job runs: who waits in the foreground is told, a background job waits for room.
+"""Handles a disk that fills while a job runs: a foreground job fails with the numbers, a background job waits for room.
 
-What waits gives its reservation and its lock back, so that others can make room, and begins anew when what is left
-fits: verbs continue, whoever says the line again.
+A waiting job gives its reservation and its lock back, so that others can make room. It starts again when the rest of
+its work fits: verbs resume, whoever runs them again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from nbdata.verbs.options import Storing
 
 __all__ = ["Shortage", "numbered"]
 
-# Seconds between two looks at the room; doubled, up to so often, while going on brings nothing to the disk.
+# Seconds between two checks of the room, and how often they double while retries commit nothing to the disk.
 _LOOK_EVERY, _DOUBLINGS = 2.0, 7
 
 
 class Shortage:
-    """What one job does about it.
+    """Handles the shortage for one job.
 
     Parameters
     ----------
     task : Task
     plan : callable
-        Plans the job's operation anew: what is left to do. Its rows go into the given folder.
+        Plans the rest of the job's work anew. Its rows go into the given folder.
     """
 
     def __init__(self, task: Task, plan: Callable[[str], Plan]) -> None:
@@ -43,10 +43,10 @@ class Shortage:
         self.times = 0
 
     def after(self, error: NotEnoughSpace, run: Run) -> None:
-        """Wait for room; raises what is to be told instead, where nobody should wait."""
+        """Wait for room; raises the error to report if the job must not wait."""
         where = run.operation.local_target()
         if where is None or not (run.moving or self.times) or _is_ours(error, run):
-            raise error  # refused before anything moved, or not for want of room at the target
+            raise error  # refused before anything moved, or not for lack of room at the target
         room = _room(run, where)
         background = self._task.snapshot().background and not run.operation.bound
         if not background:
@@ -83,10 +83,10 @@ class Shortage:
         )
 
     def _told(self, error: NotEnoughSpace, run: Run, where: str, room: Room) -> NotEnoughSpace:
-        """The error with its numbers: nobody who waits in the foreground should have to look for them."""
+        """Return the error with its numbers: a foreground user should not have to look them up."""
         if "needed" in error.details or run.reservation is None:
             return error
-        # What was claimed in steps is more than is needed, by up to a step.
+        # A reservation that grew in steps may exceed the need by up to a step.
         needed, inodes = self._left(error, run) if run.reservation.grown else run.reservation.outstanding
         if error.details.get("source") == QUOTA:
             error.message += f": it still needs {_words(run, needed)}"
@@ -99,7 +99,7 @@ class Shortage:
         return error
 
     def _left(self, error: NotEnoughSpace, run: Run) -> tuple[int, int]:
-        """Bytes and files that are yet to be written; of what is there in part, only the rest."""
+        """Return bytes and files still to be written; of partly fetched objects only the rest."""
         folder = os.path.join(run.folder, "left")
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -118,7 +118,7 @@ def _words(run: Run, needed: int) -> str:
 
 
 def numbered(error: NotEnoughSpace, run: Run, where: str, needed: int) -> None:
-    """Give an error that the disk raised its numbers, where it has none."""
+    """Add the numbers to an error of the disk, if it has none."""
     room = _room(run, where)
     numbers: dict[str, object] = {
         "needed": needed,
@@ -136,6 +136,6 @@ def _room(run: Run, where: str) -> Room:
 
 
 def _is_ours(error: NotEnoughSpace, run: Run) -> bool:
-    """Whether it is the disk of what is written beside the target that is full."""
+    """True if the full disk holds nbdata's own files beside the target, such as rows."""
     path = error.path or ""
     return any(is_inside(path, folder) for folder in (runtime_folder(), run.context.state_dir) if folder)

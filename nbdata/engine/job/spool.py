@@ -1,7 +1,7 @@
 """Rows of plans and reports on disk: written as they arise, read in pages, never all in memory.
 
-A file of rows is made of blocks: four bytes with the size of what follows, and lines of JSON, compressed by
-Zstandard. The disk may be small, and the rows of a million files are alike.
+A file of rows consists of blocks: four bytes with the size, followed by lines of JSON, compressed with Zstandard. The
+disk may be small, and the rows of a million files are alike.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from nbdata.report import Row, Rows
 
 __all__ = ["RowFile"]
 
-# Rows of a page, so that a page of long keys stays below the wire's frame size.
+# Bytes of a page of rows; few enough that a page of long keys fits into a frame of the wire.
 _PAGE_BYTES = 256 << 10
-# Rows of a line: JSON has a price for each text that is made or read, however short.
+# Rows per line: JSON has a fixed cost per text, however short.
 _LINE = 32
-# Bytes of the lines of a block, about: what is read at a time.
+# Approximate bytes of a block's lines, which is what is read at a time.
 _BLOCK_BYTES = 64 << 10
 _SIZE_BYTES = 4
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -33,24 +33,24 @@ _row = Row._make
 
 
 class RowFile:
-    """A file of rows; safe to append to from many threads."""
+    """A file of rows; many threads may append to it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.count = 0
         self._lock = threading.Lock()
-        self._rows: list[Row] = []  # fewer than a line has
+        self._rows: list[Row] = []  # fewer than a full line
         self._block = bytearray()  # the lines of the next block
         self._compressor = zstandard.ZstdCompressor(level=1)
         with self._disk():
             self._file = open(path, "wb")  # noqa: SIM115
 
     def add(self, row: Row) -> None:
-        """Append one row; nobody may change it afterwards."""
+        """Append one row, which must not change afterwards."""
         self.extend((row,))
 
     def extend(self, rows: Iterable[Row]) -> None:
-        """Append several."""
+        """Append several rows."""
         with self._lock:
             before = len(self._rows)
             self._rows.extend(rows)
@@ -72,7 +72,7 @@ class RowFile:
             self._file.write(len(data).to_bytes(_SIZE_BYTES, "big") + data)
 
     def close(self) -> None:
-        """Write out what is buffered; reading works after that."""
+        """Write out buffered rows; they can still be read after that."""
         with self._lock:
             if not self._file.closed:
                 self._write_lines()
@@ -83,7 +83,7 @@ class RowFile:
 
     @contextlib.contextmanager
     def _disk(self) -> Iterator[None]:
-        """Its own disk may be full, whatever became of the target's."""
+        """Raise errors of the disk that holds the rows, which may be full while the target's is not."""
         try:
             yield
         except OSError as error:
@@ -95,13 +95,13 @@ class RowFile:
                 yield from _rows_of(block)
 
     def rows(self) -> Rows:
-        """The rows as Plans and Reports carry them."""
+        """Return the rows in the form that Plans and Reports carry."""
         path = self.path
         return Rows(self.count, lambda offset: read_page(path, offset))
 
 
 def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
-    """Rows of the blocks from byte `offset` on, and the offset of the next page, or None at the end."""
+    """Return rows from the blocks at byte `offset` on, and the offset of the next page, or None at the end."""
     rows: list[Row] = []
     size = 0
     try:
@@ -120,7 +120,7 @@ def read_page(path: str, offset: int) -> tuple[list[Row], int | None]:
 
 
 def _read_block(file: BinaryIO) -> bytes | None:
-    """The lines of the next block; None where no whole one follows."""
+    """Return the lines of the next block; None if no whole block follows."""
     size = int.from_bytes(file.read(_SIZE_BYTES), "big")
     data = file.read(size)
     return zstandard.ZstdDecompressor().decompress(data) if size and len(data) == size else None

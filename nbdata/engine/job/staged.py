@@ -1,4 +1,4 @@
-"""How processes reach the cache that a job keeps for them."""
+"""Gives processes access to the cache that a job keeps for them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from nbdata.stores.objects import ObjectInfo
 
 __all__ = ["Consumer", "OpenCache", "Staged"]
 
-# Seconds between two looks whether a job that has not opened its cache yet still lives, or who waits for objects does.
+# Seconds between two checks that a job without an open cache, or a consumer that waits for objects, is still alive.
 _LOOK = 0.2
 
 
 class OpenCache(NamedTuple):
-    """A cache that can be used.
+    """A cache that is ready for use.
 
     Attributes
     ----------
     contents : CacheContents
     folder : str
-        Where its objects are.
+        The folder of its objects.
     block : int
-        Bytes of a block of its disk.
+        Bytes per block of its disk.
     """
 
     contents: CacheContents
@@ -38,12 +38,12 @@ class OpenCache(NamedTuple):
 
 
 class Staged:
-    """Between one job and the processes that use its cache; safe to use from many threads.
+    """Connects one job with the processes that use its cache; many threads may use it.
 
     Attributes
     ----------
     read, fetched : int
-        Bytes that all processes have read, and bytes that had to be fetched for that.
+        Bytes that all processes have read, and bytes that had to be fetched for them.
     """
 
     def __init__(self, control: Task) -> None:
@@ -56,18 +56,18 @@ class Staged:
         self.read = self.fetched = 0
 
     def opened(self, cache: OpenCache) -> None:
-        """The job has a cache now."""
+        """Note that the job's cache is ready."""
         with self._changed:
             self._cache, self._left = cache, time.monotonic()
             self._changed.notify_all()
 
     def join(self, name: str) -> Consumer:
-        """Use the cache, as soon as it is open.
+        """Start to use the cache, as soon as it is open.
 
         Raises
         ------
         NbdataError
-            What ended the job; NotFound if it just came to its end: another one has to be begun.
+            The error that ended the job; NotFound if it just ended: then start another one.
         """
         with self._changed:
             while self._cache is None and not self._over:
@@ -84,30 +84,30 @@ class Staged:
         raise NotFound("this cache has just been closed")
 
     def leave(self, name: str) -> None:
-        """A process uses it no more."""
+        """End a process's use of the cache."""
         with self._changed:
             if name in self._consumers:
                 self._consumers.discard(name)
                 self._left = time.monotonic()
 
     def count(self, *, read: int = 0, fetched: int = 0) -> None:
-        """A process has read so many bytes, or so many had to be fetched for it."""
+        """Count bytes that a process has read, and bytes that had to be fetched for it."""
         with self._changed:
             self.read += read
             self.fetched += fetched
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of the bytes that were read for which nothing had to be fetched; None if nothing was read."""
+        """The share of the bytes read that did not have to be fetched; None if nothing was read."""
         return max(0.0, 1 - self.fetched / self.read) if self.read else None
 
     @property
     def consumers(self) -> int:
-        """How many processes use it."""
+        """The number of processes that use the cache."""
         return len(self._consumers)
 
     def end_if_idle(self, seconds: float) -> bool:
-        """End it if nobody has used it for so long; whether it ends."""
+        """End the job if no process has used it for that long; return True if it ends."""
         with self._changed:
             if not self._consumers and time.monotonic() - self._left >= seconds:
                 self._over = True
@@ -121,18 +121,18 @@ class Staged:
         return True
 
     def end(self) -> None:
-        """The job is over: hold nothing of the engine any more."""
+        """End with the job, and release all references to the engine."""
         with self._changed:
             self._over, self._cache = True, None
             self._changed.notify_all()
 
 
-# Seconds that a job may take to end after it has nothing more to do.
+# Seconds that a job may take to end after its work is over.
 _ENDING = 10.0
 
 
 class Consumer:
-    """One process's use of a cache, which is a `nbdata.protocols.Staging`; for one thread at a time."""
+    """One process's use of a cache, as a `nbdata.protocols.Staging`; for one thread at a time."""
 
     def __init__(self, name: str, cache: OpenCache, staged: Staged) -> None:
         self._name, self._contents, self._block, self._staged = name, cache.contents, cache.block, staged
@@ -140,7 +140,7 @@ class Consumer:
         self._announced: dict[str, Wanted] = {}  # and not acquired; at most MOST_ANNOUNCED
 
     def announce(self, objects: Sequence[tuple[Any, ...]]) -> None:
-        """See `nbdata.protocols.Staging`; ValueError if these are no objects."""
+        """See `nbdata.protocols.Staging`; ValueError if the items are not objects."""
         wanted = [self._wanted(*one) for one in objects]
         if len(self._announced) + len(wanted) > MOST_ANNOUNCED:
             self.forget()
@@ -158,7 +158,7 @@ class Consumer:
         self._contents.unannounce(self._name)
 
     def acquire(self, names: Sequence[str], living: Callable[[], bool] = lambda: True) -> Acquired:
-        """See `nbdata.protocols.Staging`; KeyError if one was not announced, Cancelled once who asked has died."""
+        """See `nbdata.protocols.Staging`; KeyError for a name not announced, Cancelled if the asking process died."""
         self.release()
         wanted = [self._announced.pop(name) for name in dict.fromkeys(names)]
         self._contents.acquire(self._name, self._name, wanted)
@@ -176,6 +176,6 @@ class Consumer:
         self._staged.count(read=read)
 
     def close(self) -> None:
-        """Hold nothing, and use it no more."""
+        """Release all objects, and end the use of the cache."""
         self._contents.end(self._name)
         self._staged.leave(self._name)

@@ -1,16 +1,15 @@
-"""The states of one job: what it does now, how it ends, and how it is told to wait or to stop.
+"""The states of one job: its current activity, its end, and how it is paused or stopped.
 
 ::
 
     QUEUED → PLANNING → RUNNING → DONE | FAILED
-    any of the first three ⇄ PAUSED(reason)            by somebody, or for want of room; then back to QUEUED
+    any of the first three ⇄ PAUSED(reason)            by a user, or for lack of room; then back to QUEUED
     any unfinished state → CANCELLING → CANCELLED
     any unfinished state → INTERRUPTED          its host ended
 
-A Task runs a callable in a thread of its own; it knows no verb, socket or widget. Work calls
-`checkpoint` between steps: it waits there while the task is paused and raises Cancelled when it is to stop.
-Blocking calls of stores are woken by what they register with the task (`Stop` of stores.objects). How far it is
-counts `nbdata.engine.job.progress`.
+A Task runs a callable in its own thread; it knows no verb, socket or widget. The work calls `checkpoint` between steps:
+that waits while the task is paused, and raises Cancelled when it must stop. Blocking calls of stores register a
+callback with the task that wakes them (`Stop` of stores.objects). `nbdata.engine.job.progress` counts the progress.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 
 class Task(Progress):
-    """See the module; `snapshot` is the only thing that leaves it."""
+    """Runs one job's work through its states (see the module); only `snapshot` leaves it."""
 
     def __init__(self, snapshot: Snapshot, *, stopped: str = "Run it again to resume") -> None:
         super().__init__(snapshot)
@@ -47,7 +46,7 @@ class Task(Progress):
         self._stopping = False
         self._abandoned = False
         self._fault: NbdataError | None = None
-        self._stands_by = False  # paused by itself, until what it waits for is there
+        self._stands_by = False  # paused by itself, until its condition holds
         self._resume_to = ""
         self._thread: threading.Thread | None = None
         self._tell_move: Callable[[], None] = lambda: None
@@ -56,7 +55,7 @@ class Task(Progress):
         self.error: NbdataError | None = None
         snapshot.created = snapshot.created or time.time()
 
-    # -- life ---------------------------------------------------------------------------------
+    # -- lifetime -----------------------------------------------------------------------------
 
     def start(self, work: Callable[[Task], Report]) -> None:
         """Run `work` in a thread; its Report or its error becomes the task's end."""
@@ -71,11 +70,11 @@ class Task(Progress):
             )
 
     def on_move(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called at each change of state; it must not wait, and not ask the task."""
+        """Have `tell` called at each change of state; it must not block, and must not call the task."""
         self._tell_move = tell
 
     def on_end(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when it is over; it must not wait."""
+        """Have `tell` called when the task is over; it must not block."""
         self._tell_end = tell
 
     def _work(self, work: Callable[[Task], Report]) -> None:
@@ -90,13 +89,13 @@ class Task(Progress):
         except BaseException as error:
             if isinstance(error, OSError) and is_full(
                 error
-            ):  # of what jobs write beside their target: their rows
+            ):  # files that jobs write beside their target: their rows
                 self._end("FAILED", disk_error(error, str(error.filename or "the folder for running jobs")))
                 return
             import sys
             import traceback
 
-            sys.stderr.write(scrub(traceback.format_exc()))  # into the agent's log: this is a fault of ours
+            sys.stderr.write(scrub(traceback.format_exc()))  # into the agent's log: this is a bug of ours
             self._end("FAILED", NbdataError(f"internal error: {type(error).__name__}: {error}"))
         else:
             failed = report.state == "FAILED"
@@ -104,7 +103,7 @@ class Task(Progress):
 
     def _end(self, state: str, error: NbdataError | None, report: Report | None = None) -> None:
         if error is not None:
-            # Not under the lock: to let go of the generators that failed ends what they wait for, and that may
+            # Not under the lock: releasing failed generators ends what they wait for, and that may
             # need the lock.
             without_calls(cleaned(error))
         with self._changed:
@@ -112,7 +111,7 @@ class Task(Progress):
             if now.state in FINISHED:
                 return
             if state == "FAILED" and now.state == "CANCELLING":
-                state = "CANCELLED"  # it had failures, or broke, when it was told to end
+                state = "CANCELLED"  # it had failures, or broke, after it was told to end
             if report is None:
                 report = Report(
                     verb=now.verb,
@@ -150,7 +149,7 @@ class Task(Progress):
             self._tell_end()
 
     def enter(self, state: str, reason: str = "") -> None:
-        """The next state of the work itself (PLANNING, RUNNING, or QUEUED with a reason)."""
+        """Enter the next state of the work itself (PLANNING, RUNNING, or QUEUED with a reason)."""
         with self._changed:
             self.checkpoint()
             if self._now.state != state or self._now.reason != reason:
@@ -161,20 +160,20 @@ class Task(Progress):
                     self._move(state, reason)
 
     def waits(self, reason: str) -> None:
-        """Say why it has not begun; never holds who says so."""
+        """Say why it has not started; never blocks the caller."""
         with self._changed:
             if self._now.state == "QUEUED":
                 self._now.reason = reason
                 self._touch()
 
-    # -- stopping: the Stop protocol of stores.objects, and what work calls ---------------------
+    # -- stopping: the Stop protocol of stores.objects, and calls for the work ------------------
 
     def is_set(self) -> bool:
-        """Whether the work is to end."""
+        """True if the work must end."""
         return self._stopping
 
     def add(self, abort: Callable[[], None]) -> None:
-        """Register what wakes a blocking call; called at once if the task is already stopping."""
+        """Register a callback that wakes a blocking call; called at once if the task is already stopping."""
         with self._changed:
             self._aborts[abort] = None
             stopping = self._stopping
@@ -182,11 +181,11 @@ class Task(Progress):
             abort()
 
     def remove(self, abort: Callable[[], None]) -> None:
-        """Forget what `add` registered."""
+        """Remove a callback that `add` registered."""
         self._aborts.pop(abort, None)
 
     def checkpoint(self) -> None:
-        """Wait while paused or faster than allowed; raise Cancelled if the work is to end. Cheap when none is so."""
+        """Wait while paused or ahead of the rate limit; raise Cancelled if the work must end. Cheap otherwise."""
         if self._rate is not None:
             self._hold()
         if self._stopping or self._now.state == "PAUSED":
@@ -203,7 +202,7 @@ class Task(Progress):
                 self._changed.wait(left)
 
     def sleep(self, seconds: float) -> None:
-        """Wait that long, or until it is to end (then Cancelled)."""
+        """Wait that long, or until the work must end (then Cancelled)."""
         end = time.monotonic() + seconds
         with self._changed:
             while not self._stopping and (left := end - time.monotonic()) > 0:
@@ -217,27 +216,27 @@ class Task(Progress):
                 self._resume_to = self._now.state
                 self._move("PAUSED", reason)
                 return True
-            if self._stands_by and self._now.state == "PAUSED":  # it must not go on by itself any more
+            if self._stands_by and self._now.state == "PAUSED":  # it must not resume by itself any more
                 self._stands_by, self._now.reason = False, reason
                 self._touch()
                 return True
             return False
 
     def stand_by(self, reason: str, may_go_on: Callable[[], bool], *, every: float) -> None:
-        """Pause by itself, and begin anew (QUEUED) when `may_go_on`, or when somebody resumes it.
+        """Pause by itself, and start again (QUEUED) once `may_go_on`, or when a user resumes it.
 
         Parameters
         ----------
         reason : str
         may_go_on : callable
-            Asked every so often; a pause by somebody else ends the asking.
+            Called every `every` seconds; a pause by a user ends that.
         every : float
-            Seconds between two questions; more where the answer takes long.
+            Seconds between two calls; more if a call takes long.
 
         Raises
         ------
         Cancelled
-            If it is to end.
+            If the work must end.
         """
         with self._changed:
             self.checkpoint()
@@ -258,19 +257,19 @@ class Task(Progress):
             pause = max(every, 10 * (time.monotonic() - began))
         self._stands_by = False
         self.checkpoint()
-        with self._changed:  # what it does from now on is counted anew, as if its line were said again
+        with self._changed:  # later work is counted anew, as if the command had been run again
             self._now.files = self._now.bytes = self._now.present = self._now.failures = 0
             self._samples.clear()
             self._touch()
 
     def look_again(self) -> None:
-        """Begin anew at once if it waits by itself, as `stand_by` does; a pause by somebody stays."""
+        """Start again at once if it paused by itself with `stand_by`; a pause by a user stays."""
         with self._changed:
             if self._stands_by:
                 self.resume()
 
     def resume(self) -> bool:
-        """Go on after `pause`."""
+        """Resume after `pause`."""
         with self._changed:
             if self._now.state == "PAUSED":
                 self._move(self._resume_to)
@@ -292,11 +291,11 @@ class Task(Progress):
 
     @property
     def abandoned(self) -> bool:
-        """Whether it was told to end although it ends already: nobody needs what it still holds."""
+        """True if it was cancelled while already ending: what it still holds is not needed any more."""
         return self._abandoned
 
     def fail(self, error: NbdataError) -> None:
-        """End the work soon, as failed: one of its threads has met what ends all."""
+        """End the work soon, as failed: one of its threads has met a fatal error."""
         with self._changed:
             if self._stopping:
                 return
@@ -307,7 +306,7 @@ class Task(Progress):
             abort()
 
     def interrupt(self) -> None:
-        """Its host ends now: record that, whatever the work does."""
+        """Record that its host ends now, whatever the work does."""
         with self._changed:
             self._abandoned = True
             if self._now.state not in FINISHED:

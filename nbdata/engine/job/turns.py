@@ -1,4 +1,4 @@
-"""Whose turn it is: so many jobs run at a time, and the others wait in order, without a thread of their own."""
+"""Limits how many jobs run at a time; the others wait in order, without a thread of their own."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Work = Callable[[Task], Report]
 
 
 class Turns:
-    """The turns of one kind of jobs; safe to use from many threads.
+    """The turns of one kind of jobs; many threads may use it.
 
-    A job that is paused takes no turn: what it waits for may be what another job is to bring about. When it goes on
-    it does so at once, so that then there may be more than `most`.
+    A paused job takes no turn: another job may have to bring about what it waits for. It resumes at once, so that then
+    more than `most` jobs may run.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Turns:
         self._dispatching = False
 
     def add(self, task: Task, work: Work) -> None:
-        """Start the work of a new task now, or when it is its turn."""
+        """Start the work of a new task now, or at its turn."""
         task.on_move(self._moved.set)
         with self._lock:
             if not self._waiting and self._free() > 0:
@@ -45,19 +45,19 @@ class Turns:
                 task.waits(f"waits for one of {self._most} running jobs to end")
                 self._waiting.append((task, work))
                 if self._dispatching or self._dispatches():
-                    self._moved.set()  # one may have ended just now
+                    self._moved.set()  # a job may have ended just now
                     return
-                self._waiting.pop()  # now or never: if it cannot be started either, that is its end
+                self._waiting.pop()  # if it cannot start now either, it ends
                 self._begun.append(task)
         task.start(work)
 
     def _dispatches(self) -> bool:
-        """Whether somebody sees to those that wait, from now on."""
+        """True if some thread starts the waiting tasks from now on."""
         self._dispatching = begin(self._dispatch, name="turns")
         return self._dispatching
 
     def withdraw(self, task: Task) -> Work | None:
-        """The work of a task that still waits, which does so here no more; None if it does not wait."""
+        """Take a waiting task out of the queue and return its work; None if it does not wait."""
         with self._lock:
             for number, (waiting, work) in enumerate(self._waiting):
                 if waiting is task:
@@ -70,7 +70,7 @@ class Turns:
         return self._most - sum(not task.paused for task in self._begun)
 
     def _dispatch(self) -> None:
-        """Start one after the other, whenever a job changes its state, until none waits."""
+        """Start waiting tasks one after the other, whenever a job changes its state, until none is left."""
         while True:
             self._moved.wait()
             self._moved.clear()
@@ -84,7 +84,7 @@ class Turns:
                 return
 
     def _take(self) -> list[tuple[Task, Work]]:
-        """Who may start now: in order; one that is paused is passed over, one that is to end needs no turn."""
+        """Return the tasks that may start now, in order; paused ones are skipped, cancelled ones need no turn."""
         ready, still, free = [], deque[tuple[Task, Work]](), self._free()
         for task, work in self._waiting:
             if task.finished:

@@ -1,1 +1,1 @@
-"""What plans have in common: sources and targets looked at, decisions, and the room and uploads that work needs."""
+"""Shared parts of plans: inspecting sources and targets, decisions, and the room and uploads that work needs."""

@@ -1,4 +1,4 @@
-"""The multipart uploads of one run: remembered before their first part; left for the next run, or given up."""
+"""The multipart uploads of one run: remembered before their first part, then left for the next run or aborted."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from nbdata.transfer.uploads import claim, forget, intend, leave, remember, reme
 
 __all__ = ["BegunUploads"]
 
-# Seconds for which a run waits at its end until the store has given up what it is told to; when it is stopped, less.
+# Seconds that a run waits at its end for the store to abort uploads; fewer if the run was stopped.
 _ABANDON, _ABANDON_STOPPED = 30.0, 0.5
-# Errors that say nothing against what was sent.
+# Errors that say nothing against the parts that were sent.
 _PASSING = (Cancelled, StoreUnavailable, AccessDenied)
-# Seconds between two looks whether the job is to end, while an upload begins.
+# Seconds between two checks whether the job must end, while an upload starts.
 _LOOK = 0.1
 
 
 class BegunUploads:
-    """Uploads to one target.
+    """The uploads of one run to one target.
 
     Parameters
     ----------
     keep : bool
-        Whether what is unfinished stays at the store when the run is stopped or the store is not reached, so that the
-        same command resumes it; where the store can do that. Else it is given up, and so is what a run that was
-        killed has left of the same key.
+        Whether unfinished uploads stay in the store if the run is stopped or the store is unreachable, so that the same
+        command resumes them (where the store supports that). Else they are aborted, and so are uploads of the same key
+        that a killed run left.
 
     Attributes
     ----------
     unfinished : dict of str to callable
-        By path, what is to be done about an object whose parts were begun, should the run end before it is whole.
+        Per path, the cleanup for an object whose upload has started, in case the run ends before it is whole.
     """
 
     def __init__(self, run: Run, place: str, *, keep: bool = False) -> None:
@@ -49,10 +49,10 @@ class BegunUploads:
         self._threads: set[threading.Thread] = set()
 
     def begin(self, store: Store, key: str, size: int, headers: Mapping[str, str] | None = None) -> Upload:
-        """Begin one, remember it, and let `store` send its parts.
+        """Start an upload, remember it, and let `store` send its parts.
 
-        A stop does not wait for the store, nor does it break the request off: only the answer names what would be left
-        behind. What cannot be remembered is given up too, as nobody would find it.
+        A stop does not wait for the store. It does not break the request off either, because only its answer gives the
+        upload's id. An upload that cannot be remembered is aborted, because no later run would find it.
         """
         self._give_up_unknown(store, key)
         left = self._taken_up(store, key, size)
@@ -81,7 +81,7 @@ class BegunUploads:
             try:
                 upload = self._store().upload(key, size, headers=headers)
             except NbdataError as error:
-                # Whether the store has begun one is not known if its answer did not come.
+                # Without an answer, it is unknown whether the store has started one.
                 (leave if isinstance(error, StoreUnavailable) else forget)(state, intended)
                 raise
             try:
@@ -102,7 +102,7 @@ class BegunUploads:
             self._abandon_now(key, upload.id)
 
     def _taken_up(self, store: Store, key: str, size: int) -> Upload | None:
-        """An upload of this key that an earlier run has left."""
+        """Resume an upload of this key that an earlier run left, if there is one."""
         state = self._run.context.state_dir
         while self._keep and store.reopens and (found := claim(state, self._known_as, key)) is not None:
             try:
@@ -121,13 +121,13 @@ class BegunUploads:
         return None
 
     def _give_up_unknown(self, store: Store, key: str) -> None:
-        """End the uploads of this key that a run began which was killed before it knew their ids."""
+        """Abort uploads of this key that a run started and was killed before it learned their ids."""
         state = self._run.context.state_dir
         left = unknown_left(state, self._known_as, key)
         if not left:
             return
         known, pending = remembered(state), list[tuple[str, str]]()
-        with contextlib.suppress(AccessDenied):  # who may not look leaves it to the rules of the bucket
+        with contextlib.suppress(AccessDenied):  # without the right to list, the bucket's rules must clean up
             pending = retrying(self._run.control, lambda: list(store.pending(key)))
         for upload_id in [found for name, found in pending if name == key and found not in known]:
             self._aside(self._abandon_now, key, upload_id)
@@ -135,7 +135,7 @@ class BegunUploads:
             forget(state, intended)
 
     def _give_up_left(self, key: str) -> None:
-        """End the uploads of this key that earlier runs have left, while the new one goes on."""
+        """Abort uploads of this key that earlier runs left, while the new one continues."""
         left: list[str] = []
         while (found := claim(self._run.context.state_dir, self._known_as, key)) is not None:
             left.append(found)
@@ -144,18 +144,18 @@ class BegunUploads:
 
     @cached_property
     def _known_as(self) -> str:
-        """The place, and which server has it: others may have a bucket of that name."""
+        """The place together with its server: another server may have a bucket of the same name."""
         return f"{self._place}\n{self._store().server}"
 
     def finished(self, key: str) -> None:
-        """It is an object now; that this cannot be noted on a full disk spoils nothing."""
+        """Note that the upload has become an object; a full disk that prevents the note does no harm."""
         with contextlib.suppress(NbdataError):
             forget(self._run.context.state_dir, self._begun.pop(key))
 
     def abandon(self, key: str, upload: Upload, error: Exception | None) -> bool:
-        """End with it, because of an error or a stop; whether it is left for the next run.
+        """Stop an upload after an error or a stop; return True if it is left for the next run.
 
-        It is given up aside, so that a store that hangs does not hold a stop.
+        A thread aborts it, so that a hanging store does not delay a stop.
         """
         if self._keep and upload.reopens and (error is None or isinstance(error, _PASSING)):
             leave(self._run.context.state_dir, upload.id)
@@ -174,7 +174,7 @@ class BegunUploads:
             forget(state, upload_id)
 
     def _store(self) -> Store:
-        """Another one than that of the job, which may be stopping, and with it every request of its own store."""
+        """Open a store separate from the job's own, whose requests all stop when the job stops."""
         return open_place(self._place, self._run.context, fs=self._run.bindings.get("fs")).store
 
     def _aside(self, work: Callable[..., None], *args: object) -> None:
@@ -189,7 +189,7 @@ class BegunUploads:
         thread.start()
 
     def close(self) -> None:
-        """Give up or leave what is unfinished; waits for the store, but not for long."""
+        """Abort or leave unfinished uploads; waits for the store, but not for long."""
         for give_up in list(self.unfinished.values()):
             give_up()
         end = time.monotonic() + (_ABANDON_STOPPED if self._run.control.is_set() else _ABANDON)

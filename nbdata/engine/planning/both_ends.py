@@ -1,4 +1,4 @@
-"""A run between two stores, as each of them sees it."""
+"""Splits a run between two stores into one run per end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["both_ends"]
 
 
 def both_ends(run: Run) -> tuple[Run, Run]:
-    """This run as each of its ends sees it: with its own storage options, and ``fs=`` where that is meant.
+    """Return the runs of the source and the target, each with its storage options, and ``fs=`` where it applies.
 
-    ``--option`` holds for both ends if they have one protocol, or if one is the local disk, and ``--target-option``
-    instead of it for the target.
+    ``--option`` applies to both ends if they have one protocol, or if one is the local disk. For the target,
+    ``--target-option`` replaces it.
     """
     context = run.context
     handed = run.bindings.get("fs") or context.filesystem

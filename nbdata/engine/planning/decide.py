@@ -1,4 +1,4 @@
-"""Whether an object is to be moved: a pure function of what the source, the target and the record say."""
+"""Decides whether to move an object; a pure function of the source, the target and the record."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Decision", "copied", "decide_copy", "decide_pull", "decide_push"]
 
 
 class Decision(NamedTuple):
-    """An action of the plan and, where it needs one, its reason.
+    """An action of the plan and, where needed, its reason.
 
-    Actions that move: ``fetch``, ``send`` or ``copy`` (new), ``overwrite``, ``compare`` (hashed when
-    performed, moved if it differs). Others: ``unchanged``, ``moved away``, ``skip``, ``conflict``.
+    Actions that move: ``fetch``, ``send`` or ``copy`` (new), ``overwrite``, ``compare`` (hashed during performing, and
+    moved if it differs). Others: ``unchanged``, ``moved away``, ``skip``, ``conflict``.
     """
 
     action: str
@@ -27,7 +27,7 @@ class Decision(NamedTuple):
 
 
 def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision | None:
-    """What is said of all that is there already, whatever was recorded of it; None if that is left open."""
+    """Decide by the options alone for an object that exists at the target; None if they leave it open."""
     if overwrite == "always":
         return Decision("overwrite")
     if overwrite == "never":
@@ -38,7 +38,7 @@ def _by_options(overwrite: str, size_only: bool, *, same_size: bool) -> Decision
 
 
 def _compared(info: ObjectInfo, size: int) -> str:
-    """What to do where only the bytes can tell whether a file of this size is the object."""
+    """Decide for a file of this size if only its bytes can show whether it is the object."""
     told = parse_etag(info.etag).kind in ("md5", "multipart") or info.checksums
     return "compare" if told and info.size == size else "overwrite"
 
@@ -52,11 +52,11 @@ def decide_pull(
     size_only: bool,
     skip_written: bool = False,
 ) -> Decision:
-    """What to do with one object of the source, given the local file (None: there is none).
+    """Decide what to do with one object of the source, given the local file (None: there is none).
 
-    *Unchanged* is what the record says: the listing's validator as recorded **and** the local stat as
-    recorded. Without a record the bytes are compared where the store vouches for them, and moved where not.
-    With `skip_written` what was written here before, of the same version, may be gone by now.
+    *Unchanged* needs a record: the listing's validator as recorded **and** the local stat as recorded. Without a
+    record, the bytes are compared if the store has a checksum, and moved if not. With `skip_written`, an object of the
+    same version that was written here before may be gone by now.
     """
     if local is None:
         whole = record is not None and record.ours and record.local_size >= 0  # not only announced
@@ -91,10 +91,10 @@ def decide_push(
     size_only: bool,
     prove: bool = False,
 ) -> Decision:
-    """What to do with one local file, given the object at its target (None: there is none).
+    """Decide what to do with one local file, given the object at its target (None: there is none).
 
-    With `prove` what a record calls unchanged is compared all the same, where the store has a checksum: the file is
-    to be deleted.
+    With `prove`, a file that the record calls unchanged is still compared if the store has a checksum, because the file
+    will be deleted.
     """
     if remote is None:
         return Decision("send")
@@ -116,7 +116,7 @@ def decide_push(
 
 
 def copied(source: ObjectInfo, target: ObjectInfo) -> Record:
-    """The record of an object that was copied from store to store: both validators, and no local file."""
+    """Return the record of an object that was copied between stores: both validators, and no local file."""
     return Record(f"{validator(source)}\n{validator(target)}", source.size, -1, 0, 0)
 
 
@@ -128,9 +128,9 @@ def decide_copy(
     overwrite: str,
     size_only: bool,
 ) -> Decision:
-    """What to do with one object of the source, given the object at its target (None: there is none).
+    """Decide what to do with one object of the source, given the object at its target (None: there is none).
 
-    Without a record, digests for ETags that are equal prove that the objects are.
+    Without a record, equal ETags that are digests prove that the objects are equal.
     """
     if there is None:
         return Decision("copy")

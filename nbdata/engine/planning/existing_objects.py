@@ -1,6 +1,6 @@
-"""What stands at a target in a store already: listed once and spooled, found by key.
+"""The existing objects at a target in a store: listed once, spooled to disk, and found by key.
 
-Held in memory is only where each object's line is, so that a target of a million objects takes a tenth of a gigabyte.
+Memory holds only the position of each object's line, so a target of a million objects takes a tenth of a gigabyte.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ExistingObjects:
     Parameters
     ----------
     folder : str
-        Where they are spooled, in a file that is gone with this object.
+        The folder of their spool file, which is removed with this object.
     objects : iterable of ObjectInfo
     """
 
@@ -40,7 +40,7 @@ class ExistingObjects:
                     self._lines.take(self._end, line)
                     self._end += len(line)
         except OSError as error:
-            if isinstance(error, NbdataError):  # of the store
+            if isinstance(error, NbdataError):  # from the store
                 raise
             raise disk_error(error, path) from error
         finally:
@@ -48,20 +48,20 @@ class ExistingObjects:
                 os.unlink(path)
 
     def get(self, key: str) -> ObjectInfo | None:
-        """The object of a key."""
+        """Return the object of a key."""
         line = self._lines.find(key_of(key))
         return None if line is None else _info(line)
 
     def keep(self, key: str) -> None:
-        """The object of a key is not among the others any more."""
+        """Take the object of a key out of the others."""
         self._lines.drop(key_of(key))
 
     def others(self) -> Iterator[ObjectInfo]:
-        """All objects but those to `keep`, in the order of the listing."""
+        """Yield all objects except those passed to `keep`, in the order of the listing."""
         return map(_info, self._lines.live(self._end))
 
 
 def _info(line: bytes) -> ObjectInfo:
     values = parse_line(line)
-    assert values is not None  # nobody else has its file
+    assert values is not None  # no other process has its file
     return ObjectInfo(*values)

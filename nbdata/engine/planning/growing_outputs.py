@@ -1,4 +1,4 @@
-"""Writes shards or volumes that grow to one folder, on the disk or in a store: each has its name when it is whole."""
+"""Writes growing shards or volumes to one folder, on the disk or in a store; each gets its name once it is whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["GrowingOutput", "GrowingOutputs"]
 
 
 class GrowingOutput(Protocol):
-    """One shard or volume on its way; for one thread."""
+    """One shard or volume that is being written; for one thread."""
 
     name: str
     size: int
@@ -37,28 +37,28 @@ class GrowingOutput(Protocol):
         """Append some bytes."""
 
     def end(self) -> None:
-        """All bytes are written."""
+        """Say that all bytes are written."""
 
     def finish(self) -> Digests:
-        """Give it its name; what is known of its bytes."""
+        """Give it its final name; return the known digests of its bytes."""
 
 
 class GrowingOutputs:
-    """Writes to one folder.
+    """Writes shards or volumes to one folder.
 
     Parameters
     ----------
     run : Run
-        As the target's end sees it.
+        The run of the target's end.
     folder : Location
     place : str
-        The folder, as the user calls it.
+        The folder, as the user wrote it.
     verify : str
         See `nbdata.verbs.options.Verifying`.
     most : int
-        Bytes of a shard or volume, about.
+        Approximate bytes of a shard or volume.
     needed : int
-        Bytes of the disk that are reserved.
+        Bytes of the disk to reserve.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class GrowingOutputs:
             run.control, folder, run.context.state_dir, run.context.env, verify, min(most, 5 << 40)
         )
         self._uploads = BegunUploads(run, place)
-        # One for all: several may wait, as for the proof of an object that reaches over them.
+        # One for all: several outputs may wait, for example for the proof of an object that spans them.
         self._room = self._target.room()
         self._pool = ThreadPoolExecutor(SENT_AT_A_TIME, "nbdata-growing")
         self._open: set[GrowingOutput] = set()
@@ -79,15 +79,15 @@ class GrowingOutputs:
             self._space = GrowingSpace(run, disk_of(folder.place)[2], needed)
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Make the folder, and remove what killed processes left there of these files."""
+        """Make the folder, and remove unfinished files of these names that killed processes left."""
         if self._space is not None:
             LocalStore(umask=self._run.context.umask).make_parents(self._folder.key + "any")
             remove_left("/" + self._folder.key, names.__getitem__, len(names))
 
     def give_up_left(self, prefix: str, is_ours: Callable[[str], bool]) -> None:
-        """Give up the uploads that a killed run has left, also those that it could not note any more.
+        """Abort the uploads that a killed run left, including those whose ids it could not note.
 
-        `prefix` is how their names begin; `is_ours` says of a name whether it is to be one of this folder's.
+        Their names start with `prefix`; `is_ours` checks that a name is one of this folder's outputs.
         """
         folder, state = self._folder, self._run.context.state_dir
         known = remembered(state)
@@ -102,7 +102,7 @@ class GrowingOutputs:
                 forget(state, upload_id)
 
     def begin(self, name: str) -> GrowingOutput:
-        """Begin one."""
+        """Start an output."""
         output: GrowingOutput
         if self._space is not None:
             output = GrowingFile("/" + self._folder.key, name, self._space.claim, self._run.context.umask)
@@ -114,7 +114,7 @@ class GrowingOutputs:
         return output
 
     def finish(self, output: GrowingOutput) -> tuple[ObjectInfo, Digests]:
-        """Give one its name; what the store says of it, and what is known of its bytes."""
+        """Give an output its final name; return the store's description and the known digests of its bytes."""
         said = output.finish()
         assert output.made is not None
         with self._lock:
@@ -124,13 +124,13 @@ class GrowingOutputs:
         return output.made, said
 
     def delete(self, names: list[str]) -> None:
-        """Delete what has these names."""
+        """Delete the files or objects of these names."""
         keys = [self._folder.key + name for name in names]
         if keys:
             retrying(self._run.control, lambda: self._folder.store.delete(keys))
 
     def close(self) -> None:
-        """Give up what is not whole, and wait for that, but not for long."""
+        """Give up unfinished outputs, and wait for that, but not for long."""
         with self._lock:
             left = list(self._open)
         for output in left:
@@ -143,7 +143,7 @@ class GrowingOutputs:
 
 
 class _Uploads:
-    """Uploads as a growing shard begins and ends them."""
+    """Lets a growing shard start and end uploads of `BegunUploads`."""
 
     def __init__(self, uploads: BegunUploads, folder: Location) -> None:
         self._uploads, self._store = uploads, folder.store

@@ -1,4 +1,4 @@
-"""Disk space for work whose size shows while it is done: reserved in steps, each before it is written."""
+"""Disk space for work of unknown size: reserved in steps, each before it is written."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from nbdata.verbs.options import Storing
 
 __all__ = ["GrowingSpace"]
 
-# Bytes by which a reservation grows; smaller where the room is tight.
+# Bytes by which a reservation grows; smaller steps if room is tight.
 _STEPS = (256 << 20, 32 << 20, 4 << 20, 0)
-# Seconds after which the ledger looks at a limited folder again for one that it refused.
+# Seconds after which the ledger measures a limited folder again for a refused job.
 _SEEN_LATE = 2.5
 
 
 class GrowingSpace:
-    """The reservation of a run whose size is not known; safe to use from many threads.
+    """The reservation of a run of unknown size; many threads may use it.
 
     Parameters
     ----------
     run : Run
     block : int
-        Bytes of a block of the disk.
+        Bytes per block of the disk.
     reserved : int
-        Bytes that are reserved at the start.
+        Bytes reserved at the start.
 
     Attributes
     ----------
     make_room : callable or None
-        Called where there is no room, before that is the end: True if it has made some.
+        Called if there is no room, before that is an error; returns True if it has made some.
     """
 
     def __init__(self, run: Run, block: int, reserved: int) -> None:
@@ -47,9 +47,9 @@ class GrowingSpace:
         self.make_room: Callable[[], bool] | None = None
 
     def claim(self, size: int, *, fresh: bool = False) -> None:
-        """Have room reserved for that many more bytes; NotEnoughSpace if there is none, and then nothing is claimed.
+        """Reserve room for that many more bytes; NotEnoughSpace if there is none, and then nothing is reserved.
 
-        `fresh` says that all that was claimed before has landed (see `Reservation.grow`).
+        `fresh` says that all bytes claimed before are committed to the disk (see `Reservation.grow`).
         """
         with self._lock:
             claimed = self._claimed + round_up(size, self._block)
@@ -60,7 +60,7 @@ class GrowingSpace:
 
     def _claim(self, claimed: int, fresh: bool, reservation: Reservation) -> None:
         missing = claimed - self._held
-        while True:  # in smaller steps where the room is tight
+        while True:  # in smaller steps if room is tight
             more = max(missing, _STEPS[self._step])
             try:
                 reservation.grow(more, fresh=fresh, at_least=True)
@@ -77,7 +77,7 @@ class GrowingSpace:
         self._claimed = claimed
 
     def _more_room(self, missing: int) -> bool:
-        """Make room, and reserve what is missing; False if that was in vain."""
+        """Make room, and reserve the missing bytes; False if that failed."""
         if self.make_room is None or self._reservation is None or not self.make_room():
             return False
         for pause in (0.0, _SEEN_LATE):
@@ -88,11 +88,11 @@ class GrowingSpace:
         return False
 
     def note(self, size: int, files: int = 0) -> None:
-        """Bytes and files that are on the disk now."""
+        """Note bytes and files that are on the disk now."""
         if self._reservation is not None:
             self._reservation.landed(size, files)
 
     def landed(self, sizes: list[int], files: int) -> None:
-        """Whole files of these sizes are on the disk now."""
+        """Note whole files of these sizes that are on the disk now."""
         block = self._block
         self.note(sum([-(-size // block) for size in sizes]) * block, files)

@@ -1,4 +1,4 @@
-"""What lies below a local source and is no file: which of it is meant, and what plan and report say of it."""
+"""Entries of a local source that are not files: which ones matter, and how plan and report mention them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nbdata.verbs.options import Selecting
 
 __all__ = ["LeftOut"]
 
-# By kind (see nbdata.stores.local.Noticed): the word for many of them, and why they are left out.
+# By kind (see nbdata.stores.local.Noticed): the plural, and why they are left out.
 _WHY = {
     "link to a folder": ("links to folders", "not followed; name it as SOURCE to take what it leads to"),
     "broken link": ("broken links", "nothing is where it leads"),
@@ -22,30 +22,30 @@ _WHY = {
     "device": ("devices", "no file; it may never end"),
     "empty folder": ("empty folders", "stores keep objects, not folders"),
 }
-# Names of each kind in a note.
+# Most names of each kind in a note.
 _NAMED = 3
 
 
 class LeftOut:
-    """Told by a listing (`nbdata.transfer.sources.find`) of what it leaves out; keeps what the options select.
+    """Collects entries that a listing (`nbdata.transfer.sources.find`) leaves out; keeps those that the options select.
 
     Parameters
     ----------
     operation : Selecting
-        Whose include, exclude and files_from hold here too.
+        Its include, exclude and files_from apply here too.
     within : callable, optional
-        Whether a path is meant at all.
+        Returns whether a path is selected at all.
 
     Attributes
     ----------
     unreadable : list of (str, NbdataError)
-        Files and folders of which nobody knows what they hold: failures.
+        Files and folders with unknown contents: failures.
     """
 
     def __init__(self, operation: Selecting, within: Callable[[str], bool] | None = None) -> None:
         include, exclude = operation.include, operation.exclude
         self._passes, self._allowed = glob_filter(include, exclude), glob_filter((), exclude)
-        # Without a slash a pattern matches at any depth.
+        # A pattern without a slash matches at any depth.
         self._include = [p.lstrip("/") if "/" in p.rstrip("/") else "**" for p in include]
         names = operation.files_from
         self._listed = None if names is None else sorted(read_paths(names))
@@ -55,7 +55,7 @@ class LeftOut:
         self.unreadable: list[tuple[str, NbdataError]] = []
 
     def __call__(self, path: str, kind: str, error: NbdataError | None) -> None:
-        """Keep it, if it is meant."""
+        """Keep the entry, if it is selected."""
         if not path:  # the source itself
             if error is not None:
                 raise error
@@ -80,7 +80,7 @@ class LeftOut:
         return self._passes(path)
 
     def rows(self) -> Iterator[Row]:
-        """One a thing; folders that are empty have none."""
+        """Yield one row per entry; empty folders have none."""
         for kind, paths in self._found.items():
             if kind != "empty folder":
                 for path in paths:
@@ -89,7 +89,7 @@ class LeftOut:
             yield Row(path, "unreadable", 0, {"reason": str(error)})
 
     def notes(self, *, folders: bool = True) -> list[str]:
-        """A sentence a kind, with the first names; of empty folders only if `folders`."""
+        """Return one sentence per kind, with the first names; of empty folders only if `folders`."""
         told = []
         for kind, paths in sorted(self._found.items()):
             if kind == "empty folder" and not folders:
@@ -103,6 +103,6 @@ class LeftOut:
         return told
 
     def covers(self, path: str) -> bool:
-        """Whether what the store has at this path may be what was left out, or lie below it."""
+        """True if the store's object at this path may be a left-out entry, or lie below one."""
         ends = [at for at, char in enumerate(path) if char == "/"]
         return any(path[:at] in self._names for at in [*ends, len(path)])

@@ -1,4 +1,4 @@
-"""``--delete`` on the disk: what a mirror would remove, when it must not, and its removal."""
+"""``--delete`` on the disk: which files a mirror would remove, when it must refuse, and the removal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["delete_planned", "plan_local_deletions"]
 
 
 def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out: Plan, rows: RowFile) -> None:
-    """Add to the plan each local file within the filters that the source does not have.
+    """Add to the plan each local file within the filters that the source lacks.
 
     Raises
     ------
     BadOption
-        If that would delete a file which this pull never wrote, unless ``--force``.
+        If that would delete a file that this pull never wrote, unless ``--force``.
     """
     passes = glob_filter(op.include, op.exclude)
     prefix = root.lstrip("/") + "/"
@@ -45,7 +45,7 @@ def plan_local_deletions(op: Pull, root: str, kept: set[str], index: Index, out:
 
 
 def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Results) -> None:
-    """Mirror, only when everything else went well."""
+    """Delete the planned files, only if everything else succeeded."""
     if results.failures:
         results.notes.append("nothing was deleted, because not everything was fetched")
         return
@@ -64,8 +64,8 @@ def delete_planned(run: Run, planned: Plan, root: str, index: Index, results: Re
                 gone.append(row.path)
                 results.add(row.path, Outcome.DELETED, row.size)
     finally:
-        # Durably first: what stood there again without a record would be nobody's, and not be deleted any more.
+        # Sync first: a file that came back without a record would count as not ours, and never be deleted.
         for folder in {os.path.dirname(os.path.join(root, path)) for path in gone}:
-            with contextlib.suppress(OSError):  # gone itself
+            with contextlib.suppress(OSError):  # the folder is gone itself
                 sync_folder(folder)
         index.put(dict.fromkeys(gone))

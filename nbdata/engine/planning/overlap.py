@@ -1,4 +1,4 @@
-"""Sources that are local, too: whether what is to be written is what is to be read."""
+"""Checks local sources against the target: whether a job would write over what it reads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["refuse_overlap"]
 
 
 def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mirror: bool) -> None:
-    """BadOption if a job would write over its source, take what it wrote itself, or delete what it reads.
+    """BadOption if a job would write over its source, read its own output, or delete what it reads.
 
-    Else files that were there before would count as staged by nbdata, and so as what may be deleted.
+    Otherwise files that existed before would count as staged by nbdata, and so could be deleted.
 
     Parameters
     ----------
     target : str
-        The local folder that is written to.
+        The local folder to write to.
     name : str
-        What a single file is to be called there; '' for its own name.
+        The name of a single file there; '' for its own name.
     whole : bool
-        Whether all below the source is meant, and not what a glob matches.
+        Whether all below the source is selected, and not only matches of a glob.
     mirror : bool
-        Whether it deletes what the source has not.
+        Whether files that the source lacks are deleted.
     """
     if not isinstance(found.location.store, LocalStore):
         return
@@ -52,8 +52,8 @@ def refuse_overlap(found: Found, target: str, *, name: str = "", whole: bool, mi
 
 
 def _same(here: str, there: str) -> bool:
-    """By any name: links, hard ones too, and mounts."""
+    """True if both are the same file by any name: links, including hard ones, and mounts."""
     try:
         return os.path.samefile(here, there)
-    except OSError:  # the target is not there yet
+    except OSError:  # the target does not exist yet
         return here == there

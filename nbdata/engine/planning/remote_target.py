@@ -1,4 +1,4 @@
-"""A target in a store: which keys are meant, what stands there already, and what a mirror deletes of it."""
+"""A target in a store: its keys, its existing objects, and the deletions of a mirror."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["delete_planned", "existing_objects", "is_text", "key_at", "name_at",
 
 
 def name_at(target: Location, only: str, *, mirror: bool) -> str:
-    """The key that a single object gets; empty if there are many, or if all that is in the folder matters.
+    """Return the key of a single object; empty for many objects, or if all objects in the folder matter.
 
     Parameters
     ----------
     only : str
         The name of the single object, or empty.
     mirror : bool
-        Whether what else is in the folder is to be deleted.
+        Whether other objects in the folder are deleted.
     """
     if not only:
         return ""
@@ -44,12 +44,12 @@ def _prefix(target: Location) -> str:
 
 
 def key_at(target: Location, path: str) -> str:
-    """The key of a relative path."""
+    """Return the key of a relative path."""
     return _prefix(target) + path
 
 
 def is_text(key: str) -> bool:
-    """Whether a name is UTF-8, as keys are: names on a disk may be of other bytes."""
+    """True if a name is UTF-8, as keys must be: names on a disk may hold any bytes."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def is_text(key: str) -> bool:
 def existing_objects(
     run: Run, target: Location, name: str, *, overwrite: str, delete: bool
 ) -> ExistingObjects:
-    """What stands at the target already."""
+    """List the existing objects at the target."""
     if target.store.read_only:
         raise BadOption(
             "the target can only be read",
@@ -81,7 +81,7 @@ def _listed(run: Run, target: Location, name: str) -> Iterator[ObjectInfo]:
         if error.details.get("bucket"):
             raise
         if name and target.store.flat:
-            # Only a listing tells a missing bucket; not all who may write may list.
+            # Only a listing shows a missing bucket, but not everyone who may write may list.
             with contextlib.suppress(AccessDenied):
                 next(listing(run.control, target.store, name), None)
 
@@ -96,19 +96,19 @@ def plan_deletions(
     *,
     spared: Callable[[str], bool] | None = None,
 ) -> None:
-    """Add to the plan each object within the filters that the source does not have.
+    """Add to the plan each object within the filters that the source lacks.
 
     Parameters
     ----------
     remote : ExistingObjects
-        What is there, without the objects that are to be kept.
+        The existing objects, without those to keep.
     spared : callable, optional
-        Whether nobody knows what the source has at a relative path, so that the object there stays.
+        Returns whether the source's contents at a relative path are unknown, so that the object stays.
 
     Raises
     ------
     BadOption
-        If that would delete an object which this line never wrote, unless ``--force``.
+        If that would delete an object that this command never wrote, unless ``--force``.
     """
     op = run.operation
     assert isinstance(op, Mirroring)
@@ -117,7 +117,7 @@ def plan_deletions(
     for info in remote.others():
         key = info.key
         path = key[len(_prefix(target)) :]
-        marker = key.endswith("/") and info.size <= 0  # what consoles make for a folder is no data
+        marker = key.endswith("/") and info.size <= 0  # a console's marker for a folder is not data
         if marker or is_ours(path) or not passes(path):
             continue
         if spared is not None and spared(path):
@@ -138,7 +138,7 @@ def plan_deletions(
 def delete_planned(
     run: Run, planned: Plan, target: Location, index: Index, results: Results, moved: str
 ) -> None:
-    """Mirror, only when everything else went well; `moved` is the word for that."""
+    """Delete the planned objects, only if everything else succeeded; `moved` is the verb's word for that."""
     if results.failures:
         results.notes.append(f"nothing was deleted, because not everything was {moved}")
         return

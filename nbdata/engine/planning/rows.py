@@ -1,4 +1,4 @@
-"""What the rows of a plan remember of an object that a listing gave."""
+"""Stores the facts of a listed object in a row of a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["detail_of", "info_of"]
 
 
 def detail_of(info: ObjectInfo) -> dict[str, object]:
-    """What a row remembers of an object, beside its path and size."""
+    """Return the facts of an object for a row, beside its path and size."""
     detail: dict[str, object] = {"key": info.key}
     if info.etag:
         detail["etag"] = info.etag
@@ -21,7 +21,7 @@ def detail_of(info: ObjectInfo) -> dict[str, object]:
 
 
 def info_of(row: Row) -> ObjectInfo:
-    """The way back from `detail_of`."""
+    """Rebuild the object from `detail_of`."""
     detail = row.detail
     return ObjectInfo(
         detail["key"], row.size, detail.get("etag", ""), detail.get("modified"), detail.get("version", "")

@@ -1,4 +1,4 @@
-"""Sends many small objects at a time, and compares each with what the store answers; for push and unpacking."""
+"""Sends many small objects at a time, and checks each against the store's response; for push and unpacking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BATCH", "Content", "SmallObject", "SmallUploads"]
 
 
 class SmallObject(Protocol):
-    """An object that is to be sent.
+    """A small object to send.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class SmallObject(Protocol):
     size : int
         Bytes.
     wrong : ObjectInfo or None
-        What the store made of an earlier try that arrived wrong.
+        The store's description of an earlier try that arrived damaged.
     """
 
     key: str
@@ -43,9 +43,9 @@ class Content(NamedTuple):
     ----------
     data : bytes
     hasher : SentHasher
-        Has hashed them.
+        Has hashed the bytes.
     more : any
-        The caller's own.
+        The caller's own data.
     """
 
     data: bytes
@@ -57,17 +57,18 @@ T = TypeVar("T", bound=SmallObject)
 
 
 class SmallUploads(Generic[T]):
-    """Sends small objects many at a time, by one worker of a pool.
+    """Sends small objects many at a time, in one worker of a pool.
 
     Parameters
     ----------
     workers : WorkerPool
     content : callable
-        Gives the bytes of an object when its turn comes. An error of it is given to `failed`.
+        Returns the bytes of an object at its turn. Its errors are passed to `failed`.
     sent : callable
-        Called when the store has an object, with its `Content`, what the store says of it, and whether that proves it.
+        Called when the store has an object, with its `Content`, the store's description, and whether that proves the
+        bytes.
     whole : callable
-        Sends one object by itself after a first try has failed; called with the object and the error or None.
+        Sends one object by itself after a failed first try; called with the object and the error or None.
     failed : callable
         Called with an object and its error.
     """
@@ -88,11 +89,11 @@ class SmallUploads(Generic[T]):
         self._batcher = Batcher[T](control, workers, self._transfer, whole)
 
     def takes(self, size: int) -> bool:
-        """Whether objects of so many bytes are best sent together."""
+        """True if objects of that size are best sent together."""
         return self._control.rate is None and size <= self._store.writes_together
 
     def unit(self, batch: list[T]) -> Unit:
-        """The unit of work that adds a batch; see `Batcher.unit`."""
+        """Return the unit of work that adds a batch; see `Batcher.unit`."""
         return self._batcher.unit(batch)
 
     def _transfer(self) -> None:
@@ -100,7 +101,7 @@ class SmallUploads(Generic[T]):
         self._batcher.run_session(session, self._request, self._answered)
 
     def _request(self, item: T) -> Write[tuple[T, Content]] | None:
-        """What sends an object; None if its bytes cannot be had."""
+        """Make the request that sends an object; None if its bytes cannot be read."""
         try:
             content = self._content(item)
         except Exception as error:
@@ -109,7 +110,7 @@ class SmallUploads(Generic[T]):
         return Write((item, content), item.key, content.data, content.hasher.hexdigest())
 
     def _answered(self, answer: Answer[Write[tuple[T, Content]]]) -> None:
-        """The store has answered for an object."""
+        """Handle the store's response for an object."""
         (item, content), info = answer.request.of, answer.told
         if info is None:
             self._missed(item, answer.error)
@@ -121,7 +122,7 @@ class SmallUploads(Generic[T]):
         self._control.checkpoint()
 
     def _asked_after(self, item: T, content: Content) -> None:
-        """The store did not tell of what it got; it does when it is asked."""
+        """Ask the store about an object, because its response did not describe it."""
         try:
             info = retrying(self._control, lambda: self._store.head(item.key))
         except Exception as error:
@@ -148,7 +149,7 @@ class SmallUploads(Generic[T]):
         self._workers.done += 1
 
     def _missed(self, item: T, error: NbdataError | None) -> None:
-        if isinstance(error, ChecksumMismatch):  # to be sent again at once: the store is not to blame
+        if isinstance(error, ChecksumMismatch):  # to send again at once: the store is not to blame
             self._control.tried_again(error)
             error = None
         self._batcher.failed(item, error)

@@ -1,1 +1,1 @@
-"""pull: what is in a store comes to the disk."""
+"""pull: fetches objects of a store to the disk."""

@@ -1,4 +1,4 @@
-"""pull: performed as it was planned. Small objects come many at a time, big ones in parts, the others in one piece."""
+"""pull: performs the plan. Small objects come many at a time, big ones in parts, the others in one piece."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from nbdata.verification.same_bytes import same_bytes
 
 __all__ = ["FETCHED", "perform", "plan"]
 
-#: What is told of an object that was fetched, and of one that took the place of what was edited here.
+#: Outcomes of an object that was fetched, and of one that replaced a locally edited file.
 FETCHED = (Outcome.FETCHED, Outcome.OVERWRITTEN)
-# Of an object in one piece that many bytes are kept when it is broken off: what is less is sooner fetched again.
+# Least bytes of an interrupted object in one piece that are kept: fewer are faster to fetch again.
 _KEPT = 256 << 10
-# Errors after which what was fetched is of no use.
+# Errors after which the fetched bytes are useless.
 _USELESS = (ChecksumMismatch, SourceChanged)
 
 
 def perform(run: Run, planned: Plan, *, promised: Callable[[ObjectInfo], Check] | None = None) -> Report:
-    """Do what the plan says.
+    """Perform the plan.
 
     Parameters
     ----------
     promised : callable, optional
-        Gives the check of an object, where somebody else than its store vouches for the bytes.
+        Returns the check of an object, if another source than its store gives the checksum.
     """
     return _Pulling(run, planned, promised).run_all()
 
@@ -81,12 +81,12 @@ class _Pulling:
             committed=self._committed,
             announce=lambda batch: self._index.announce({file.path: file.tag for file in batch}),
             made=self._folder_made,
-            # Of a part that is under way a kill loses what was not noted yet, beside that.
+            # A kill also loses the bytes of a part in flight that were not noted yet.
             most=lambda: self._workers.wanted * (PART - NOTED),
         )
         self._target = self._committer.target
-        self._begun: Begun  # what earlier runs began; known when the target is entered
-        self._unfinished: dict[str, Partial] = {}  # by path: those whose parts were begun
+        self._begun: Begun  # objects that earlier runs began; known once the target is entered
+        self._unfinished: dict[str, Partial] = {}  # by path: objects whose parts were begun
         self._lock = threading.Lock()
         self._unguarded = self._unverified = 0
 
@@ -130,15 +130,15 @@ class _Pulling:
             yield self._small.unit(batch)
 
     def _check(self, info: ObjectInfo) -> Check:
-        """Of an object in one piece, or by what somebody promised."""
+        """Return the check of an object in one piece: by its store, or by a promised checksum."""
         return self._promised(info) if self._promised is not None else self._checker(info).check()
 
     def _checker(self, info: ObjectInfo) -> Checker:
-        """What its store vouches for."""
+        """Return the checker for the checksums of its store."""
         return Checker(self._control, self._store, info, self._op.verify)
 
     def _anew(self, item: PullRow) -> None:
-        """Tell that what was begun of an object is of no use."""
+        """Add a note that an object was fetched again because its source changed."""
         self._results.notes.append(
             f"{item.path}: the source changed since it was begun, so it was fetched anew"
         )
@@ -146,7 +146,7 @@ class _Pulling:
     # -- in one piece -------------------------------------------------------------------------
 
     def _whole(self, item: PullRow, failed: Exception | None = None) -> None:
-        """Fetch an object in one piece, or compare it first; `failed` is why a first try did not do it."""
+        """Fetch an object in one piece, or compare it first; `failed` is the error of a first try."""
         info = item.info
         try:
             final, staging = self._target.prepare(item.path)
@@ -158,7 +158,7 @@ class _Pulling:
                 if self._has_parts(item):
                     self._begin_parts(item)
                     return
-            if item.path in self._begun:  # of no use, or it would be continued
+            if item.path in self._begun:  # useless, or it would be resumed
                 if self._begun.is_other(item.path, self._op.source, info):
                     self._anew(item)
                 Partial.remove(Partial.data_of(staging, item.path))
@@ -186,7 +186,7 @@ class _Pulling:
         except BaseException as error:
             self._committer.release(expected)
             if not self._keep(item, staging, temporary, fd, error):
-                # Another machine may have taken it for that of a dead job.
+                # Another machine may have taken it for the file of a dead job.
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
             raise
@@ -197,7 +197,7 @@ class _Pulling:
         )
 
     def _keep(self, item: PullRow, staging: str, temporary: str, fd: int, error: BaseException) -> bool:
-        """Whether what there is of an object in one piece was kept for the next run."""
+        """Keep the bytes of an interrupted object in one piece for the next run; return True if kept."""
         count, store = os.fstat(fd).st_size, self._store
         sure = store.ranges and store.refuses_first and not isinstance(error, _USELESS)
         if not sure or not _KEPT <= count < item.info.size:
@@ -205,12 +205,12 @@ class _Pulling:
         return Partial.keep(staging, item.path, self._op.source, item.info, temporary, count)
 
     def _same_bytes(self, path: str, info: ObjectInfo) -> os.stat_result | None:
-        """How the local file looked before it was read, if it holds the bytes that the store vouches for.
+        """Return the local file's stat from before it was read, if its bytes match the store's checksum.
 
-        What changes it later, or while it is read, makes it another than was recorded.
+        A change during or after reading makes the file differ from that stat, which is recorded.
         """
         try:
-            # What was a file when it was planned may be a named pipe by now, which would wait for its writer.
+            # A planned file may be a named pipe by now; opening that would wait for its writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise disk_error(error, path) from error
@@ -228,7 +228,7 @@ class _Pulling:
         self._control.advance(files=1, present=item.info.size)
 
     def _claim(self, item: PullRow) -> None:
-        """Have room for an object that differs from what stands there: until now none was planned for it."""
+        """Reserve room for an object that differs from the existing file: none was planned for it so far."""
         item.needed = item.info.size - item.present
         self._space.claim(item.needed)
         item.differs = True
@@ -236,7 +236,7 @@ class _Pulling:
     # -- many small ones ----------------------------------------------------------------------
 
     def _is_small(self, item: PullRow) -> bool:
-        """Whether an object is one of many small ones, which are fetched together."""
+        """True if an object is small enough to be fetched together with many others."""
         return (
             0 <= item.info.size <= self._store.reads_together
             and item.action != "compare"
@@ -252,7 +252,7 @@ class _Pulling:
         self._small.run_session(session, lambda item: Read(item, item.info), self._answered)
 
     def _answered(self, answer: Answer[Read[PullRow]]) -> None:
-        """The bytes of a small object are there, in memory; or did not come."""
+        """Handle the bytes of a small object, in memory, or their absence."""
         item, body = answer.request.of, answer.data
         try:
             verified = None
@@ -279,18 +279,18 @@ class _Pulling:
     # -- in parts -----------------------------------------------------------------------------
 
     def _has_parts(self, item: PullRow) -> bool:
-        """Whether an object goes by a partial: all that are big, and those of which an earlier run left something."""
+        """True if an object needs a partial: all big ones, and those of which an earlier run left bytes."""
         size = item.info.size
-        # Of versions that nothing tells apart the parts may not fit together.
+        # If nothing identifies the version, parts of different versions could be mixed.
         big = self._store.ranges and size >= BIG and part_size_for(size) < size
         return (big and bool(validator(item.info))) or item.present > 0
 
     def _begin_parts(self, item: PullRow) -> None:
-        """Find out what there is to do for an object in parts, and submit it to the workers."""
+        """Prepare an object in parts, and submit its missing parts to the workers."""
         info = told = item.info
         try:
             final, staging = self._target.prepare(item.path)
-            if self._op.verify != "none":  # listings tell neither checksums nor whether the ETag is an MD5
+            if self._op.verify != "none":  # listings show neither checksums nor whether the ETag is an MD5
                 told = retrying(self._control, lambda: self._store.head(info.key))
             checker = self._checker(told) if self._promised is None else None
             parts = Partial(
@@ -358,22 +358,22 @@ class _Pulling:
         self._results.fail(item.path, error)
 
     def _part_landed(self, item: PullRow, size: int) -> None:
-        """So many bytes of a big object are on the disk: room for them is no longer to be kept, while they use it."""
+        """Release the room of that many bytes of a big object, which the disk now counts as used."""
         with self._lock:
             size = min(size, item.claimed)
             item.claimed -= size
         if self._run.reservation is not None:
             self._run.reservation.landed(size)
 
-    # -- what landed --------------------------------------------------------------------------
+    # -- committed files ----------------------------------------------------------------------
 
     def _folder_made(self, _: str) -> None:
-        """An inode that the disk shows as used now need not be kept for it any more."""
+        """Release one reserved inode, which the disk now counts as used."""
         if self._run.reservation is not None:
             self._run.reservation.landed(0, made=1)
 
     def _committed(self, batch: list[PendingFile]) -> None:
-        """From the committing thread: these are durable under their final names."""
+        """Record files that are durable under their final names; called by the committing thread."""
         records: dict[str, Record | None] = {}
         for file in batch:
             if file.error is None and file.stat is not None:
@@ -385,7 +385,7 @@ class _Pulling:
             if file.error is not None:
                 self._results.fail(file.path, file.error)
                 continue
-            if file.synced:  # a big one: its record of parts is of no more use
+            if file.synced:  # a big one: its record of parts is not needed any more
                 Partial.forget_record(file.temporary)
                 self._results.present += item.present
             self._unverified += not item.verified
@@ -396,16 +396,16 @@ class _Pulling:
                 self._run.reservation.landed(item.claimed, 1, made=int(not item.differs))
 
     def _forget_stale(self) -> None:
-        """Remove what earlier runs began of objects that the source has no more.
+        """Remove what earlier runs began of objects that the source no longer has.
 
-        Only after everything has landed can that be told: then no partial of this source is of use.
+        This is known only after everything is committed: then no partial of this source is needed.
         """
         if not self._results.failures and not Selection.of(self._op).given:
             for data in Begun(self._target.staging(self._root)).of_source(self._op.source):
                 Partial.remove(data)
 
     def _note(self) -> None:
-        """Say of all what could not be guarded, verified or remembered."""
+        """Add notes about objects that could not be guarded, verified or recorded."""
         if self._unguarded:
             self._results.notes.append(
                 f"{self._unguarded:,} came unguarded: the store tells neither version, ETag nor time of them, so a "

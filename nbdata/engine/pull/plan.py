@@ -1,4 +1,4 @@
-"""pull: what it would do with each object, decided by the listing, local stats and the index."""
+"""pull: plans what to do with each object, from the listing, local stats and the index."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from nbdata.verbs.pull import Pull
 
 __all__ = ["MOVES", "PullRow", "identity_of", "plan", "plan_of"]
 
-#: Actions for which bytes are read.
+#: Actions that read bytes.
 MOVES = ("fetch", "overwrite", "compare")
-# What a job makes beside files and their folders while it runs: a folder for temporaries, and its mark.
+# Inodes that a job uses beside files and their folders: a folder for temporaries, and its mark.
 _OWN_INODES = 2
 
 
 @dataclass(slots=True, eq=False)
 class PullRow:
-    """One object of a pull: what the plan says of it and, while it is fetched, how far it is.
+    """One object of a pull: its plan and, while it is fetched, its progress.
 
     Attributes
     ----------
     path : str
-        Of the file, relative to the target.
+        The file's path, relative to the target.
     action : str
         See `nbdata.engine.planning.decide`.
     info : ObjectInfo
-        As it was listed.
+        The object as it was listed.
     needed : int
-        Bytes of the disk that it takes, beside those that an earlier run has fetched.
+        Bytes of disk that it needs, beyond those that an earlier run has fetched.
     present : int
         Bytes that an earlier run has fetched.
     reason : str
         Why it is not fetched, or ''.
     edited : bool
-        Whether it takes the place of what somebody edited here.
+        Whether it replaces a file that was edited here.
     differs : bool
-        Whether it was compared with what stands there, and found to be another; no inode was planned for it.
+        Whether a comparison found that it differs from the existing file; no inode was planned for it.
     claimed : int
-        Bytes that are reserved for it while it is under way.
+        Bytes reserved for it while it is being fetched.
     verified : bool
-        Whether its bytes were compared with something.
+        Whether its bytes were compared with a checksum.
     """
 
     path: str
@@ -74,8 +74,8 @@ class PullRow:
     verified: bool = False
 
     def row(self) -> Row:
-        """As it stands in the plan."""
-        if self.action == "unchanged":  # nothing more will be asked of it
+        """Return its row in the plan."""
+        if self.action == "unchanged":  # its details are not needed any more
             return Row(self.path, self.action, self.info.size, {})
         detail = detail_of(self.info)
         detail["needed"] = self.needed
@@ -89,7 +89,7 @@ class PullRow:
 
     @classmethod
     def of(cls, row: Row) -> PullRow:
-        """The way back, of what is to be fetched or compared."""
+        """Rebuild an object that is to be fetched or compared from its row."""
         told = row.detail.get
         return cls(
             row.path,
@@ -109,7 +109,7 @@ def plan(run: Run) -> Plan:
 
 
 def plan_of(run: Run, found: Found) -> Plan:
-    """The same for objects that were found already."""
+    """Make the plan for objects that are already found."""
     op = run.operation
     assert isinstance(op, Pull)
     root, rename = _target_of(op, found)
@@ -130,7 +130,7 @@ def plan_of(run: Run, found: Found) -> Plan:
     names = LocalNames(encode=op.encode_names, blind=folds_case(ancestor))
     kept = set[str]() if op.delete else None
     base = root.rstrip("/") + "/"
-    empty = _missing(root)  # and nothing needs to be looked at
+    empty = _missing(root)  # then no local file needs to be looked at
     folders, parted = _NewFolders(root), 0
     looked = Looked()
     for entry in Selection.of(op).apply(looked.at(found.entries)):
@@ -154,7 +154,7 @@ def plan_of(run: Run, found: Found) -> Plan:
                 item.edited = (
                     local is not None and record is not None and _is_edited(record, local, item.action)
                 )
-                if item.action != "compare":  # which claims room when it is found to differ
+                if item.action != "compare":  # which reserves room once it is found to differ
                     out.present += item.present
                     item.needed = round_up(info.size, block) - round_up(item.present, block)
                     out.needed += item.needed
@@ -171,20 +171,23 @@ def plan_of(run: Run, found: Found) -> Plan:
         out.empty = True
     rows.close()
     if out.inodes:
-        out.inodes += _OWN_INODES + min(parted, MOST)  # of each that is under way a record of its parts
+        out.inodes += _OWN_INODES + min(parted, MOST)  # a record of parts for each object in flight
     out.rows = rows.rows()
     out.details = {"root": root}
     return out
 
 
 def _is_edited(record: Record, local: os.stat_result, action: str) -> bool:
-    """Whether a file that gives way was edited since it was pulled; what is compared first gives way if it differs."""
+    """True if a file to be replaced was edited since it was pulled.
+
+    Before a comparison, a changed status is enough: the file is only replaced if its bytes differ.
+    """
     touched = not record.local_same(local)
     return touched and (action == "compare" or record[2:4] != (local.st_size, local.st_mtime_ns))
 
 
 class _NewFolders:
-    """How many folders have to be made for files whose names come folder by folder, as listings give them.
+    """Counts the folders to make for files whose names come folder by folder, as in listings.
 
     In another order a folder may count twice; that reserves too much, never too little.
     """
@@ -194,10 +197,10 @@ class _NewFolders:
         ancestor = existing_ancestor(root)
         self._above = root[len(ancestor) :].strip("/").count("/") + 1 if self._root_missing else 0
         self._parent: str | None = None  # of the last file
-        self._way: list[tuple[str, bool]] = []  # the folders that lead there, and whether each is missing
+        self._way: list[tuple[str, bool]] = []  # the folders on its path, and whether each is missing
 
     def before(self, path: str) -> int:
-        """The folders that are made for this file and for none before it; with the first, the root and its parents."""
+        """Return the folders that are new for this file; for the first file also the root and its parents."""
         parent = path.rpartition("/")[0]
         if parent == self._parent:
             return 0
@@ -217,7 +220,7 @@ class _NewFolders:
 
 
 def _target_of(op: Pull, found: Found) -> tuple[str, str]:
-    """The target folder, and the file's name there if one object was asked for under a name."""
+    """Return the target folder, and the file's name there if a single object was requested under a name."""
     target = op.target
     assert target is not None  # Pull.check
     if found.single is not None and not target.endswith("/") and not os.path.isdir(target):
@@ -226,7 +229,7 @@ def _target_of(op: Pull, found: Found) -> tuple[str, str]:
 
 
 def identity_of(root: str) -> tuple[int, int] | None:
-    """Device and inode of a folder; None if it is not there yet."""
+    """Return device and inode of a folder; None if it does not exist yet."""
     try:
         found = os.stat(root)
     except OSError:
@@ -235,7 +238,7 @@ def identity_of(root: str) -> tuple[int, int] | None:
 
 
 def _missing(path: str) -> bool:
-    """Whether there is nothing; False where nobody may look, which is told of what is looked for there."""
+    """True if nothing exists there; False if access is denied, which later steps report."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -251,7 +254,7 @@ def _lstat(path: str) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        # A link that leads nowhere, as a broken one does; and a name that nothing here can have.
+        # A link in a loop or a name too long for this system: no file can be there.
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             return None
         raise disk_error(error, path) from error

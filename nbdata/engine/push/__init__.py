@@ -1,1 +1,1 @@
-"""push: what is on the disk goes to a store."""
+"""push: sends files on the disk to a store."""

@@ -1,4 +1,4 @@
-"""A local file that is sent: opened as it was listed, and looked at whether it is still the same."""
+"""Opens a local file to send as it was listed, and checks that it is still the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["differs", "open_listed", "still_same"]
 
 
 def differs(now: os.stat_result, before: os.stat_result) -> bool:
-    """Whether a file may hold other bytes, or has no name any more.
+    """True if a file may hold other bytes, or has no name any more.
 
-    Its other names may come and go, which is a change of its status (ctime) but not of its bytes.
+    Other hard links may come and go; that changes its status (ctime) but not its bytes.
     """
     relinked = now.st_nlink != before.st_nlink and now.st_nlink
     return (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or (
@@ -23,15 +23,15 @@ def differs(now: os.stat_result, before: os.stat_result) -> bool:
 
 
 def open_listed(path: str, size: int, mtime_ns: int) -> tuple[int, os.stat_result]:
-    """Open a file that was listed with this size and time, and how it looks now.
+    """Open a file that was listed with this size and time; return it with its current stat.
 
     Raises
     ------
     SourceChanged
-        If it is not what was listed any more.
+        If it has changed since it was listed.
     """
     try:
-        # What was a file when it was listed may be a named pipe by now, which would wait for its writer.
+        # A listed file may be a named pipe by now; opening that would wait for its writer.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise disk_error(error, path) from error
@@ -50,7 +50,7 @@ def open_listed(path: str, size: int, mtime_ns: int) -> tuple[int, os.stat_resul
 
 
 def still_same(fd: int, before: os.stat_result, path: str) -> None:
-    """SourceChanged if an open file is not what it was before it was read."""
+    """SourceChanged if an open file has changed since before it was read."""
     now = os.fstat(fd)
     if differs(now, before):
         what = "changed" if now.st_nlink else "was deleted or replaced"

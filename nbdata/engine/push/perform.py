@@ -1,4 +1,4 @@
-"""push: performed as it was planned. Small files go many at a time, big ones in parts, the others in one piece."""
+"""push: performs the plan. Small files go many at a time, big ones in parts, the others in one piece."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["perform", "plan"]
 
 
 def perform(run: Run, planned: Plan) -> Report:
-    """Do what the plan says."""
+    """Perform the plan."""
     return _Pushing(run, planned).run_all()
 
 
@@ -65,7 +65,7 @@ class _Pushing:
         )  # fmt: skip
         self._uploads = BegunUploads(run, self._op.target, keep=True)
         self._unverified = 0
-        self._kept: dict[str, int] = {}  # reasons for which sources were not deleted
+        self._kept: dict[str, int] = {}  # why sources were not deleted, by reason
         self._lock = threading.Lock()
 
     def run_all(self) -> Report:
@@ -75,7 +75,7 @@ class _Pushing:
             if self._op.delete:
                 delete_planned(self._run, self._plan, self._target, self._index, self._results, "sent")
         finally:
-            self._uploads.close()  # what is unfinished is for the next run, or given up
+            self._uploads.close()  # unfinished uploads are left for the next run, or aborted
             self._index.close()
         self._note()
         return self._results.report()
@@ -108,7 +108,7 @@ class _Pushing:
     # -- in one piece -------------------------------------------------------------------------
 
     def _whole(self, item: PushRow, failed: NbdataError | None = None) -> None:
-        """Send a file in one piece, or compare it, whatever its size; `failed` is why a first try did not do it."""
+        """Send a file of any size in one piece, or compare it; `failed` is the error of a first try."""
         wrong = item.wrong
         try:
             fd, before = open_listed(item.file, item.size, item.mtime_ns)
@@ -127,7 +127,7 @@ class _Pushing:
                 def unchanged() -> None:
                     still_same(fd, before, item.file)
 
-                wrong = None  # who sends it again sees to that
+                wrong = None  # sending it again deals with that
                 info, verified = send_whole(
                     self._control,
                     self._store,
@@ -137,7 +137,7 @@ class _Pushing:
                         self._control,
                         fd,
                         unchanged=unchanged,
-                        # Larger ones are in no page cache the second time.
+                        # Larger files are not in the page cache the second time.
                         ahead=self._store.refuses and self._op.verify != "none" and item.size < BIG,
                     ),
                     item.size,
@@ -164,7 +164,7 @@ class _Pushing:
     # -- many small ones ----------------------------------------------------------------------
 
     def _content(self, item: PushRow) -> Content:
-        """The bytes of a small file, and how it looked."""
+        """Return the bytes of a small file, and its stat."""
         fd, before = open_listed(item.file, item.size, item.mtime_ns)
         data = b""
         try:
@@ -191,11 +191,11 @@ class _Pushing:
     # -- in parts -----------------------------------------------------------------------------
 
     def _has_parts(self, item: PushRow) -> bool:
-        """Whether a file is sent in parts."""
+        """True if a file is sent in parts."""
         return self._store.multipart and item.size > PART
 
     def _parts(self, item: PushRow) -> Iterator[Unit]:
-        """What there is to do for a file in parts."""
+        """Yield the units of work for a file in parts."""
         try:
             fd, before = open_listed(item.file, item.size, item.mtime_ns)
         except Exception as error:
@@ -241,7 +241,7 @@ class _Pushing:
         yield from sending.units()
 
     def _there(self, fd: int, item: PushRow, start: int, size: int, answer: str) -> SentPart | None:
-        """The part that an earlier run sent, if its ETag is the MD5 of what is to be there."""
+        """Return the part that an earlier run sent, if its ETag is the MD5 of the bytes that belong there."""
         hasher = SentHasher(item.key, "auto")
         for block in blocks(self._control, fd, start, size, item.file):
             hasher.update(block)
@@ -251,16 +251,18 @@ class _Pushing:
             return None
         return SentPart(answer, hasher.hexdigest(), verified) if verified else None
 
-    # -- what was sent ------------------------------------------------------------------------
+    # -- sent files ---------------------------------------------------------------------------
 
     def _announce(self, item: PushRow, before: os.stat_result) -> None:
-        """Note that an object is about to be another: else a file that was sent just before the end would look as if
-        somebody had changed the object.
+        """Note that an object is about to be replaced.
+
+        Without the note, a file that was sent just before the end would look as if another program had changed the
+        object.
         """
         self._index.announce({item.path: ""}, {item.path: before})
 
     def _sent(self, item: PushRow, before: os.stat_result, info: ObjectInfo, verified: bool) -> None:
-        """The object of a file is there: record it, and do what is asked for about the file."""
+        """Record the object of a sent file, and delete the file if requested."""
         self._index.put({item.path: Record.of(validator(info), item.size, before)})
         self._control.advance(files=1)
         self._unverified += not verified
@@ -270,7 +272,7 @@ class _Pushing:
             self._results.add(item.path, Outcome.SENT, item.size, moved=True, verified=verified)
 
     def _may_go(self, item: PushRow, before: os.stat_result, verified: bool, *, moved: bool = False) -> bool:
-        """Delete a file that the target has, if that is asked for; False, and recorded, if the disk refuses."""
+        """Delete a file that the target has, if requested; if the disk refuses, record that and return False."""
         if not self._op.delete_source:
             return True
         try:
@@ -289,7 +291,7 @@ class _Pushing:
         return True
 
     def _delete_source(self, item: PushRow, before: os.stat_result, verified: bool) -> None:
-        """Delete a file, if the target is known to have it and nobody has changed it meanwhile."""
+        """Delete a file if the target is known to have it and it was not changed meanwhile."""
         if not verified:
             self._keep("the upload could not be verified")
             return
@@ -310,7 +312,7 @@ class _Pushing:
             self._kept[reason] = self._kept.get(reason, 0) + 1
 
     def _note(self) -> None:
-        """Say of all what was kept, and what could not be verified or remembered."""
+        """Add notes about files that were kept, and objects that could not be verified or recorded."""
         if self._op.delete_source and (same := self._plan.actions.get("unchanged", [0])[0]):
             self._kept["the target has them unchanged, as far as can be told without a checksum"] = same
         self._results.notes += [f"{count:,} kept: {reason}" for reason, count in self._kept.items()]

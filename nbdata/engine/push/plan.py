@@ -1,4 +1,4 @@
-"""push: what it would do with each file, decided by local stats, the target's listing and the index."""
+"""push: plans what to do with each file, from local stats, the target's listing and the index."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from nbdata.verbs.push import Push
 
 __all__ = ["MOVES", "PushRow", "identity_of", "plan"]
 
-#: Actions for which bytes are read.
+#: Actions that read bytes.
 MOVES = ("send", "overwrite", "compare")
 
 
 @dataclass(slots=True, eq=False)
 class PushRow:
-    """One file of a push: what the plan says of it and, while it is sent, what came of that.
+    """One file of a push: its plan and, while it is sent, the outcome.
 
     Attributes
     ----------
@@ -38,17 +38,17 @@ class PushRow:
         See `nbdata.engine.planning.decide`.
     size : int
     key : str
-        Of its object.
+        The key of its object.
     file : str
-        Where it is; absolute.
+        Its absolute path.
     mtime_ns : int
-        Its time when it was listed.
+        Its modification time when it was listed.
     etag : str or None
-        Of what stands at the key; None if nothing does.
+        The ETag of the object at the key; None if there is none.
     reason : str
         Why it is not sent, or ''.
     wrong : ObjectInfo or None
-        What the store made of a first try that arrived wrong.
+        The store's description of a first try that arrived damaged.
     """
 
     path: str
@@ -63,11 +63,11 @@ class PushRow:
 
     @property
     def there(self) -> ObjectInfo:
-        """What stands at the key and may be this file."""
+        """The object at the key, which may be this file."""
         return ObjectInfo(self.key, self.size, self.etag or "")
 
     def row(self) -> Row:
-        """As it stands in the plan."""
+        """Return its row in the plan."""
         detail: dict[str, object] = {}
         if self.key:
             detail = {"key": self.key, "file": self.file, "mtime_ns": self.mtime_ns}
@@ -79,7 +79,7 @@ class PushRow:
 
     @classmethod
     def of(cls, row: Row) -> PushRow:
-        """The way back, of what is to be sent or compared."""
+        """Rebuild a file that is to be sent or compared from its row."""
         told = row.detail
         return cls(
             row.path, row.action, row.size, told["key"], told["file"], told["mtime_ns"], told.get("etag")
@@ -122,7 +122,7 @@ def plan(run: Run) -> Plan:
         path = "/" + entry.info.key
         try:
             local = os.stat(path)
-        except FileNotFoundError:  # vanished since it was listed
+        except FileNotFoundError:  # deleted since it was listed
             continue
         except OSError as error:
             left_out(entry.path, "unreadable", disk_error(error, path))
@@ -166,6 +166,6 @@ def _root(op: Push, single: bool) -> str:
 
 
 def identity_of(root: str) -> tuple[int, int]:
-    """Device and inode of a folder."""
+    """Return device and inode of a folder."""
     found = os.stat(root)
     return found.st_dev, found.st_ino

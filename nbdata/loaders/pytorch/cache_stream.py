@@ -18,41 +18,41 @@ from nbdata.verbs.cache_stream import CacheStream
 
 __all__ = ["CacheStreamDataset"]
 
-# Requests at a time of all workers together, and of each at least.
+# Requests at a time: all workers together, and the least for each.
 _REQUESTS, _LEAST = 16, 2
-# Passes whose workers may begin at the same time.
+# Most passes whose workers may start at the same time.
 _PASSES = 4
 
 
 class CacheStreamDataset(IterableDataset[Any]):
-    """Streams items of a store through a bounded folder, dealt out to the workers of a DataLoader.
+    """Streams items of a store through a bounded folder, divided among the workers of a DataLoader.
 
-    Each worker, and each rank of a distributed training, gets its own part of each epoch: disjoint, and together
-    all of it, in an order that depends on the seed alone. The room of `max_size` is divided among the workers. Workers
-    may be forked or spawned.
+    Each worker, and each rank of a distributed training, gets its own part of each epoch. The parts are disjoint and
+    together the whole epoch, in an order that depends only on the seed. The room of `max_size` is divided among the
+    workers. Workers may be forked or spawned.
 
-    A pass over the loader is one epoch; the n-th pass is shuffled as the n-th epoch of `nbdata.cache_stream` would be.
-    All ranks have to make the same passes. Parts may differ by one item: a distributed training that needs equal
-    numbers drops the last.
+    A pass over the loader is one epoch; the n-th pass is shuffled like the n-th epoch of `nbdata.cache_stream`. All
+    ranks must make the same passes. Parts may differ by one item: a distributed training that needs equal numbers drops
+    the last.
 
     Parameters
     ----------
     source : str
         URL or path of a folder.
     load : callable, optional
-        Makes of an `Item` what the loader gets: called in the worker while the item is on the disk. A generator
-        gives several samples of one item. None: for files ``(key, bytes)``; for samples a dict of extension to
-        bytes, and ``__key__``, as WebDataset gives; for folders it has to be given.
+        Makes the loader's value from an `Item`; called in the worker while the item is on the disk. A generator yields
+        several samples per item. None: for files ``(key, bytes)``; for samples a dict of extension to bytes, and
+        ``__key__``, as in WebDataset. For folders it is required.
     max_size : int or str, optional
-        Bytes, for all workers of this process together (None: half of what is free).
+        Bytes, for all workers of this process together (None: half of the free space).
     rank, world_size : int, optional
-        None: what ``torch.distributed`` says, else 0 of 1.
+        None: as in ``torch.distributed``, else 0 of 1.
     shuffle, seed
-        As `nbdata.cache_stream` has them.
+        As in `nbdata.cache_stream`.
     epoch : int
         The epoch of the first pass; set it with `set_epoch` to continue a training.
     **options
-        All others of `nbdata.cache_stream`, but for ``part``, ``epochs``, ``first_epoch`` and ``keep``.
+        All other options of `nbdata.cache_stream`, except ``part``, ``epochs``, ``first_epoch`` and ``keep``.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class CacheStreamDataset(IterableDataset[Any]):
                     remedy="A pass over the loader is one epoch, and its workers are its parts",
                 )
         self._max_size = None if max_size is None else parse_size(max_size, option="max_size")
-        # Says what is wrong here rather than in a worker.
+        # Raises an error here rather than in a worker.
         CacheStream(source=source, max_size=self._max_size, **options)
         by = options.get("by", "folder")
         if load is None and by == "folder":
@@ -94,7 +94,7 @@ class CacheStreamDataset(IterableDataset[Any]):
         self._passes = _Passes(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass, from 0."""
+        """Set the epoch of the next pass, from 0."""
         self._passes.set(epoch)
 
     def __iter__(self) -> Iterator[Any]:
@@ -125,30 +125,30 @@ class CacheStreamDataset(IterableDataset[Any]):
 
 
 class _Passes:
-    """Counts the passes of all workers together, so that those of one pass agree on its epoch.
+    """Counts the passes of all workers together, so that the workers of one pass agree on its epoch.
 
-    The workers of one pass have the same base seed, which PyTorch draws anew for each pass; workers that persist keep
-    theirs, and count. Shared memory, since neither forked nor spawned workers can tell their parent. The last few
-    passes are remembered, as those of several loaders may begin at once.
+    The workers of one pass have the same base seed, which PyTorch draws anew for each pass. Persistent workers keep
+    theirs, and count. The counts are in shared memory, since neither forked nor spawned workers can tell their parent.
+    The last few passes are remembered, because those of several loaders may start at once.
     """
 
     def __init__(self, epoch: int) -> None:
-        context = multiprocessing.get_context("spawn")  # its locks can be handed to forked workers too
+        context = multiprocessing.get_context("spawn")  # its locks can be passed to forked workers too
         self._lock = context.Lock()
-        self._next = context.RawArray("q", [epoch, 0])  # epoch and place of the next pass
+        self._next = context.RawArray("q", [epoch, 0])  # epoch and slot of the next pass
         self._known = context.RawArray(
             "q", 3 * _PASSES
-        )  # base seed, count and epoch of each; the count is from 1
+        )  # base seed, count and epoch of each; the count starts at 1
         self._count = 0
 
     def set(self, epoch: int) -> None:
-        """The epoch of the next pass, also if it has the seed of an earlier one."""
+        """Set the epoch of the next pass, even if it has the seed of an earlier one."""
         with self._lock:
             self._next[0] = epoch
             self._known[:] = [0] * len(self._known)
 
     def begin(self, seed: int) -> int:
-        """The epoch of the pass that a worker with this base seed begins now."""
+        """Return the epoch of the pass that a worker with this base seed starts now."""
         self._count += 1
         with self._lock:
             for at in range(0, len(self._known), 3):

@@ -1,4 +1,4 @@
-"""A DataLoader over samples that knows what it has given out, and goes on there."""
+"""A DataLoader over samples that counts the samples it has yielded, and can resume there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SampleLoader"]
 
-# Batches ahead of each worker, if nobody says otherwise, and of a loader without workers.
+# Default batches ahead, per worker, and for a loader without workers.
 _AHEAD_OF_WORKER, _AHEAD = 4, 8
 _STATE = 1
 _END = object()
@@ -30,31 +30,31 @@ _END = object()
 class SampleLoader(DataLoader[Any]):
     """A DataLoader that fetches ahead in a shuffled order, and resumes in the middle of an epoch.
 
-    It deals batches of one order, which depends on the seed and the epoch alone, and counts what was *yielded*, not
-    what workers have asked for. So `state_dict` says exactly which samples of the epoch are left, and another number
-    of workers or ranks may give them out, in batches of another size: each exactly once. Each pass is the next epoch.
+    It deals batches of one order, which depends only on the seed and the epoch. It counts *yielded* samples, not those
+    that workers have requested. So `state_dict` describes exactly which samples of the epoch are left. Any number of
+    workers or ranks may yield them, in batches of any size: each exactly once. Each pass is the next epoch.
 
     Parameters
     ----------
     samples : Samples
     batch_size : int
-        Samples of a batch of one rank.
+        Samples per batch of one rank.
     shuffle : bool
     seed : int
     transform : callable, optional
-        Makes of a sample what the batch is made of; called in the worker. None: the sample itself.
+        Makes an element of a batch from a sample; called in the worker. None: the sample itself.
     rank, world_size : int, optional
-        Of a distributed training. None: what ``torch.distributed`` says, else 0 of 1.
+        The rank in a distributed training. None: as in ``torch.distributed``, else 0 of 1.
     uneven : {"drop", "repeat", "keep"}
-        What becomes of a last step that has not a full batch for each rank; see `nbdata.client.reading.orders`.
+        How to treat a last step without a full batch for each rank; see `nbdata.client.reading.orders`.
     drop_last : bool
-        Whether a last batch that is not full is left out.
+        Whether to leave out a last batch that is not full.
     ahead : int, optional
-        Batches that all workers together fetch ahead. None: 4 for each worker, 8 without workers.
+        Batches that all workers together fetch ahead. None: 4 per worker, 8 without workers.
     collate_fn : callable, optional
-        None: ``default_collate`` of PyTorch if there is a `transform`, else a batch is the list of its samples.
+        None: PyTorch's ``default_collate`` if there is a `transform`, else a batch is the list of its samples.
     **options
-        Of ``torch.utils.data.DataLoader``: ``num_workers``, ``persistent_workers``, ``pin_memory``,
+        For ``torch.utils.data.DataLoader``: ``num_workers``, ``persistent_workers``, ``pin_memory``,
         ``multiprocessing_context`` and others.
 
     Examples
@@ -97,7 +97,7 @@ class SampleLoader(DataLoader[Any]):
             drop_last=drop_last, uneven=uneven,
         )  # fmt: skip
         self._at = (0, 0)  # the epoch, and how many samples of its order were yielded
-        # Of each worker: samples, bytes, objects that nobody vouches for, bytes of a cache, bytes that came to it.
+        # Per worker: samples, bytes, objects without a stored checksum, bytes from a cache, bytes fetched to it.
         # Shared by all processes.
         self._tally = torch.zeros(max(1, num_workers), 5, dtype=torch.float64)
         if num_workers:
@@ -114,11 +114,11 @@ class SampleLoader(DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that is under way, else that of the next pass."""
+        """The epoch of the running pass, else of the next one."""
         return self._place()[0]
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass: from its beginning, unless a state was loaded that is in its middle."""
+        """Set the epoch of the next pass. It starts at its beginning, unless a loaded state is in its middle."""
         self._order.set_epoch(epoch)
         self._at = (epoch, self._order.start)
 
@@ -140,16 +140,16 @@ class SampleLoader(DataLoader[Any]):
             yield batch
         self._at = (epoch + 1, 0)
 
-    # -- where it is ------------------------------------------------------------------------------
+    # -- the position -----------------------------------------------------------------------------
 
     def _place(self) -> tuple[int, int]:
         epoch, taken = self._at
         return (epoch, taken) if self._order.steps(taken) else (epoch + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: small, and nothing but numbers and strings. The same for all ranks.
+        """Return the position of the training: small, only numbers and strings. The same for all ranks.
 
-        A batch counts as given out as soon as it is yielded.
+        A batch counts as given out once it is yielded.
         """
         epoch, taken = self._place()
         return {
@@ -163,12 +163,12 @@ class SampleLoader(DataLoader[Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next pass go on where the training was. Other workers, ranks and batches are as good.
+        """Have the next pass resume at the training's position. Workers, ranks and batch size may differ.
 
         Raises
         ------
         BadOption
-            If the state is of other samples, or of another order.
+            If the state belongs to other samples, or to another order.
         """
         expected = {**self.state_dict(), "epoch": None, "taken": None}
         got = {name: state.get(name) for name in expected}
@@ -186,22 +186,22 @@ class SampleLoader(DataLoader[Any]):
         self._order.set_epoch(epoch, taken)
         self._at = (epoch, taken)
 
-    # -- what became of it ------------------------------------------------------------------------
+    # -- statistics -------------------------------------------------------------------------------
 
     @property
     def report(self) -> ReadReport:
-        """What all workers have read, and how long the training waited for batches."""
+        """The report of what all workers have read, and how long the training waited for batches."""
         samples, size, unverified, cached, fetched = map(int, self._tally.sum(0).tolist())
         read = Counts(samples, size, self._waited, self._seconds, unverified, cached, fetched)
         return self.samples.report_of(read, self._timeline)
 
     @property
     def sources(self) -> list[Source]:
-        """What its samples are read from."""
+        """The sources of its samples."""
         return self.samples.sources
 
 
-# What it means if a state has something else.
+# The cause, by the entry in which a state differs.
 _MEANT = {
     "version": "another version of nbdata",
     "count": "other samples",
@@ -212,7 +212,7 @@ _MEANT = {
 
 
 class _Counting:
-    """Makes a batch, and notes what its process has read since the last one."""
+    """Makes a batch, and records what its process has read since the last one."""
 
     def __init__(self, samples: Samples, collate: Callable[[list[Any]], Any], tally: torch.Tensor) -> None:
         self._samples, self._collate, self._tally = samples, collate, tally

@@ -18,16 +18,16 @@ __all__ = ["SampleDataset", "SampleStream", "place_of"]
 
 
 class SampleDataset(Dataset[Any]):
-    """A map-style data set: each batch is fetched at once, by the worker that makes it.
+    """A map-style data set: the worker that makes a batch fetches it at once.
 
-    With a ``batch_sampler`` of `Samples.batch_sampler` each worker also fetches the batches that it gets next. Under
-    any other sampler, ``Subset``, ``ConcatDataset`` or ``DistributedSampler`` it works as other data sets do.
+    With a ``batch_sampler`` of `Samples.batch_sampler`, each worker also fetches the batches that it gets next. With
+    any other sampler, ``Subset``, ``ConcatDataset`` or ``DistributedSampler``, it acts as an ordinary data set.
 
     Parameters
     ----------
     samples : Samples
     transform : callable, optional
-        Makes of a sample what the loader gets; called in the worker. None: the dict itself, for which the loader needs
+        Makes the loader's value from a sample; called in the worker. None: the dict itself, for which the loader needs
         ``collate_fn=list``.
 
     Examples
@@ -48,7 +48,7 @@ class SampleDataset(Dataset[Any]):
         return self._made(self.samples[int(index)])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """What a DataLoader calls with the indices of a batch."""
+        """Return the samples of a batch; a DataLoader calls it with the batch's indices."""
         step = self._workers()
         coming: list[list[int]] = getattr(indices, "ahead", [])[step - 1 :: step]  # batches are dealt in turn
         if indices and (window := getattr(indices[-1], "coming", None)) is not None:
@@ -56,7 +56,7 @@ class SampleDataset(Dataset[Any]):
         return [self._made(sample) for sample in self.samples.fetch(indices, coming)]
 
     def _workers(self) -> int:
-        """How many workers the loader has; this one takes its share of the connections."""
+        """Return the loader's number of workers; this one takes its share of the connections."""
         worker = get_worker_info()
         if worker is None:
             return 1
@@ -73,21 +73,20 @@ class SampleDataset(Dataset[Any]):
 class SampleStream(IterableDataset[Any]):
     """An iterable data set: every worker of every rank streams its own part of each epoch, fetched ahead.
 
-    The parts are disjoint, and together all of the epoch, in an order that depends on the seed and the epoch alone.
-    Parts may differ by one sample: a distributed training that needs equal numbers drops the last, or uses
-    `SampleDataset`.
+    The parts are disjoint and together the whole epoch, in an order that depends only on the seed and the epoch. Parts
+    may differ by one sample: a distributed training that needs equal numbers drops the last, or uses `SampleDataset`.
 
     Parameters
     ----------
     samples : Samples
     transform : callable, optional
-        As of `SampleDataset`.
+        As in `SampleDataset`.
     shuffle : bool
     seed, epoch : int
-        A process that has passed through its part goes on with the next epoch. Workers are made anew for each pass,
-        unless they persist: call `set_epoch` before it, in the parent process.
+        A process that has finished its part continues with the next epoch. Workers that are not persistent start anew
+        for each pass: call `set_epoch` before it, in the parent process.
     rank, world_size : int, optional
-        None: what ``torch.distributed`` says, else 0 of 1.
+        None: as in ``torch.distributed``, else 0 of 1.
     """
 
     def __init__(
@@ -108,10 +107,10 @@ class SampleStream(IterableDataset[Any]):
         self._resumed: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pass": None}  # which ends with its process
+        return {**self.__dict__, "_pass": None}  # it ends with its process
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next pass; workers that persist do not hear of it."""
+        """Set the epoch of the next pass; persistent workers do not learn of it."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
@@ -130,28 +129,28 @@ class SampleStream(IterableDataset[Any]):
         self.epoch += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process is in its part; for loaders that save the state of each worker, as torchdata's does."""
+        """Return the process's position in its part; for loaders that save each worker's state, like torchdata's."""
         return {"epoch": self.epoch, "pass": None if self._pass is None else self._pass.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Have the next pass of this process go on there.
+        """Have the next pass of this process resume at that position.
 
         Raises
         ------
         BadOption
-            When the pass begins: if the state is of other samples, of another order, or of another number of workers or
-            ranks.
+            When the pass starts: if the state belongs to other samples, to another order, or to another number of
+            workers or ranks.
         """
         self.epoch, self._resumed = state["epoch"], state["pass"]
 
 
 def place_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The rank of this process and how many there are; None: as ``torch.distributed`` says, else 0 of 1.
+    """Return the rank of this process and the number of ranks; None: as in ``torch.distributed``, else 0 of 1.
 
     Raises
     ------
     BadOption
-        If there is no such rank.
+        If the rank is out of range.
     """
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     if rank is None:

@@ -195,7 +195,7 @@ class RemoteRecords:
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
         return self._fetcher.counts
 
     @property

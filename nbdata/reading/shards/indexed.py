@@ -109,7 +109,7 @@ class IndexedShards:
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
         return self._fetcher.counts
 
     def drop_ahead(self) -> None:

@@ -58,7 +58,7 @@ def known_index(path: str, fingerprint: str, elsewhere: str = "") -> SampleIndex
 
 
 def foreign_index(path: str, shards: Sequence[Shard]) -> SampleIndex | None:
-    """Return the index at a path, which any other user may have made, after more checks; else None."""
+    """Return the index at a path, which another user may have made, after a further check; else None."""
     found = known_index(path, fingerprint_of(shards), fingerprint_elsewhere(shards))
     return found if found is not None and found.is_of_shards(len(shards)) else None
 

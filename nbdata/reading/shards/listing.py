@@ -276,7 +276,7 @@ def _no_index(place: str, got: str) -> BadOption:
 
 
 def fingerprint_elsewhere(shards: Iterable[Shard]) -> str:
-    """Return a digest that is equal for the same shards at any place; empty if their store lacks an ETag."""
+    """Return a digest that is equal for the same shards at any place; empty if one of them has no ETag."""
     digest = hashlib.blake2b(digest_size=16)
     for shard in shards:
         if not shard.etag:

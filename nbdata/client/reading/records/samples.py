@@ -227,7 +227,7 @@ class RecordSamples(Samples):
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
         if self._pid != os.getpid():
             return Counts()
         read = Counts() if self._stored is None else self._stored.counts

@@ -39,7 +39,7 @@ from nbdata.verbs.samples import SampleSource
 __all__ = ["ShardSamples"]
 
 _NO_INDEX = "not indexed yet: len(samples) and samples[0] read all shards once"
-# How many ways to the store a process keeps for its next passes.
+# Most idle `Bodies`, with their connections, that a process keeps for its next passes.
 _KEPT = 2
 
 
@@ -223,8 +223,7 @@ class ShardSamples(Samples):
         return known_index(self._path(), self._fingerprint, self._elsewhere)
 
     def save_index(self) -> str:
-        """Store the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes the index first if
-        needed.
+        """Store the index beside the shards, as ``_nbdata-index.….idx``, and return its URL; makes it first if needed.
 
         A user without an index of the same shards who sets ``refresh="never"`` then uses it, and does not read the
         shards. This also works for a copy of the shards with the same names and ETags.
@@ -325,7 +324,7 @@ class ShardSamples(Samples):
 
     @property
     def counts(self) -> Counts:
-        """What this process has read so far."""
+        """The counts of what this process has read so far."""
         reading = self._mine()
         if reading is None:
             return Counts()

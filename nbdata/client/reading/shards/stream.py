@@ -1,4 +1,4 @@
-"""One pass through shards, in order or shuffled within windows; another pass can resume it.
+"""One pass through shards: in order, or with shards shuffled and samples shuffled in windows; resumable.
 
 The order of an epoch depends only on its seed and number. This holds for the shards, and for the samples in each, which
 has its own window. A part (one worker of one rank) keeps several shards open and draws from them, so neighbours come
