@@ -159,6 +159,9 @@ class Job(Protocol):
     def cancel(self) -> None:
         """End within a second, resumable."""
 
+    def again(self) -> str:
+        """Begin the operation of a job that failed or was stopped once more, in the background; the new job's id."""
+
     def interrupt(self) -> bool:
         """Ctrl-C in the foreground; False when it only detached: others wait too, or it was begun in the background."""
 

@@ -24,17 +24,26 @@ async function ask(path: string, method: 'GET' | 'POST'): Promise<unknown> {
   const settings = ServerConnection.makeSettings();
   const url = URLExt.join(settings.baseUrl, 'nbdata/api', path);
   const response = await ServerConnection.makeRequest(url, { method }, settings);
-  const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
+  const answer = (await response.json().catch(() => null)) as {
+    message?: unknown;
+    remedy?: unknown;
+  } | null;
   if (!response.ok) {
     const said = typeof answer?.message === 'string' ? answer.message : response.statusText;
-    throw new Error(said || `the server answered ${response.status}`);
+    const remedy = typeof answer?.remedy === 'string' && answer.remedy ? `. ${answer.remedy}` : '';
+    throw new Error(`${said || `the server answered ${response.status}`}${remedy}`);
   }
   return answer;
 }
 
-/** Pause, resume or cancel a job. */
-export async function act(job: Job, action: Action): Promise<void> {
+/** Pause, resume or cancel a job, or begin it again. */
+export async function act(job: Job, action: Action | 'again'): Promise<void> {
   await ask(`jobs/${encodeURIComponent(job.id)}/${action}`, 'POST');
+}
+
+/** Show the jobs that are finished now no more, in no tab. */
+export async function clear(): Promise<void> {
+  await ask('jobs/finished/clear', 'POST');
 }
 
 /** Limits and disks as they are now. */

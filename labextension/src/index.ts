@@ -3,7 +3,7 @@
 import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Clipboard, ICommandPalette } from '@jupyterlab/apputils';
 
-import { act, Feed } from './connection.js';
+import { act, clear, Feed } from './connection.js';
 import { nbdataIcon } from './icons.js';
 import { Panel } from './panel.js';
 
@@ -22,6 +22,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const feed = new Feed();
     const panel = new Panel(feed, {
       act,
+      clear,
       open: async folder => {
         await app.commands.execute('filebrowser:go-to-path', { path: folder });
       },

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { Job, parseJob } from '../model.js';
-import { amount, magic, pace, title, why } from '../words.js';
+import { again, amount, magic, outcome, pace, title, why } from '../words.js';
 
 function job(fields: Record<string, unknown>): Job {
   return parseJob({ verb: 'pull', state: 'RUNNING', ...fields });
@@ -38,4 +38,16 @@ test('a title names the verb and where the bytes go', () => {
 
 test('the line is said as a magic', () => {
   assert.equal(magic(job({ command: 'pull s3://b/x /w/x' })), '%pull s3://b/x /w/x');
+});
+
+test('what became of a job, and how to go on with it', () => {
+  const done = job({ state: 'DONE', bytes: 3600000, files: 14, seconds: 1.1 });
+  assert.deepEqual(outcome(done), ['3.6 MB', '14 files', '1.1 s']);
+  assert.equal(again(done), '');
+  assert.equal(again({ ...done, state: 'RUNNING' }), '');
+  assert.equal(again({ ...done, state: 'FAILED' }), 'Retry');
+  assert.equal(again({ ...done, state: 'CANCELLED' }), 'Resume');
+  assert.equal(again({ ...done, state: 'INTERRUPTED' }), 'Resume');
+  assert.equal(again({ ...done, state: 'CANCELLED', verb: 'md5check' }), 'Retry');
+  assert.equal(again({ ...done, state: 'CANCELLED', verb: 'cache_stream' }), '');
 });
