@@ -1,25 +1,32 @@
-# The commands of the project. Each first makes the virtual environment that it needs.
-#   make demo    the whole job once, on an embedded S3 server; SMALL=1 with a disk that may hold a tenth of the volumes
-#   make test    everything that can be checked by running it, against the installed wheel
-#   make check   ruff, mypy, the floors; and what check-lab does
-#   make check-lab      the JupyterLab panel: eslint, prettier, its unit tests, and whether the committed bundle is its
-#   make labextension   build the panel's bundle anew, after a change in labextension/
-#   make mutants  take away one guard after the other, and see that its test notices (minutes)
-#   make faults  pull, push, extract, pack and stream behind a proxy that spoils them, kill -9 of agents and kernels, disks that are too small (most of an hour)
-#   make fuzz    spoilt shards of many kinds against their parser (minutes)
-#   make failing-jobs  200 failing jobs of each verb in one agent, which must stay small (minutes)
-#   make machine-loss  lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
-#   make words  count the words in nbdata/ that have a plainer one
-#   make docs    build the site of the documentation into build/docs/site (minutes, as it runs the notebooks)
-#   make bench   nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
-#   make bench-stream   cache_stream beside a home-made pipeline (about half an hour)
-#   make bench-loaders  nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
-#   make bench-cached-loaders  samples through a cache on the disk beside straight reads and local files (minutes)
-#   make bench-shards   tar shards: reading them beside webdataset, packing them beside s5cmd and tar (some ten minutes)
-#   make bench-records  FFRecord: random batches beside loose files, memcpy and, where it is built, the original (minutes)
-#   make bench-shuffle  memory and bytes of a full shuffle of 2 GB of shards (a minute)
-#   make test-mmengine    nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
-#   make test-tensorflow  the loaders for TensorFlow and grain, which are large to install (minutes)
+# The commands of the project; `make help` lists them. Each first makes the virtual environment that it needs.
+# A line that begins with ## is what help says of the target in it.
+##  make help              this list
+##  make demo              the whole job once, on an embedded S3 server; SMALL=1: on a small disk; SIZE=500MB: more data
+##  make prepare           what check and test need beside nbdata and its dependencies; can run side by side
+##  make test              all tests, against the installed wheel; TESTS=tests/engine takes a part, ARGS='-k name' options
+##  make check             check-python, check-lab and check-pages
+##  make check-python      ruff, mypy --strict, and the floors
+##  make check-lab         the JupyterLab panel: eslint, prettier, unit tests, and whether its bundle is up to date
+##  make check-pages       the length of README, and the links of README and docs
+##  make labextension      build the panel's bundle anew, after a change in labextension/
+##  make mutants           take away one guard after the other, and see that its test notices (minutes)
+##  make faults            transfers behind a proxy that spoils them, kill -9, disks that are too small (most of an hour)
+##  make fuzz              spoilt shards of many kinds against their parser (minutes)
+##  make failing-jobs      200 failing jobs of each verb in one agent, which must stay small (minutes)
+##  make machine-loss      lose the machine at every moment of a pull, an extraction, a push, a cleanup (minutes)
+##  make words             count the words in nbdata/ that have a plainer one; ARGS=vouch shows where
+##  make docs              the site of the documentation in build/docs/site; runs the notebooks (minutes)
+##  make bench             nbdata beside s5cmd, rclone, s3fs, boto3, md5sum and tar (under half an hour)
+##  make bench-stream      cache_stream beside a home-made pipeline (about half an hour)
+##  make bench-loaders     nbdata.samples beside other ways to feed a DataLoader (some ten minutes)
+##  make bench-cached-loaders  samples through a cache on the disk, beside straight reads and local files (minutes)
+##  make bench-shards      tar shards: reading beside webdataset, packing beside s5cmd and tar (some ten minutes)
+##  make bench-records     FFRecord: random batches beside loose files, memcpy and the original (minutes)
+##  make bench-shuffle     memory and bytes of a full shuffle of 2 GB of shards (a minute)
+##  make test-mmengine     nbdata.loaders.mmdet3d with the real mmengine, which is large to install (a minute)
+##  make test-tensorflow   the loaders for TensorFlow and grain, which are large to install (minutes)
+##  make clean             remove what all of these have made
+.DEFAULT_GOAL := help
 PYTHON  ?= python3
 VENV    ?= .venv
 BIN     := $(VENV)/bin
@@ -33,7 +40,7 @@ SOURCES := $(shell find nbdata -name '*.py') $(shell find nbdata/labextension ju
 # node and jlpm, for the panel
 WITH_NODE := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: words docs prepare demo test check check-python check-lab labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
+.PHONY: help words docs prepare demo test check check-python check-lab check-pages labextension mutants faults fuzz failing-jobs machine-loss bench bench-stream bench-loaders bench-cached-loaders bench-shards bench-records bench-shuffle test-mmengine test-tensorflow clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +67,9 @@ $(VENV)/.nbdata-demo: $(SOURCES) | $(VENV)/.demo
 $(VENV)/.nbdata: $(SOURCES) | $(VENV)/.test
 	$(INSTALL) --force-reinstall --no-deps .
 	touch $@ $(VENV)/.nbdata-demo
+
+help:
+	@sed -n 's/^##//p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.nbdata-demo
 	$(BIN)/nbdata demo $(if $(SIZE),--size $(SIZE)) $(if $(SMALL),--small)
@@ -101,7 +111,11 @@ $(VENV)/.archivers: tests/archives/corpus/install-archivers | $(BIN)/python
 # What check, test and docs need beside nbdata and its dependencies; it can be had side by side.
 prepare: $(VENV)/.lab $(VENV)/.azurite $(VENV)/.chromium $(VENV)/.archivers $(VENV)/.docs
 
-check: check-python check-lab
+check: check-python check-lab check-pages
+
+# Needs nothing but Python.
+check-pages:
+	$(PYTHON) tests/check_pages.py
 
 check-python: $(VENV)/.test
 	$(BIN)/ruff check .

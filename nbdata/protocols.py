@@ -159,6 +159,9 @@ class Job(Protocol):
     def cancel(self) -> None:
         """End the job within a second; the command resumes it."""
 
+    def again(self) -> str:
+        """Begin the operation of a job that failed or was stopped once more, in the background; the new job's id."""
+
     def interrupt(self) -> bool:
         """Handle Ctrl-C; False if it only detached: others wait too, or the job was started in the background."""
 

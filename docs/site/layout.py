@@ -18,6 +18,7 @@ CONTENTS = """
 :hidden:
 :caption: Use
 
+docs/usage
 docs/verbs
 docs/stores
 docs/training

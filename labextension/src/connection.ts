@@ -29,17 +29,26 @@ async function ask(path: string, method: 'GET' | 'POST', body?: object): Promise
     body ? { method, body: JSON.stringify(body) } : { method },
     settings
   );
-  const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
+  const answer = (await response.json().catch(() => null)) as {
+    message?: unknown;
+    remedy?: unknown;
+  } | null;
   if (!response.ok) {
     const said = typeof answer?.message === 'string' ? answer.message : response.statusText;
-    throw new Error(said || `the server answered ${response.status}`);
+    const remedy = typeof answer?.remedy === 'string' && answer.remedy ? `. ${answer.remedy}` : '';
+    throw new Error(`${said || `the server answered ${response.status}`}${remedy}`);
   }
   return answer;
 }
 
-/** Pause, resume or cancel a job. */
-export async function act(job: Job, action: Action): Promise<void> {
+/** Pause, resume or cancel a job, or begin it again. */
+export async function act(job: Job, action: Action | 'again'): Promise<void> {
   await ask(`jobs/${encodeURIComponent(job.id)}/${action}`, 'POST');
+}
+
+/** Show the jobs that are finished now no more, in no tab. */
+export async function clearFinished(): Promise<void> {
+  await ask('jobs/finished/clear', 'POST');
 }
 
 /** Limits, disks and caches as they are now. */
@@ -48,7 +57,7 @@ export async function look(): Promise<Seen> {
 }
 
 /** Remove a cache that nobody uses. */
-export async function clear(cache: Cache): Promise<void> {
+export async function clearCache(cache: Cache): Promise<void> {
   await ask('caches/clear', 'POST', { path: cache.path });
 }
 

@@ -3,7 +3,7 @@
 import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Clipboard, Dialog, ICommandPalette, showDialog } from '@jupyterlab/apputils';
 
-import { act, clear, Feed } from './connection.js';
+import { act, clearCache, clearFinished, Feed } from './connection.js';
 import { nbdataIcon } from './icons.js';
 import { Panel } from './panel.js';
 import { cacheFolder, cacheFacts } from './words.js';
@@ -23,11 +23,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const feed = new Feed();
     const panel = new Panel(feed, {
       act,
+      clearFinished,
       open: async folder => {
         await app.commands.execute('filebrowser:go-to-path', { path: folder });
       },
       copy: text => Clipboard.copyToSystem(text),
-      clear: async cache => {
+      clearCache: async cache => {
         const asked = await showDialog({
           title: 'Clear this cache?',
           body: `${cacheFacts(cache)[0]} in ${cacheFolder(cache)} of ${cache.source} will be deleted. It is fetched again when it is needed.`,
@@ -35,7 +36,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
           defaultButton: 0
         });
         if (asked.button.accept) {
-          await clear(cache);
+          await clearCache(cache);
         }
         return asked.button.accept;
       }

@@ -93,7 +93,7 @@ export class Panel extends ReactWidget {
   }
 
   private async _clear(cache: Cache): Promise<void> {
-    if (await this._commands.clear(cache)) {
+    if (await this._commands.clearCache(cache)) {
       await this._poll.refresh();
       await this._poll.tick;
     }

@@ -3,18 +3,19 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-/** A button with an icon; `of` says of what, for who cannot see where it stands. */
+/** A button with an icon, and with its label as text if `text` is set; `of` says of what, for screen readers. */
 export function Button(props: {
   label: string;
   of: string;
   icon: LabIcon;
   disabled?: boolean;
+  text?: boolean;
   onClick: () => void;
 }): React.JSX.Element {
   return (
     <button
       type="button"
-      className="nbd-Button"
+      className={props.text ? 'nbd-Button nbd-mod-text' : 'nbd-Button'}
       title={props.label}
       aria-label={`${props.label}: ${props.of}`}
       // Not `disabled`, which would take the focus away from who uses the keyboard.
@@ -22,6 +23,7 @@ export function Button(props: {
       onClick={() => !props.disabled && props.onClick()}
     >
       <props.icon.react tag="span" className="nbd-Icon" aria-hidden="true" />
+      {props.text && props.label}
     </button>
   );
 }

@@ -1,7 +1,7 @@
 /** What a job or a cache looks like in words; pure. */
 
 import { duration, files, percent, share, size } from './format.js';
-import type { Cache, Job, JobState } from './model.js';
+import { type Cache, isFinished, type Job, type JobState } from './model.js';
 
 const STATES: Record<JobState, string> = {
   QUEUED: 'Waiting',
@@ -59,6 +59,31 @@ export function pace(job: Job): string[] {
 export function title(job: Job): string {
   const name = (job.target || job.source).replace(/\/+$/, '').split('/').pop() ?? '';
   return `${job.verb} ${name}`.trim();
+}
+
+/** `pull s3://bucket/data/ → /work/data`, for tooltips. */
+export function whole(job: Job): string {
+  return `${job.verb} ${job.source}${job.target ? ` → ${job.target}` : ''}`.trim();
+}
+
+/** What became of a job that is over: `3.6 MB`, `14 files`, `1.1 s`. */
+export function outcome(job: Job): string[] {
+  return [
+    job.bytes ? size(job.bytes) : '',
+    job.files ? files(job.files, null) : '',
+    duration(job.seconds)
+  ].filter(Boolean);
+}
+
+const FROM_THE_BEGINNING = ['md5check', 'cache_stream', 'shards'];
+const NOT_BY_ITSELF = ['cache_stream', 'samples', 'sample_cache', 'convert'];
+
+/** What the button says that begins it again; empty if there is none. */
+export function again(job: Job): '' | 'Resume' | 'Retry' {
+  if (job.state === 'DONE' || !isFinished(job) || NOT_BY_ITSELF.includes(job.verb)) {
+    return '';
+  }
+  return job.state === 'FAILED' || FROM_THE_BEGINNING.includes(job.verb) ? 'Retry' : 'Resume';
 }
 
 /** The line as a notebook takes it. */

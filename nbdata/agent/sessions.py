@@ -257,12 +257,15 @@ class Session:
         planned, folder = self._agent.jobs.plan(operation, context, {})
         return {"plan": planned.to_dict(), "count": len(planned.rows), "folder": os.path.basename(folder)}
 
-    def submit(self, message: dict[str, Any]) -> dict[str, Any]:
+    def _refuse_if_draining(self) -> None:
         if self._agent.draining:
             raise AgentUnavailable(
                 "nbdata was upgraded since this process began",
                 remedy="Restart the kernel, and run the command again",
             )
+
+    def submit(self, message: dict[str, Any]) -> dict[str, Any]:
+        self._refuse_if_draining()
         operation, context = operation_of(message), context_of(message)
         background = bool(message.get("background"))
         job, attached = self._agent.jobs.submit(operation, context, {}, background=background)
@@ -271,6 +274,14 @@ class Session:
                 self._foreground.add(job)
                 job.foreground += 1
         return {"job": job.id, "attached": attached, "session": self.id}
+
+    def again(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Begin a job that failed or was stopped once more, in the background, with the credentials that it had."""
+        self._refuse_if_draining()
+        before = self._job(message)
+        before.refuse_again()
+        job, attached = self._agent.jobs.submit(before.operation, before.context, {}, background=True)
+        return {"job": job.id, "attached": attached}
 
     def interrupt(self, message: dict[str, Any]) -> dict[str, Any]:
         """Handle Ctrl-C of the client whose connection is ``session``."""
@@ -387,6 +398,7 @@ _HANDLERS: dict[str, _Handler] = {
         "pause",
         "resume",
         "cancel",
+        "again",
         "stop",
         "plan",
         "submit",

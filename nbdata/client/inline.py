@@ -78,6 +78,10 @@ class InlineJob(FutureMethods):
     def cancel(self) -> None:
         self._job.task.cancel()
 
+    def again(self) -> str:
+        self._job.refuse_again()
+        return inline_host().submit(self._job.operation, background=True).id
+
     def interrupt(self) -> bool:
         self._job.task.cancel()
         return True

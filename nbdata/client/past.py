@@ -55,6 +55,12 @@ class PastJob(FutureMethods):
     def cancel(self) -> None:
         raise self._nothing("cancel")
 
+    def again(self) -> str:
+        raise NotFound(
+            f"the agent that had job {self.id} is gone, and its credentials with it",
+            remedy="Run its line in a notebook: it continues with what was done",
+        )
+
     def _nothing(self, action: str) -> NotFound:
         return NotFound(
             f"job {self.id} ended, and its agent too: there is nothing to {action}",

@@ -171,6 +171,14 @@ class AgentJob(FutureMethods):
     def cancel(self) -> None:
         self._ask("cancel")
 
+    def again(self) -> str:
+        try:
+            return str(self._ask("again")["job"])
+        except (AgentUnavailable, NotFound):
+            if (over := self._over()) is None:
+                raise
+            return over.again()
+
     def interrupt(self) -> bool:
         # Outside a kernel nothing restarts us, so Ctrl-C always means cancel.
         at_once = "ipykernel" not in sys.modules

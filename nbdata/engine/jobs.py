@@ -13,7 +13,7 @@ from nbdata.engine.job.staged import Staged
 from nbdata.engine.job.task import Task
 from nbdata.engine.job.turns import Turns
 from nbdata.engine.journal import Journal
-from nbdata.errors import NbdataError, NotFound
+from nbdata.errors import BadOption, NbdataError, NotFound
 from nbdata.operation import Context, Operation
 from nbdata.report import Plan, Report, Row, Snapshot
 from nbdata.sizes import format_size
@@ -59,6 +59,16 @@ class EngineJob:
     def id(self) -> str:
         """Its id."""
         return self.task.id
+
+    def refuse_again(self) -> None:
+        """BadOption if it makes no sense to begin it again by itself."""
+        state, op = self.task.snapshot().state, self.operation
+        if state not in ("FAILED", "CANCELLED", "INTERRUPTED"):
+            raise BadOption(f"job {self.id} is {state.lower()}: there is nothing to begin again")
+        if op.bound or op.shared:
+            raise BadOption(
+                f"job {self.id} belonged to the loop that asked for it", remedy="Run its cell again"
+            )
 
     def said_again(self, operation: Operation, context: Context) -> str:
         """Join it by the same command, whose options hold from now on, and of limits from outside the last one.

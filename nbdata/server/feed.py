@@ -45,6 +45,7 @@ class Feed:
         self._workers, self._root, self._settings = workers, root, settings
         self._over: dict[str, Snapshot] = {}
         self._unfinished: dict[str, Snapshot] = {}
+        self._cleared = set[str]()  # finished jobs that nobody wants to see any more
         self._seen_at = 0.0
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
@@ -62,6 +63,11 @@ class Feed:
     def poke(self) -> None:
         """Look soon: something was asked of a job."""
         self._wake.set()
+
+    def clear(self) -> None:
+        """Show the jobs that are finished now no more, in no browser; ``transfers`` still knows them."""
+        self._cleared |= self._over.keys()
+        self.poke()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -127,7 +133,10 @@ class Feed:
         self._seen_at = now
         self._unfinished = {key: s for key, s in found.items() if not s.finished}
         over = {**self._over, **{key: s for key, s in found.items() if s.finished}}
-        over = {key: s for key, s in over.items() if key not in self._unfinished}
+        if not silent:
+            self._cleared &= over.keys()
+        hidden = self._unfinished.keys() | self._cleared
+        over = {key: s for key, s in over.items() if key not in hidden}
         self._over = dict(sorted(over.items(), key=lambda item: item[1].created)[-_KEPT:])
         if any(s.state != "PAUSED" for s in self._unfinished.values()):
             # Cullers of idle servers look at every setting of such a name.

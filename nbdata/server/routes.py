@@ -1,7 +1,7 @@
 """The routes below ``nbdata/api/``.
 
-``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel``, ``POST caches/clear`` with ``{"path": PATH}`` as its
-body, and the websocket ``live``, which sends what changed:
+``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/finished/clear``, ``POST
+caches/clear`` with ``{"path": PATH}`` as its body, and the websocket ``live``, which sends what changed:
 ``{"jobs": [job, …], "gone": [key, …], "problem": text}``, the first time all jobs. All ask for the server's token or
 cookie; what changes something asks for the XSRF token too.
 """
@@ -76,7 +76,18 @@ def _act(job_id: str, action: str) -> None:
     job = ChoosingHost().job(job_id)
     if job.id != job_id:  # hosts also take the beginning of an id; a button means one job
         raise NotFound(f"there is no job {job_id!r}", remedy="It may have ended with its agent")
-    {"pause": job.pause, "resume": job.resume, "cancel": job.cancel}[action]()
+    {"pause": job.pause, "resume": job.resume, "cancel": job.cancel, "again": job.again}[action]()
+
+
+class _ClearFinished(_Handler):
+    _track_activity = True
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        self.feed.clear()
+        await self.feed.fresh()
+        self.finish(json.dumps({"done": True}))
 
 
 class _Disks(_Handler):
@@ -91,7 +102,7 @@ class _Disks(_Handler):
         self.finish(json.dumps(seen))
 
 
-class _Clear(_Handler):
+class _ClearCache(_Handler):
     _track_activity = True
 
     @web.authenticated
@@ -165,8 +176,9 @@ def routes(
     shared = {"feed": feed, "disks": disks, "workers": workers}
     return [
         (at("jobs"), _Jobs, shared),
-        (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel)"), _Action, shared),
+        (at("jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)"), _Action, shared),
+        (at("jobs/finished/clear"), _ClearFinished, shared),
         (at("disks"), _Disks, shared),
-        (at("caches/clear"), _Clear, shared),
+        (at("caches/clear"), _ClearCache, shared),
         (at("live"), _Live, {"feed": feed}),
     ]

@@ -18,6 +18,7 @@ from nbdata.verbs.probe import Probe
 from tests.browser.panel import Panel
 from tests.lab import Lab
 from tests.slow import SlowProxy
+from tests.waiting import wait_until
 
 Shoot = Callable[[Page, str], None]
 Put = Callable[[dict[str, bytes]], str]
@@ -227,6 +228,45 @@ def test_finished_transfers_are_folded_and_only_the_newest_are_shown(panel: Pane
     expect(panel.job(jobs[0].id)).to_have_count(0)
     more.click()
     expect(panel.job(jobs[0].id)).to_be_visible()
+
+
+def test_what_was_cancelled_is_resumed_and_what_failed_is_tried_again(
+    panel: Panel, slow: SlowProxy, put: Put, tmp_path: Path, shoot: Shoot
+) -> None:
+    url = put(big(10))
+    slow.pace(1_000_000)
+    job = nbdata.Pull(url, str(tmp_path / "data")).start()
+    panel.button(job.id, "Cancel").click()
+    expect(panel.job(job.id)).to_contain_text("Cancelled")
+    failed = nbdata.Pull(str(tmp_path / "later"), str(tmp_path / "copy")).start()
+    expect(panel.job(failed.id).locator(".nbd-Reason")).to_contain_text("no such object or folder")
+    expect(panel.button(failed.id, "Resume")).to_have_count(0)
+    shoot(panel.page, "stopped")
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "x").write_bytes(b"12345")
+    panel.button(failed.id, "Retry").click()
+    wait_until((tmp_path / "copy" / "x").exists)
+    slow.pace(40_000_000)
+    panel.button(job.id, "Resume").click()
+    wait_until(lambda: len([*(tmp_path / "data").glob("*.bin")]) == 10)
+    done = nbdata.transfers(quiet=True)[0]
+    expect(panel.job(done.id)).to_contain_text("Done")
+    expect(panel.job(done.id).locator(".nbd-Outcome")).to_contain_text("10.0 MB · 10 files · ")
+    expect(panel.button(done.id, "Retry")).to_have_count(0)
+    name = panel.job(done.id).locator(".nbd-Title")
+    assert name.get_attribute("title") == f"pull {url} → {tmp_path}/data"
+    shoot(panel.page, "resumed")
+
+
+def test_what_is_finished_can_be_cleared(panel: Panel) -> None:
+    over, running = Probe(items=1, tag="clear").start(), Probe(items=1000, delay=50, tag="stays").start()
+    expect(panel.job(over.id)).to_contain_text("Done")
+    panel.root.get_by_role("button", name="Clear finished").click()
+    expect(panel.job(over.id)).to_have_count(0)
+    expect(panel.running(running.id)).to_be_visible()
+    expect(panel.root.get_by_text("Clear finished")).to_have_count(0)
+    running.cancel()
+    expect(panel.job(running.id)).to_contain_text("Cancelled")
 
 
 def test_a_server_that_cannot_be_reached_is_said_and_tried_again_ever_more_slowly(

@@ -31,7 +31,8 @@ from tests.waiting import PATIENCE, wait_until
 
 ROUTES = {
     "nbdata/api/jobs": ["GET"],
-    "nbdata/api/jobs/([0-9a-f]{1,32})/(pause|resume|cancel)": ["POST"],
+    "nbdata/api/jobs/([0-9a-f]{1,32})/(pause|resume|cancel|again)": ["POST"],
+    "nbdata/api/jobs/finished/clear": ["POST"],
     "nbdata/api/disks": ["GET"],
     "nbdata/api/caches/clear": ["POST"],
     "nbdata/api/live": ["GET"],
@@ -67,7 +68,7 @@ def test_the_routes_are_these() -> None:
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_route_refuses_who_has_no_token(lab: Lab, path: str, method: str) -> None:
-    said = path.replace("([0-9a-f]{1,32})", "abcd").replace("(pause|resume|cancel)", "cancel")
+    said = path.replace("([0-9a-f]{1,32})", "abcd").replace("(pause|resume|cancel|again)", "cancel")
     upgrade = {
         "Upgrade": "websocket",
         "Connection": "Upgrade",
@@ -144,6 +145,52 @@ def test_a_job_can_be_paused_resumed_and_cancelled(lab: Lab) -> None:
         assert lab.ask(f"nbdata/api/jobs/{job.id}/{action}", "POST").status == 200
         wait_until(lambda state=state: lab.jobs()[job.id]["state"] == state)
     assert job.snapshot().state == "CANCELLED"
+
+
+def test_a_job_that_was_cancelled_is_begun_again_with_what_it_had(
+    lab: Lab, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = put({"a": b"12345"})
+    secret = {"key": os.environ["AWS_ACCESS_KEY_ID"], "secret": os.environ["AWS_SECRET_ACCESS_KEY"]}
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    job = nbdata.Pull(url, str(tmp_path / "out"), storage_options=secret).start()
+    job.wait()
+    refused = lab.ask(f"nbdata/api/jobs/{job.id}/again", "POST")
+    assert refused.status == 409
+    assert "nothing to begin again" in refused.json()["message"]
+    (tmp_path / "out" / "a").unlink()
+    (tmp_path / "out" / "a").mkdir()
+    failing = nbdata.Pull(url, str(tmp_path / "out"), storage_options=secret).start()
+    with pytest.raises(nbdata.TransferFailed):
+        failing.wait()
+    (tmp_path / "out" / "a").rmdir()
+    assert lab.ask(f"nbdata/api/jobs/{failing.id}/again", "POST").status == 200
+    wait_until((tmp_path / "out" / "a").is_file)
+    assert (tmp_path / "out" / "a").read_bytes() == b"12345"
+
+
+def test_a_job_whose_agent_is_gone_cannot_be_begun_again_without_its_credentials(lab: Lab) -> None:
+    job = probe("gone again")
+    job.cancel()
+    wait_until(lambda: job.snapshot().finished)
+    stop_all(now=True)
+    answer = lab.ask(f"nbdata/api/jobs/{job.id}/again", "POST")
+    assert answer.status == 404
+    assert "Run its line in a notebook" in answer.json()["remedy"]
+
+
+def test_finished_jobs_can_be_cleared_from_all_panels_and_transfers_still_knows_them(lab: Lab) -> None:
+    over, running = probe("cleared", items=1), probe("not cleared")
+    over.wait()
+    wait_until(lambda: {over.id, running.id} <= lab.jobs().keys())
+    assert lab.ask("nbdata/api/jobs/finished/clear", "POST").status == 200
+    assert lab.jobs().keys() == {running.id}
+    later = probe("later", items=1)
+    later.wait()
+    wait_until(lambda: lab.jobs().keys() == {running.id, later.id})
+    assert over.id in {job.id for job in nbdata.transfers(all=True)}
+    running.cancel()
 
 
 def test_a_job_that_is_not_there_is_told_in_words(lab: Lab) -> None:

@@ -2,7 +2,18 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { Cache, Job, parseJob, parseSeen } from '../model.js';
-import { amount, cacheFacts, cacheFolder, cacheShare, magic, pace, title, why } from '../words.js';
+import {
+  again,
+  amount,
+  cacheFacts,
+  cacheFolder,
+  cacheShare,
+  magic,
+  outcome,
+  pace,
+  title,
+  why
+} from '../words.js';
 
 function job(fields: Record<string, unknown>): Job {
   return parseJob({ verb: 'pull', state: 'RUNNING', ...fields });
@@ -61,4 +72,16 @@ test('a cache says how full it is, how often it was of use, and whether it is in
   const lost = cache({ path: '/x/.nbdata/kept-01', used: 5000 });
   assert.equal(cacheShare(lost), null);
   assert.deepEqual(cacheFacts(lost), ['5.0 kB', 'not in use']);
+});
+
+test('what became of a job, and how to go on with it', () => {
+  const done = job({ state: 'DONE', bytes: 3600000, files: 14, seconds: 1.1 });
+  assert.deepEqual(outcome(done), ['3.6 MB', '14 files', '1.1 s']);
+  assert.equal(again(done), '');
+  assert.equal(again({ ...done, state: 'RUNNING' }), '');
+  assert.equal(again({ ...done, state: 'FAILED' }), 'Retry');
+  assert.equal(again({ ...done, state: 'CANCELLED' }), 'Resume');
+  assert.equal(again({ ...done, state: 'INTERRUPTED' }), 'Resume');
+  assert.equal(again({ ...done, state: 'CANCELLED', verb: 'md5check' }), 'Retry');
+  assert.equal(again({ ...done, state: 'CANCELLED', verb: 'cache_stream' }), '');
 });

@@ -1,0 +1,123 @@
+/** What the cards of all jobs are made of: buttons, places, and how far it is. */
+
+import {
+  checkIcon,
+  closeIcon,
+  copyIcon,
+  folderIcon,
+  LabIcon,
+  runIcon
+} from '@jupyterlab/ui-components';
+import * as React from 'react';
+
+import { duration, percent } from './format.js';
+import { pauseIcon } from './icons.js';
+import { Action, actions, Cache, isFinished, Job } from './model.js';
+import { Button, Parts, Place, useAttempt } from './parts.js';
+import { amount, magic, pace, state, title, why } from './words.js';
+
+/** What the panel can do with a job or a cache. */
+export interface Commands {
+  act(job: Job, action: Action | 'again'): Promise<void>;
+  clearFinished(): Promise<void>;
+  /** Asks first; whether it was cleared. */
+  clearCache(cache: Cache): Promise<boolean>;
+  open(folder: string): Promise<void>;
+  copy(text: string): void;
+}
+
+const BUTTONS: Record<Action, { label: string; icon: LabIcon }> = {
+  pause: { label: 'Pause', icon: pauseIcon },
+  resume: { label: 'Resume', icon: runIcon },
+  cancel: { label: 'Cancel', icon: closeIcon }
+};
+
+function Buttons({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
+  const { busy, problem, attempt } = useAttempt();
+  const [copied, setCopied] = React.useState(false);
+  React.useEffect(() => {
+    const timer = copied ? window.setTimeout(() => setCopied(false), 2000) : 0;
+    return () => window.clearTimeout(timer);
+  }, [copied]);
+  const { folder } = job;
+  const name = title(job);
+  return (
+    <>
+      <div className="nbd-Buttons">
+        {actions(job).map(action => (
+          <Button
+            key={action === 'resume' ? 'pause' : action} // one place, so that the focus stays
+            {...BUTTONS[action]}
+            of={name}
+            disabled={busy}
+            onClick={() => void attempt(BUTTONS[action].label, () => commands.act(job, action))}
+          />
+        ))}
+        {folder !== null && (
+          <Button
+            label="Open folder"
+            of={name}
+            icon={folderIcon}
+            onClick={() => void attempt('Open folder', () => commands.open(folder))}
+          />
+        )}
+        {job.command && (
+          <Button
+            label={copied ? 'Copied' : 'Copy line'}
+            of={name}
+            icon={copied ? checkIcon : copyIcon}
+            onClick={() => {
+              commands.copy(magic(job));
+              setCopied(true);
+            }}
+          />
+        )}
+      </div>
+      {problem && (
+        <div className="nbd-Problem" role="alert">
+          {problem}
+        </div>
+      )}
+    </>
+  );
+}
+
+/** Where it is from and to, how far it is, and its buttons. */
+export function Details({ job, commands }: { job: Job; commands: Commands }): React.JSX.Element {
+  const reason = isFinished(job) ? '' : why(job); // of one that is over it is always shown
+  const moved = isFinished(job) ? [...amount(job), duration(job.seconds)] : amount(job);
+  return (
+    <>
+      <Place name={job.target ? 'from' : 'at'} place={job.source} />
+      <Place name="to" place={job.target} />
+      {!isFinished(job) && <Progress job={job} />}
+      <Parts of={moved.length || reason || isFinished(job) ? moved : ['nothing moved yet']} />
+      <Parts of={pace(job)} />
+      {reason && <div className="nbd-Reason">{reason}</div>}
+      <div className="nbd-Foot">
+        <span className="nbd-Small">
+          {job.id}
+          {job.owner && ` · ${job.owner}`}
+        </span>
+        <Buttons job={job} commands={commands} />
+      </div>
+    </>
+  );
+}
+
+function Progress({ job }: { job: Job }): React.JSX.Element {
+  const done = percent(job.bytes, job.bytesTotal);
+  return (
+    <div
+      className={`nbd-Bar nbd-Progress${done === null ? ' nbd-mod-unknown' : ''}`}
+      role="progressbar"
+      aria-label={title(job)}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={done ?? undefined}
+      aria-valuetext={[state(job), ...amount(job)].join(', ')}
+    >
+      <span className="nbd-Bar-used" style={{ width: `${done ?? 0}%` }} />
+    </div>
+  );
+}

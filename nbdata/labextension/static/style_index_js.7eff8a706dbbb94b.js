@@ -1,0 +1,354 @@
+"use strict";(self.rspackChunknbdata=self.rspackChunknbdata||[]).push([["style_index_js"],{"./node_modules/css-loader/dist/cjs.js!./style/base.css"(e,n,t){var o=t("./node_modules/css-loader/dist/runtime/noSourceMaps.js"),r=t.n(o),a=t("./node_modules/css-loader/dist/runtime/api.js"),i=(t.n(a))()(r());i.push([e.id,`/* Only JupyterLab's variables, so that every theme fits. */
+
+.nbd-Panel {
+  background: var(--jp-layout-color1);
+  color: var(--jp-ui-font-color1);
+  container-type: inline-size;
+  font-family: var(--jp-ui-font-family);
+  font-size: var(--jp-ui-font-size1);
+  line-height: 1.4;
+  outline: none;
+  overflow: hidden auto;
+}
+
+.nbd-Section {
+  padding: 4px 12px 12px;
+}
+
+.nbd-Section + .nbd-Section {
+  border-top: var(--jp-border-width) solid var(--jp-border-color2);
+}
+
+.nbd-Heading {
+  font-size: var(--jp-ui-font-size1);
+  font-weight: 600;
+  letter-spacing: 0;
+  margin: 8px 0;
+}
+
+.nbd-Subheading {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--jp-ui-font-size0);
+  font-weight: 600;
+  margin: 12px 0 4px;
+}
+
+.nbd-List {
+  display: flex;
+  flex-direction: column;
+  gap: 10px;
+  list-style: none;
+  margin: 0;
+  padding: 0;
+}
+
+.nbd-Empty,
+.nbd-Small,
+.nbd-Numbers {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--jp-ui-font-size0);
+  font-variant-numeric: tabular-nums;
+}
+
+.nbd-Empty {
+  font-size: var(--jp-ui-font-size1);
+  margin: 0 0 4px;
+  overflow-wrap: anywhere;
+}
+
+.nbd-Empty code {
+  display: block;
+  font-family: var(--jp-code-font-family);
+  font-size: var(--jp-code-font-size);
+  margin-top: 4px;
+}
+
+.nbd-Row,
+.nbd-Summary {
+  align-items: baseline;
+  display: flex;
+  gap: 8px;
+  justify-content: space-between;
+  min-width: 0;
+}
+
+.nbd-Fact {
+  white-space: nowrap;
+}
+
+.nbd-Strong {
+  flex: none;
+  font-weight: 600;
+}
+
+.nbd-State,
+.nbd-Summary > time {
+  flex: none;
+}
+
+/* The end of a path says more than its beginning. */
+.nbd-Path {
+  direction: rtl;
+  flex: 1 1 auto;
+  min-width: 0;
+  overflow: hidden;
+  text-align: left;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.nbd-Place {
+  display: flex;
+  font-size: var(--jp-ui-font-size0);
+  gap: 6px;
+}
+
+.nbd-Place-name {
+  color: var(--jp-ui-font-color2);
+  flex: none;
+  width: 2.4em;
+}
+
+/* -- bars ---------------------------------------------------------------------------------- */
+
+.nbd-Bar {
+  --nbd-fill: var(--jp-brand-color1);
+  --nbd-fill-faint: var(--jp-brand-color3);
+
+  background: var(--jp-layout-color2);
+  border: var(--jp-border-width) solid var(--jp-border-color1);
+  border-radius: 4px;
+  box-sizing: border-box;
+  display: flex;
+  height: 10px;
+  margin: 4px 0;
+  overflow: hidden;
+}
+
+.nbd-Bar-used {
+  background: var(--nbd-fill);
+}
+
+.nbd-Bar-reserved {
+  background: repeating-linear-gradient(
+    135deg,
+    var(--nbd-fill) 0 3px,
+    var(--nbd-fill-faint) 3px 6px
+  );
+}
+
+.nbd-Progress .nbd-Bar-used {
+  transition: width 0.25s linear;
+}
+
+.nbd-mod-warn .nbd-Bar {
+  --nbd-fill: var(--jp-warn-color1);
+  --nbd-fill-faint: var(--jp-warn-color3);
+}
+
+.nbd-mod-full .nbd-Bar {
+  --nbd-fill: var(--jp-error-color1);
+  --nbd-fill-faint: var(--jp-error-color3);
+}
+
+.nbd-mod-paused .nbd-Bar,
+.nbd-mod-cancelling .nbd-Bar,
+.nbd-mod-queued .nbd-Bar {
+  --nbd-fill: var(--jp-ui-font-color3);
+}
+
+/* -- jobs ---------------------------------------------------------------------------------- */
+
+.nbd-Job {
+  border: var(--jp-border-width) solid var(--jp-border-color2);
+  border-radius: 4px;
+  padding: 6px 8px;
+}
+
+/* What became of a job that is over. */
+.nbd-Outcome {
+  align-items: center;
+  display: flex;
+  flex-wrap: wrap;
+  gap: 2px 8px;
+  justify-content: space-between;
+  padding-left: 1.1em;
+}
+
+.nbd-Outcome + .nbd-Reason {
+  display: -webkit-box;
+  -webkit-box-orient: vertical;
+  -webkit-line-clamp: 2;
+  overflow: hidden;
+  padding-left: 1.1em;
+}
+
+.nbd-Fold[open] ~ .nbd-Outcome .nbd-Numbers {
+  display: none; /* the details say it */
+}
+
+.nbd-Fold[open] ~ .nbd-Reason {
+  -webkit-line-clamp: none;
+}
+
+.nbd-Reason,
+.nbd-Problem {
+  font-size: var(--jp-ui-font-size0);
+  overflow-wrap: anywhere;
+}
+
+.nbd-mod-failed .nbd-State,
+.nbd-mod-interrupted .nbd-State,
+.nbd-Problem {
+  color: var(--jp-error-color1);
+}
+
+.nbd-mod-done .nbd-State {
+  color: var(--jp-success-color1);
+}
+
+.nbd-Foot {
+  align-items: center;
+  display: flex;
+  flex-wrap: wrap;
+  gap: 4px;
+  justify-content: space-between;
+  margin-top: 4px;
+}
+
+.nbd-Buttons {
+  display: flex;
+  gap: 2px;
+  margin-left: auto;
+}
+
+.nbd-Button {
+  align-items: center;
+  background: transparent;
+  border: 0;
+  border-radius: 2px;
+  cursor: pointer;
+  display: flex;
+  height: 24px;
+  justify-content: center;
+  padding: 0;
+  width: 24px;
+}
+
+.nbd-Button.nbd-mod-text {
+  border: var(--jp-border-width) solid var(--jp-border-color1);
+  border-radius: 3px;
+  color: inherit;
+  font: inherit;
+  font-size: var(--jp-ui-font-size0);
+  gap: 4px;
+  padding: 0 6px 0 4px;
+  width: auto;
+}
+
+.nbd-Button:hover {
+  background: var(--jp-layout-color2);
+}
+
+.nbd-Button[aria-disabled='true'] {
+  cursor: default;
+  opacity: 0.5;
+}
+
+.nbd-Icon {
+  display: flex;
+}
+
+.nbd-Icon svg {
+  height: 16px;
+  width: 16px;
+}
+
+.nbd-Link {
+  background: none;
+  border: 0;
+  color: var(--jp-content-link-color, var(--jp-brand-color1));
+  cursor: pointer;
+  font: inherit;
+  padding: 2px 0;
+  text-decoration: underline;
+}
+
+.nbd-Link.nbd-Small {
+  flex: none;
+  font-size: var(--jp-ui-font-size0);
+}
+
+.nbd-More {
+  margin-top: 8px;
+}
+
+.nbd-Notice {
+  border-left: 3px solid var(--jp-warn-color1);
+  margin: 0 0 8px;
+  overflow-wrap: anywhere;
+  padding: 2px 8px;
+}
+
+.nbd-Button:focus-visible,
+.nbd-Link:focus-visible,
+.nbd-Fold > summary:focus-visible {
+  outline: 2px solid var(--jp-brand-color1);
+  outline-offset: 1px;
+}
+
+/* -- what is folded ------------------------------------------------------------------------ */
+
+.nbd-Fold > summary {
+  align-items: baseline;
+  cursor: pointer;
+  display: flex;
+  gap: 6px;
+  list-style: none;
+}
+
+.nbd-Fold > summary::-webkit-details-marker {
+  display: none;
+}
+
+.nbd-Fold > summary::before {
+  color: var(--jp-ui-font-color2);
+  content: '▸';
+  flex: none;
+  width: 0.8em;
+}
+
+.nbd-Fold[open] > summary::before {
+  content: '▾';
+}
+
+.nbd-Summary {
+  flex: 1 1 auto;
+}
+
+/* In a narrow sidebar the name has a line for itself. */
+@container (max-width: 225px) {
+  .nbd-Summary {
+    flex-wrap: wrap;
+    gap: 0 8px;
+  }
+
+  .nbd-Summary > .nbd-Title {
+    flex-basis: 100%;
+  }
+}
+
+.nbd-Title {
+  flex: 1 1 auto;
+  min-width: 0;
+  overflow: hidden;
+  text-overflow: ellipsis;
+  white-space: nowrap;
+}
+
+.nbd-Section > .nbd-Fold > summary {
+  color: var(--jp-ui-font-color2);
+  font-size: var(--jp-ui-font-size0);
+  margin: 10px 0 6px;
+}
+`,""]),t.d(n,{},{A:i})},"./node_modules/css-loader/dist/runtime/api.js"(e){e.exports=function(e){var n=[];return n.toString=function(){return this.map(function(n){var t="",o=void 0!==n[5];return n[4]&&(t+="@supports (".concat(n[4],") {")),n[2]&&(t+="@media ".concat(n[2]," {")),o&&(t+="@layer".concat(n[5].length>0?" ".concat(n[5]):""," {")),t+=e(n),o&&(t+="}"),n[2]&&(t+="}"),n[4]&&(t+="}"),t}).join("")},n.i=function(e,t,o,r,a){"string"==typeof e&&(e=[[null,e,void 0]]);var i={};if(o)for(var d=0;d<this.length;d++){var s=this[d][0];null!=s&&(i[s]=!0)}for(var l=0;l<e.length;l++){var p=[].concat(e[l]);o&&i[p[0]]||(void 0!==a&&(void 0===p[5]||(p[1]="@layer".concat(p[5].length>0?" ".concat(p[5]):""," {").concat(p[1],"}")),p[5]=a),t&&(p[2]&&(p[1]="@media ".concat(p[2]," {").concat(p[1],"}")),p[2]=t),r&&(p[4]?(p[1]="@supports (".concat(p[4],") {").concat(p[1],"}"),p[4]=r):p[4]="".concat(r)),n.push(p))}},n}},"./node_modules/css-loader/dist/runtime/noSourceMaps.js"(e){e.exports=function(e){return e[1]}},"./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"(e){var n=[];function t(e){for(var t=-1,o=0;o<n.length;o++)if(n[o].identifier===e){t=o;break}return t}function o(e,o){for(var r={},a=[],i=0;i<e.length;i++){var d=e[i],s=o.base?d[0]+o.base:d[0],l=r[s]||0,p="".concat(s," ").concat(l);r[s]=l+1;var c=t(p),u={css:d[1],media:d[2],sourceMap:d[3],supports:d[4],layer:d[5]};if(-1!==c)n[c].references++,n[c].updater(u);else{var b=function(e,n){var t=n.domAPI(n);return t.update(e),function(n){n?(n.css!==e.css||n.media!==e.media||n.sourceMap!==e.sourceMap||n.supports!==e.supports||n.layer!==e.layer)&&t.update(e=n):t.remove()}}(u,o);o.byIndex=i,n.splice(i,0,{identifier:p,updater:b,references:1})}a.push(p)}return a}e.exports=function(e,r){var a=o(e=e||[],r=r||{});return function(e){e=e||[];for(var i=0;i<a.length;i++){var d=t(a[i]);n[d].references--}for(var s=o(e,r),l=0;l<a.length;l++){var p=t(a[l]);0===n[p].references&&(n[p].updater(),n.splice(p,1))}a=s}}},"./node_modules/style-loader/dist/runtime/insertBySelector.js"(e){var n={};e.exports=function(e,t){var o=function(e){if(void 0===n[e]){var t=document.querySelector(e);if(window.HTMLIFrameElement&&t instanceof window.HTMLIFrameElement)try{t=t.contentDocument.head}catch(e){t=null}n[e]=t}return n[e]}(e);if(!o)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");o.appendChild(t)}},"./node_modules/style-loader/dist/runtime/insertStyleElement.js"(e){e.exports=function(e){var n=document.createElement("style");return e.setAttributes(n,e.attributes),e.insert(n,e.options),n}},"./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"(e,n,t){e.exports=function(e){var n=t.nc;n&&e.setAttribute("nonce",n)}},"./node_modules/style-loader/dist/runtime/styleDomAPI.js"(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var n=e.insertStyleElement(e);return{update:function(t){var o,r,a;o="",t.supports&&(o+="@supports (".concat(t.supports,") {")),t.media&&(o+="@media ".concat(t.media," {")),(r=void 0!==t.layer)&&(o+="@layer".concat(t.layer.length>0?" ".concat(t.layer):""," {")),o+=t.css,r&&(o+="}"),t.media&&(o+="}"),t.supports&&(o+="}"),(a=t.sourceMap)&&"u">typeof btoa&&(o+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(a))))," */")),e.styleTagTransform(o,n,e.options)},remove:function(){var e;null===(e=n).parentNode||e.parentNode.removeChild(e)}}}},"./node_modules/style-loader/dist/runtime/styleTagTransform.js"(e){e.exports=function(e,n){if(n.styleSheet)n.styleSheet.cssText=e;else{for(;n.firstChild;)n.removeChild(n.firstChild);n.appendChild(document.createTextNode(e))}}},"./style/index.js"(e,n,t){var o=t("./node_modules/style-loader/dist/runtime/injectStylesIntoStyleTag.js"),r=t.n(o),a=t("./node_modules/style-loader/dist/runtime/styleDomAPI.js"),i=t.n(a),d=t("./node_modules/style-loader/dist/runtime/insertBySelector.js"),s=t.n(d),l=t("./node_modules/style-loader/dist/runtime/setAttributesWithoutAttributes.js"),p=t.n(l),c=t("./node_modules/style-loader/dist/runtime/insertStyleElement.js"),u=t.n(c),b=t("./node_modules/style-loader/dist/runtime/styleTagTransform.js"),f=t.n(b),m=t("./node_modules/css-loader/dist/cjs.js!./style/base.css"),v={};v.styleTagTransform=f(),v.setAttributes=p(),v.insert=s().bind(null,"head"),v.domAPI=i(),v.insertStyleElement=u(),r()(m.A,v),m.A&&m.A.locals&&m.A.locals}}]);
