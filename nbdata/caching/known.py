@@ -84,7 +84,7 @@ def note_cache(state_dir: str, path: str) -> None:
     name = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
     with contextlib.suppress(OSError):
         make_folders(folder, 0o700)
-        fresh = f"{folder}/{name}.{os.getpid()}"
+        fresh = f"{folder}/.{name}"  # of several processes that write the same, one is as good as another
         with open(fresh, "wb") as file:
             file.write(os.fsencode(path))
         os.replace(fresh, f"{folder}/{name}")
@@ -98,16 +98,22 @@ def known_caches(state_dir: str) -> list[KnownCache]:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
-    for name in names[:_MOST]:
+    for name in [name for name in names if not name.startswith(".")][:_MOST]:
         noted = os.path.join(folder, name)
         with contextlib.suppress(OSError):
             with open(noted, "rb") as file:
                 path = os.fsdecode(file.read(_READ))
-            if kept_in(path) == path and os.path.isdir(path):
+            if _is_cache(path):
                 found.append(_known(path))
             else:
                 os.unlink(noted)
     return sorted(found, key=lambda cache: cache.path)
+
+
+def _is_cache(path: str) -> bool:
+    """Whether a folder is a cache. A link to another folder is none: whoever clears it would delete what is there."""
+    real = os.path.realpath(path)
+    return kept_in(path) == path and kept_in(real) == real and os.path.isdir(real)
 
 
 def _known(path: str) -> KnownCache:

@@ -46,6 +46,16 @@ def test_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "state" / "caches") == []
 
 
+def test_a_link_in_the_place_of_a_cache_is_none(tmp_path: Path) -> None:
+    state, data = str(tmp_path / "state"), tmp_path / "data"
+    with kept(tmp_path, "a") as folder:
+        note_cache(state, folder.path)
+    os.rename(folder.path, data)
+    os.symlink(data, folder.path)
+    assert known_caches(state) == []
+    assert data.is_dir()
+
+
 def test_what_is_noted_is_taken_for_a_cache_only_if_it_looks_like_one(tmp_path: Path) -> None:
     state, other = str(tmp_path / "state"), tmp_path / "data"
     other.mkdir()

@@ -241,7 +241,10 @@ class _Staging:
         )  # fmt: skip
         if about != self.about:
             self.about = about
-            note_in(self.folder, about, durable=durable)
+            try:
+                note_in(self.folder, about, durable=durable)
+            except NbdataError:  # it is only shown; the disk tells of itself when an object is written
+                self.about = None
 
 
 def _told(error: BaseException) -> NbdataError:

@@ -17,7 +17,7 @@ from nbdata.caching.folder import LOCK, cache_folders
 from nbdata.caching.kept_folder import KEPT, KeptFolder, kept_in
 from nbdata.disk import PARTIAL, disk_error
 from nbdata.engine.job.run import Run
-from nbdata.errors import NotFound
+from nbdata.errors import BadOption, NotFound
 from nbdata.paths import CONVERTING, OWN_FOLDER, is_inside
 from nbdata.report import Plan, Row
 from nbdata.transfer.index import Index, written_below
@@ -135,6 +135,12 @@ def left_on_disk(run: Run, op: Cleanup, planned: Plan) -> Iterator[Leftover]:
     root = os.path.realpath(op.source)
     if not os.path.exists(root):
         raise NotFound("no such file or folder", path=op.source, remedy="Check the spelling")
+    named = os.path.abspath(op.source)
+    if kept_in(named) == named and kept_in(root) != root:
+        raise BadOption(
+            "this has the name of a cache of samples, and is a link to another folder",
+            path=op.source, got=root, remedy=f"Remove the link, or clean up {root} by its own name",
+        )  # fmt: skip
     if kept_in(root) == root:  # one cache, named by itself
         target = os.path.dirname(os.path.dirname(root))
         yield from _kept(root, root, target, anyway=op.all, alive=KeptFolder.is_in_use(root))

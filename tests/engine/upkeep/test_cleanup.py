@@ -56,6 +56,16 @@ def cleanup(path: object, **options: object) -> nbdata.Report:
     return report
 
 
+def test_a_link_in_the_place_of_a_cache_is_not_followed(data: Path, tmp_path: Path) -> None:
+    link = tmp_path / "scratch/.nbdata/kept-0123456789abcdef"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(data)
+    before = files(data)
+    with pytest.raises(nbdata.BadOption, match="a link to another folder"):
+        cleanup(link, all=True)
+    assert files(data) == before
+
+
 # -- partials and temporaries ---------------------------------------------------------------------
 
 
