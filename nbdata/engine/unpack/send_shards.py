@@ -157,6 +157,7 @@ class ShardSender:
         self._sample: _Sample | None = None
         self._shard: _Shard | None = None
         self._count = 0  # of shards that have begun
+        self._rows: dict[str, ShardRow] = {}  # of those that are there
         self._places: deque[Place] = deque()
         self._scratch = memoryview(bytearray(_BLOCK))
         self._left_out, self._folders = MembersLeftOut(written), Folders()
@@ -182,10 +183,10 @@ class ShardSender:
     def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
         del names
         self.behind = behind
-        self._count = sum(
-            self._written.is_of_line(record) and offset_of(record) < behind
-            for _, record in self._written.records()
-        )
+        for name, record in self._written.records():
+            if self._written.is_of_line(record) and offset_of(record) < behind:
+                self._count += 1
+                self._note_row(name, record.size)
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
         """No volume is deleted before the end."""
@@ -384,6 +385,7 @@ class ShardSender:
         record = self._written.index.get(shard.name)
         assert record is not None
         if Tag.of(record).crc == shard.digest.hexdigest():
+            self._note_row(shard.name, record.size)
             self._results.add(shard.name, Outcome.UNCHANGED, record.size, samples=shard.samples)
             self._control.advance(files=1)
             return
@@ -407,6 +409,7 @@ class ShardSender:
         self._written.put_shard(
             shard.name, Record(tag, growing.size, 0, 0, 0), ShardNote(end, shard.samples, said)
         )
+        self._rows[shard.name] = ShardRow(shard.name, growing.size, shard.samples, said)
         self._unverified += not growing.verified
         self._results.add(
             shard.name, Outcome.PACKED, growing.size, moved=True, verified=growing.verified, samples=shard.samples
@@ -427,7 +430,7 @@ class ShardSender:
         if self._has_all():
             self._remove_others()
         if self._has_all():
-            rows = [self._row(self._names.name(number)) for number in range(self._count)]
+            rows = [self._rows[self._names.name(number)] for number in range(self._count)]
             self._manifest.write(self._names.before.rstrip("-_."), rows, "auto")
             notes.append(f"{sum(row.samples for row in rows):,} samples in {len(rows):,} shards")
         self._left_out.tell(self._results)
@@ -445,11 +448,11 @@ class ShardSender:
         """Whether nothing has failed."""
         return not any(self._results.counts.get(name) for name in BAD)
 
-    def _row(self, name: str) -> ShardRow:
-        record, note = self._written.index.get(name), self._written.shard(name)
-        assert record is not None
+    def _note_row(self, name: str, size: int) -> None:
+        """Remember for the index what is recorded of a shard that was there."""
+        note = self._written.shard(name)
         assert note is not None
-        return ShardRow(name, record.size, note.samples, note.said)
+        self._rows[name] = ShardRow(name, size, note.samples, note.said)
 
     def _remove_others(self) -> None:
         """Remove the shards of an earlier run of this line with numbers that are not reached; others are told."""
