@@ -20,6 +20,10 @@ __all__ = ["WINDOW", "Outgoing", "RecordContent", "ShardContent", "Windows"]
 WINDOW = 8 << 20
 
 
+# Records that are fetched and put in their places at a time.
+_RECORDS = 4096
+
+
 class _Layout(Protocol):
     """Where each byte comes from; see `nbdata.engine.pack.layout.Layout`."""
 
@@ -132,6 +136,15 @@ class RecordContent(ShardContent):
                     first += super().window(start, min(start + WINDOW, self.held))
                 self._first = first
             return self._first
+
+    def _read(self, start: int, end: int) -> list[memoryview]:
+        """As of `ShardContent`, so many records at a time: of small ones a window has many."""
+        found: list[memoryview] = []
+        while start < end:
+            behind = min(end, self._records.behind(start, _RECORDS))
+            found.append(memoryview(b"".join(super()._read(start, behind))))
+            start = behind
+        return found
 
     def _seen(self, part: Part, data: memoryview) -> None:
         if part.field.crc is None:
