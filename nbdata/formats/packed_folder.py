@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import pickletools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nbdata.errors import BadArchive, BadOption
@@ -77,8 +77,8 @@ class NamesSize:
             return size + 2 * (count % _AT_A_TIME == 0)
 
 
-def names_bytes(names: Iterable[tuple[str, int]]) -> bytes:
-    """Make the same sample as `names_sample` from pairs of path and number; the same bytes on every machine.
+def names_bytes(paths: Sequence[str]) -> bytes:
+    """Make the same sample as `names_sample` of a folder with these files, in their order; always the same bytes.
 
     Raises
     ------
@@ -89,7 +89,10 @@ def names_bytes(names: Iterable[tuple[str, int]]) -> bytes:
     counts = [0]  # per open folder, the children since its last MARK
     opened: list[str] = []  # the names of the open folders
     before: list[str] = []
-    for parts, number in sorted((path.split("/"), number) for path, number in names):
+    # By folder, and not by the bytes of paths: no name has a zero byte, so it comes before all.
+    keys = [path.replace("/", "\0") for path in paths]
+    for number in sorted(range(len(keys)), key=keys.__getitem__):
+        parts = keys[number].split("\0")
         shared = 0
         while shared < len(opened) and shared < len(parts) - 1 and opened[shared] == parts[shared]:
             shared += 1

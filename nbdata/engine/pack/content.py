@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from nbdata.engine.pack.records import RecordLayout
 from nbdata.engine.pack.source import Field
 from nbdata.engine.pack.windows import TWICE, Fetching, Part, Proof, read_window
-from nbdata.errors import ChecksumMismatch
+from nbdata.errors import ChecksumMismatch, NbdataError
 from nbdata.transfer.control import Control
 from nbdata.transfer.send import Hasher
 
@@ -16,6 +18,10 @@ __all__ = ["WINDOW", "Outgoing", "RecordContent", "ShardContent", "Windows"]
 
 #: Bytes of a shard that one worker holds at a time.
 WINDOW = 8 << 20
+
+
+# Records that are fetched and put in their places at a time.
+_RECORDS = 4096
 
 
 class _Layout(Protocol):
@@ -101,6 +107,12 @@ class RecordContent(ShardContent):
         self.held = held
         self._records = layout
         self._first: list[memoryview] | None = None
+        self._reading = threading.Lock()
+
+    def prepare(self) -> None:
+        """Read what is held, so that nothing waits for it at the end; what goes wrong is told there."""
+        with contextlib.suppress(NbdataError):
+            self._read_first()
 
     def window(self, start: int, end: int) -> list[memoryview]:
         """The bytes between two offsets, of which none or all may be held."""
@@ -117,12 +129,22 @@ class RecordContent(ShardContent):
 
     def _read_first(self) -> list[memoryview]:
         """What is held behind the header, read once, window by window."""
-        if self._first is None:
-            first = []
-            for start in range(self._records.begin, self.held, WINDOW):
-                first += super().window(start, min(start + WINDOW, self.held))
-            self._first = first
-        return self._first
+        with self._reading:
+            if self._first is None:
+                first = []
+                for start in range(self._records.begin, self.held, WINDOW):
+                    first += super().window(start, min(start + WINDOW, self.held))
+                self._first = first
+            return self._first
+
+    def _read(self, start: int, end: int) -> list[memoryview]:
+        """As of `ShardContent`, so many records at a time: of small ones a window has many."""
+        found: list[memoryview] = []
+        while start < end:
+            behind = min(end, self._records.behind(start, _RECORDS))
+            found.append(memoryview(b"".join(super()._read(start, behind))))
+            start = behind
+        return found
 
     def _seen(self, part: Part, data: memoryview) -> None:
         if part.field.crc is None:

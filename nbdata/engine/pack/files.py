@@ -105,7 +105,8 @@ def plan(run: Run) -> Plan:
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": len(source)}
-    out.notes.append(f"{len(hashes):,} files of {len(source):,} samples")
+    if op.select is not None:
+        out.notes.append(f"{len(hashes):,} files of {len(source):,} samples")
     count, first = source.left_out
     if count:
         out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")

@@ -322,6 +322,8 @@ class _RecordPacking(_Packing):
             part_size = self._part_size(cut)
             held = 0 if layout.known else -(-layout.begin // part_size)
             content.held = min(held * part_size, cut.size)
+            if held and not content.in_order:
+                yield content.prepare
             yield from self._parts(name, cut, content, part_size, held)
         else:
             if not layout.known:

@@ -27,7 +27,7 @@ from nbdata.verbs.shard_names import DEFAULT_SIZE
 
 __all__ = ["RecordLayout", "record_cuts"]
 
-#: Records of a file at most: its header has 12 MiB then, which are in memory, and its names about 100.
+#: Records of a file at most: its header has 12 MiB then, which are in memory, and its names some 200 for a moment.
 MOST_RECORDS = 1 << 20
 # Files that there are at most by default, where that is possible: the format's own advice.
 _MOST_FILES = 200
@@ -184,30 +184,30 @@ class RecordLayout:
 
     def __init__(self, source: PackSource, order: Order, cut: Cut, *, named: bool) -> None:
         self._source, self._order, self._first, self._named = source, order, cut.first, named
-        self.size, self.largest, self.known = cut.size, 0, True
+        self.size, self.largest = cut.size, 0
         # Of each sample which one of its key it is, and its first record.
         self._numbers, self._firsts = array("I"), array("Q")
-        sizes, crcs, names, runs = array("q"), list[tuple[int, int]](), list[tuple[str, int]](), Runs()
+        sizes, crcs, names, runs = array("q"), array("I"), list[str](), Runs()
+        self._told = bytearray()  # of each record, whether its CRC-32 is known; that of nothing is 0
         for number in range(cut.samples):
             self._numbers.append(runs.number(source.key(order[cut.first + number])))
             self._firsts.append(len(sizes))
             for path, field in self._of(number):
-                if field.crc is not None:
-                    crcs.append((len(sizes), field.crc))
-                elif field.piece.size:
-                    self.known = False
-                names.append((path, len(sizes)))
+                crcs.append(field.crc or 0)
+                self._told.append(field.crc is not None or not field.piece.size)
+                if named:
+                    names.append(path)
                 sizes.append(field.piece.size)
                 self.largest = max(self.largest, field.piece.size)
         self._table = names_bytes(names) if named else b""
         if named:
-            crcs.append((len(sizes), crc32(self._table)))
+            crcs.append(crc32(self._table))
+            self._told.append(True)
             sizes.append(len(self._table))
+        self.known = all(self._told)
         self._head, self._made = HeadWriter(sizes), b""
-        self._told = bytearray(size == 0 for size in sizes)  # the CRC-32 of nothing is 0
-        for record, crc in crcs:
+        for record, crc in enumerate(crcs):
             self._head.found(record, crc)
-            self._told[record] = 1
         self._starts = self._head.starts()
         self.begin = self._starts[0]
         assert self._starts[-1] == cut.size
@@ -231,6 +231,11 @@ class RecordLayout:
             number += 1
         if self._named:
             yield starts[-2], self._table
+
+    def behind(self, start: int, records: int) -> int:
+        """Where so many records end that lie behind an offset, or reach over it."""
+        first = bisect.bisect_right(self._starts, start) - 1
+        return self._starts[min(first + records, len(self._starts) - 1)]
 
     def found(self, at: int, data: memoryview, low: int = 0) -> None:
         """Bytes of a record that begins at an offset: all of it, or, in order, what follows `low`."""

@@ -430,13 +430,13 @@ def test_names_of_a_folder_are_written_as_the_library_writes_them() -> None:
             more, before = size.more([path]), size.bytes
             size.add(path)
             assert size.bytes == before + more
-        data = names_bytes((path, number) for number, path in enumerate(paths))
+        data = names_bytes(paths)
         assert len(data) == size.bytes
         tree = names_of(data, len(paths), "x")
         assert dict(files_of(tree)) == {path: number for number, path in enumerate(paths)}
         assert names_of(names_sample(tree), len(paths), "x") == tree
         with pytest.raises(BadOption, match="two files are called"):
-            names_bytes([("a/b", 0), ("c", 1), ("a/b", 2)])
+            names_bytes(["a/b", "c", "a/b"])
 
 
 def test_one_file_has_its_name_and_no_number() -> None:
