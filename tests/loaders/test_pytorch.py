@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
-from collections.abc import Callable
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader
 from nbdata.errors import BadOption
 from nbdata.loaders.pytorch import CacheStreamDataset
 from nbdata.loaders.pytorch.cache_stream import _Passes
+from nbdata.protocols import Item
 from tests.waiting import wait_until
 from tests.watcher import Watcher
 
@@ -104,13 +107,37 @@ def test_a_loader_that_is_left_in_the_middle_leaves_nothing(put: Put, workplace:
     assert empties(workplace)
 
 
+def read_shard(item: Item) -> Iterator[str]:
+    """The names in a shard, as its samples."""
+    with tarfile.open(item.path) as shard:
+        yield from shard.getnames()
+
+
+def test_workers_share_the_shards_and_each_sample_comes_once(put: Put) -> None:
+    shards, names = {}, []
+    for n in range(5):
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode="w") as archive:
+            for m in range(3):
+                names.append(f"{n}-{m}.txt")
+                archive.addfile(tarfile.TarInfo(names[-1]))
+        shards[f"train-{n}.tar"] = made.getvalue()
+    source = f"{put(shards)}train-{{0..4}}.tar"
+    data = CacheStreamDataset(source, read_shard, by="shard", max_size="1MB", shuffle=True)
+    passes = [list(loader(data, 2)) for _ in range(2)]
+    assert [sorted(found) for found in passes] == [names, names]
+    assert passes[0] != passes[1]
+
+
 def test_an_error_in_a_worker_reaches_the_training(put: Put) -> None:
     data = CacheStreamDataset(put(FILES), by="file", max_size=40_000)  # for each half
     with pytest.raises(BadOption, match="--max-size"):
         next(iter(loader(data, 2, multiprocessing_context="fork")))
 
 
-@pytest.mark.parametrize("options", [{"epochs": 2}, {"by": "folder"}, {"max_size": "5X"}, {"by": "nothing"}])
+@pytest.mark.parametrize(
+    "options", [{"epochs": 2}, {"by": "folder"}, {"by": "shard"}, {"max_size": "5X"}, {"by": "nothing"}]
+)
 def test_what_makes_no_sense_is_said_where_the_data_set_is_made(options: dict[str, object]) -> None:
     with pytest.raises(BadOption):
         CacheStreamDataset("s3://bucket/x", **options)

@@ -53,6 +53,8 @@ PYTHON = [
     "nbdata.pull(private.password_gone, 'p/', fs=private.fs)",
     "print(nbdata.Pull(private.signed, 'p', storage_options=private.options))",
     "print(nbdata.Pull(private.signed, 'p/').plan(), list(nbdata.Pull(private.signed, 'p/').plan().rows))",
+    "print(list(nbdata.samples(private.password, cache='1MB', cache_dir='k').stream()), nbdata.quota('.').details)",
+    "print(list(nbdata.samples(private.signed, cache='1MB', cache_dir='k').stream()), nbdata.quota('.').details)",
     "job = nbdata.Pull(private.signed, 'p/').start(); report = job.wait()",
     "print(job, job.snapshot(), report, report.to_dict(), list(report.rows))",
     "nbdata.Pull(private.password_refused, 'p/').start().wait()",

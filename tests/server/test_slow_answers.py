@@ -30,23 +30,23 @@ class SlowDisks(Disks):
         super().__init__(workers, root)
         self.freed, self.looks = threading.Event(), 0
 
-    def _look(self) -> list[dict[str, Any]]:
+    def _look(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         self.looks += 1
         self.freed.wait(PATIENCE)
-        return [{"path": "/"}]
+        return [{"path": "/"}], []
 
 
 def test_disks_that_are_slow_to_answer_hold_one_thread_whoever_asks(tmp_path: Path) -> None:
     async def ask() -> None:
         workers = Workers()
         disks = SlowDisks(workers, str(tmp_path))
-        browsers = [asyncio.ensure_future(disks.gauges()) for _ in range(8)]
+        browsers = [asyncio.ensure_future(disks.seen()) for _ in range(8)]
         try:
             assert await asyncio.wait_for(workers.run(lambda: "meanwhile"), PATIENCE) == "meanwhile"
             browsers.pop().cancel()  # who leaves takes nothing from the others
         finally:
             disks.freed.set()
-        assert await asyncio.gather(*browsers) == [[{"path": "/"}]] * 7
+        assert await asyncio.gather(*browsers) == [{"disks": [{"path": "/"}], "caches": []}] * 7
         assert disks.looks == 1
 
     asyncio.run(ask())

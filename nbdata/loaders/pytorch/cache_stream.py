@@ -42,7 +42,7 @@ class CacheStreamDataset(IterableDataset[Any]):
     load : callable, optional
         Makes the loader's value from an `Item`; called in the worker while the item is on the disk. A generator yields
         several samples per item. None: for files ``(key, bytes)``; for samples a dict of extension to bytes, and
-        ``__key__``, as in WebDataset. For folders it is required.
+        ``__key__``, as in WebDataset. For folders and shards it is required.
     max_size : int or str, optional
         Bytes, for all workers of this process together (None: half of the free space).
     rank, world_size : int, optional
@@ -83,10 +83,10 @@ class CacheStreamDataset(IterableDataset[Any]):
         # Raises an error here rather than in a worker.
         CacheStream(source=source, max_size=self._max_size, **options)
         by = options.get("by", "folder")
-        if load is None and by == "folder":
+        if load is None and by in ("folder", "shard"):
             raise BadOption(
                 "CacheStreamDataset: load is missing",
-                expected="a function that reads the folder at item.path",
+                expected=f"a function that reads the {by} at item.path; what it yields are the samples",
             )
         self._load = load or (_read_file if by == "file" else _read_sample)
         self._source, self._options = source, options
