@@ -42,7 +42,7 @@ _WORKERS = 16
 # Small fields that one worker fetches together.
 _TOGETHER = 64
 # What to do about two files of one path.
-_CLASH = "Choose samples with --select, or write the shards to folders of their own"
+_CLASH = "Choose samples with --select, other names with --rename, or write shards to folders of their own"
 # No local folder belongs to the records of a pack.
 _NOWHERE = (0, 0)
 
