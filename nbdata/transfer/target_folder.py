@@ -21,7 +21,7 @@ from nbdata.paths import OWN_FOLDER
 from nbdata.transfer.control import Control
 from nbdata.transfer.marks import Mark
 
-__all__ = ["TargetFolder", "target_error"]
+__all__ = ["TargetFolder", "refuse_outside", "target_error"]
 
 # How many folders are remembered as created and checked. Others are checked again.
 _KNOWN = 50_000
@@ -166,9 +166,9 @@ class TargetFolder:
         staging = self._checked.get(parent)
         if staging is None:
             try:
-                self._refuse_outside(parent, path)
+                refuse_outside(self.root, path, self._real_root)
                 self.make_folder(parent)
-                self._refuse_outside(parent, path)
+                refuse_outside(self.root, path, self._real_root)
                 if len(self._checked) >= _KNOWN:  # otherwise memory could hold a million folders
                     self._checked.clear()
                     self._made.clear()
@@ -195,16 +195,6 @@ class TargetFolder:
                         sync_folder(folder)
                 except OSError as error:
                     raise disk_error(error, folder) from error
-
-    def _refuse_outside(self, parent: str, path: str) -> None:
-        real = os.path.realpath(parent)
-        if real != self._real_root and not real.startswith(self._real_root.rstrip("/") + "/"):
-            raise UnsafeMember(
-                "a symbolic link leads out of the target",
-                path=path,
-                expected=f"a path below {self.root}",
-                got=real,
-            )
 
     # -- temporaries --------------------------------------------------------------------------
 
@@ -238,6 +228,29 @@ class TargetFolder:
         finally:
             os.close(fd)
         return temporary
+
+
+def refuse_outside(root: str, path: str, real_root: str = "") -> None:
+    """Raise UnsafeMember if a symbolic link in a target leads a file's folder out of the target.
+
+    Parameters
+    ----------
+    root : str
+        The target's folder.
+    path : str
+        The file, relative to it.
+    real_root : str, optional
+        Its real path, if known.
+    """
+    above = real_root or os.path.realpath(root)
+    real = os.path.realpath(os.path.dirname(os.path.join(root, path)))
+    if real != above and not real.startswith(above.rstrip("/") + "/"):
+        raise UnsafeMember(
+            "a symbolic link leads out of the target",
+            path=path,
+            expected=f"a path below {root}",
+            got=real,
+        )
 
 
 def target_error(error: OSError, path: str) -> NbdataError:

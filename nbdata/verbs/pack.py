@@ -49,11 +49,11 @@ class Pack(Verifying, Storing):
     of samples, and checksums. Shards that are the source are read once to find what is in them, and once more by
     ranges; compressed ones can be packed with --map only.
 
-    With --format ffrecord, or if TARGET ends in .ffr, the samples are packed into FFRecord files, for random batches.
-    Each field becomes a record, the fields of a sample one behind the other, and the last record of a file has their
-    names: each file is a packed folder, as pack_folder of the ffrecord library makes it, and nbdata.samples gives the
-    same samples as of SOURCE. With --no-names a sample is one record, found by its number. Back again: FFRecord files
-    are a SOURCE for shards, and with --format files for objects or files of their own, as are shards.
+    With --format ffrecord, or if TARGET ends in .ffr or .ffr/, the samples are packed into FFRecord files, for random
+    batches. Each field becomes a record, the fields of a sample one behind the other, and the last record of a file has
+    their names: each file is a packed folder, as pack_folder of the ffrecord library makes it, and nbdata.samples gives
+    the same samples as of SOURCE. With --no-names a sample is one record, found by its number. Back again: FFRecord
+    files are a SOURCE for shards, and with --format files for objects or files of their own, as are shards.
 
     With another --format, or if TARGET ends in .tar.gz, .tar.zst or .zip, all files of SOURCE become one archive
     instead, which untar_volumes and the usual programs read. Names in it begin below SOURCE, as with ``tar -C SOURCE``.
@@ -308,7 +308,8 @@ class Pack(Verifying, Storing):
         """What is made: shards, ffrecord, files, or the format of an archive."""
         if self.format is not None:
             return self.format
-        return "ffrecord" if self.target.endswith(ENDS["ffrecord"]) else format_of(self.target) or "shards"
+        records = self.target.rstrip("/").endswith(ENDS["ffrecord"])
+        return "ffrecord" if records else format_of(self.target) or "shards"
 
     @property
     def archive(self) -> str | None:

@@ -222,6 +222,9 @@ CHECKS = [
         "files of samples beside what they are made of", "pack {b}/d/ {b}/d/new/ --format files", "BadOption"
     ),
     Mistake("files of samples in what is no folder", "pack good.ffr {b}/p --format files", "BadOption"),
+    Mistake("files of samples that lie in their source", "pack above/x/ above/ --format files", "BadOption"),
+    Mistake("two files of one name", "pack fields {b}/p/ --format files --rename jpg=cls", "BadOption"),
+    Mistake("a record called like a folder", "pack clash x.ffr --by file --rename txt=d", "BadOption"),
     Mistake("an action that there is not", "shards check {b}/x.tar", "BadOption"),
     Mistake("shards that are none", "shards ls {b}/d/", "BadOption"),
     Mistake("compressed shards", "pack {b}/d/ {b}/p/x-%06d.tar.gz", "BadOption"),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from array import array
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.pack.content import WINDOW, Outgoing, ShardContent, Windows
+from nbdata.engine.pack.paths import Clashes
 from nbdata.engine.pack.source import Field, PackSource, open_source
 from nbdata.engine.pack.windows import TWICE, Fetching, read_window
 from nbdata.engine.planning.begun_uploads import BegunUploads
@@ -29,17 +29,20 @@ from nbdata.stores.local import LocalStore
 from nbdata.transfer.names import unrepresentable
 from nbdata.transfer.retry import listing
 from nbdata.transfer.send import PartedSend, hashed_parts, send_whole, upload_part_size, withdrawn
+from nbdata.transfer.target_folder import refuse_outside
 from nbdata.transfer.worker_pool import WorkerPool
 from nbdata.verbs.pack import Pack
 from nbdata.verification.sent_checker import MultipartChecker, SentHasher
 
-__all__ = ["perform", "plan"]
+__all__ = ["perform", "plan", "unguarded_note"]
 
 _MOVES = ("pack", "overwrite")
 # Workers; each holds `WINDOW` bytes.
 _WORKERS = 16
 # Small fields that one worker fetches together.
 _TOGETHER = 64
+# What to do about two files of one path.
+_CLASH = "Choose samples with --select, other names with --rename, or write shards to folders of their own"
 # No local folder belongs to the records of a pack.
 _NOWHERE = (0, 0)
 
@@ -78,15 +81,18 @@ def plan(run: Run) -> Plan:
             "the target can only be read", path=folder.place, remedy="Write to a store, or to the disk"
         )
     there = ExistingObjects(run.folder, listing(run.control, folder.store, folder.key))
-    own = {key for store, key in source.shards if folder.store.same_objects(store)}
+    whole = at_source.open(op.places()[0].rstrip("/") + "/").key if source.folder is not None else ""
+    own = _Own(source, folder, whole)
     index = run.index(*op.places(), _NOWHERE)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.target)[2] if op.local_target() else 0
-    hashes = array("q")
+    clashes, count, unguarded = Clashes(folders=op.local_target() is not None, remedy=_CLASH), 0, 0
     for one in _fields(source):
         run.control.checkpoint()
-        _refuse(one, folder, own)
-        hashes.append(hash(one.path))
+        _refuse(one, own)
+        clashes.add(one.path)
+        count += 1
+        unguarded += not one.field.is_told_apart
         size = one.field.piece.size
         standing = there.get(folder.key + one.path)
         action, reason = decide_copy(
@@ -101,18 +107,74 @@ def plan(run: Run) -> Plan:
                 out.inodes += 1
         out.count(action, size)
         rows.add(Row(one.path, action, size, {"sample": one.sample, "place": one.place, "reason": reason}))
-    _refuse_twice(source, hashes)
+    clashes.refuse(lambda: (one.path for one in _fields(source)))
     rows.close()
     out.rows = rows.rows()
     out.details = {"samples": len(source)}
     if op.select is not None:
-        out.notes.append(f"{len(hashes):,} files of {len(source):,} samples")
+        out.notes.append(f"{count:,} files of {len(source):,} samples")
     count, first = source.left_out
     if count:
         out.notes.append(f"{count:,} files belong to no sample, such as {first[0]}")
     if source.not_selected:
         out.notes.append(f"{source.not_selected:,} samples are not selected")
+    out.notes += unguarded_note(unguarded)
     return out
+
+
+def unguarded_note(count: int) -> list[str]:
+    """The note about fields of which the source tells no version; none if there are none."""
+    note = (
+        f"{count:,} fields come unguarded: the store tells neither version, ETag nor time of them, so they are packed "
+        "anew each time"
+    )
+    return [note] if count else []
+
+
+class _Own:
+    """Tells whether a file to write would replace, or lie among, what is read."""
+
+    def __init__(self, source: PackSource, folder: Location, whole: str) -> None:
+        self._source, self._folder = source, folder
+        self._local = isinstance(folder.store, LocalStore)
+        self._above: str | None = None  # the last folder, and its real path
+        self._real, self._prefix, self._whole = "", "", False
+        own = [key for store, key in source.shards if folder.store.same_objects(store)]
+        self._keys = set(map(self._key, own))
+        if self._local:
+            self._keys.update(os.path.realpath("/" + key).lstrip("/") for key in own)
+        # Of loose objects: whether the target may hold them, and whether they are all below their prefix. If not, their
+        # keys are collected once a file is to lie among them.
+        self._loose = source.folder is not None and folder.store.same_objects(source.folder[0])
+        if source.folder is not None:
+            self._prefix = self._key(source.folder[1] + "x")[:-1]
+            self._whole = source.folder[1] == whole
+
+    def _key(self, key: str) -> str:
+        """The key; on the disk that of the real folder, so that links are seen through."""
+        if not self._local:
+            return key
+        above, _, name = key.rpartition("/")
+        if above != self._above:
+            self._above, self._real = above, os.path.realpath("/" + above).strip("/")
+        return f"{self._real}/{name}".lstrip("/")
+
+    def refuse(self, path: str) -> None:
+        """BadOption for a path that no file may have."""
+        key = self._key(self._folder.key + path)
+        if self._loose and key.startswith(self._prefix):
+            if self._whole:
+                raise BadOption(
+                    f"the file {path!r} would lie among the files that are read", path=self._folder.place,
+                    remedy="Write to a folder that does not hold the source",
+                )  # fmt: skip
+            self._keys.update(self._key(one.field.piece.info.key) for one in _fields(self._source))
+            self._loose = False
+        if key in self._keys:
+            raise BadOption(
+                f"the file {path!r} would replace what it is read from", path=self._folder.place,
+                remedy="Write to another folder",
+            )  # fmt: skip
 
 
 def _said(one: _One) -> ObjectInfo:
@@ -123,7 +185,7 @@ def _said(one: _One) -> ObjectInfo:
     return ObjectInfo(one.path, one.field.piece.size, f'"field {digest.hexdigest()}"')
 
 
-def _refuse(one: _One, folder: Location, own: set[str]) -> None:
+def _refuse(one: _One, own: _Own) -> None:
     """BadOption if a field cannot become a file."""
     if one.field.piece.size < 0:
         raise BadOption(
@@ -135,26 +197,7 @@ def _refuse(one: _One, folder: Location, own: set[str]) -> None:
             f"the name {one.path!r} {why}", path=one.field.piece.info.key,
             remedy="Leave its sample out with --select, or give the field another name with --rename",
         )  # fmt: skip
-    if folder.key + one.path in own:
-        raise BadOption(
-            f"the file {one.path!r} would replace what it is read from", path=folder.place,
-            remedy="Write to another folder",
-        )  # fmt: skip
-
-
-def _refuse_twice(source: PackSource, hashes: array[int]) -> None:
-    """BadOption if two files would have one path."""
-    ordered = sorted(hashes)
-    twice = {one for one, other in itertools.pairwise(ordered) if one == other}
-    seen = set[str]()
-    for one in _fields(source) if twice else ():
-        if hash(one.path) in twice:
-            if one.path in seen:
-                raise BadOption(
-                    f"two files would be called {one.path!r}",
-                    remedy="Choose samples with --select, or write the shards to folders of their own",
-                )
-            seen.add(one.path)
+    own.refuse(one.path)
 
 
 def perform(run: Run, planned: Plan) -> Report:
@@ -266,6 +309,8 @@ class _Writing:
     def _whole(self, one: _One, content: Windows) -> None:
         key = self._target.key + one.path
         try:
+            if isinstance(self._target.store, LocalStore):
+                refuse_outside("/" + self._target.key, one.path)
             info, verified = send_whole(
                 self._control, self._target.store, key,
                 partial(Outgoing, content, self._control), one.field.piece.size, partial(self._hasher, key),

@@ -44,6 +44,8 @@ class Cut(NamedTuple):
         The same for the same samples under the same names.
     renamed : int
         Samples that are not called as in the source.
+    unguarded : int
+        Fields of which the source tells no version.
     """
 
     first: int
@@ -51,6 +53,7 @@ class Cut(NamedTuple):
     size: int
     digest: str
     renamed: int
+    unguarded: int
 
 
 def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
@@ -73,24 +76,26 @@ def cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
 
 
 def _cut(source: PackSource, order: Order, first: int, end: int, most: int | None) -> Cut:
-    digest, size, renamed = hashlib.blake2b(digest_size=16), len(END), 0
+    digest, size, renamed, unguarded = hashlib.blake2b(digest_size=16), len(END), 0, 0
     position, runs, before = first, Runs(), ""
     while position < end:
         own = source.key(order[position])
         key = key_of(own, runs.number(own))
-        said, more = [], 0
+        said, more, untold = [], 0, 0
         for name, field in _members(source, order[position], key):
             more += header_size(name, field.piece.size) + field.piece.size + padding(field.piece.size)
             said.append(f"{name}\0{field.piece.size}\0{field.version}\0")
+            untold += not field.is_told_apart
         if most is not None and size + more > most and position > first:
             break
         _refuse_unreadable(source, order, position, key, before)
         digest.update("".join(said).encode("utf-8", "surrogatepass"))
         renamed += key != own
+        unguarded += untold
         before = key
         size += more
         position += 1
-    return Cut(first, position - first, size, digest.hexdigest(), renamed)
+    return Cut(first, position - first, size, digest.hexdigest(), renamed, unguarded)
 
 
 def _members(source: PackSource, number: int, key: str) -> Iterator[tuple[str, Field]]:

@@ -87,7 +87,7 @@ def plan(run: Run) -> Plan:
     index = run.index(*op.places(), _NOWHERE)
     out, rows = Plan("pack", *op.places()), run.row_file("plan")
     block = disk_of(op.names.folder)[2] if op.local_target() else 0
-    samples = renamed = number = 0
+    samples = renamed = unguarded = number = 0
     made = record_cuts(op, source, order) if op.made == "ffrecord" else cuts(op, source, order)
     for number, cut in enumerate(made, 1):
         if names.most is not None and number > names.most:
@@ -111,6 +111,7 @@ def plan(run: Run) -> Plan:
         rows.add(Row(name, action, cut.size, detail))
         samples += cut.samples
         renamed += cut.renamed
+        unguarded += cut.unguarded
     if there:
         raise BadOption(
             f"{len(there):,} shards with higher numbers are there, such as {min(there)}: who reads them all would see "
@@ -131,6 +132,7 @@ def plan(run: Run) -> Plan:
         out.notes.append(
             f"{renamed:,} samples have the key of their neighbour, and are called KEY~2 and so on"
         )
+    out.notes += files.unguarded_note(unguarded)
     return out
 
 

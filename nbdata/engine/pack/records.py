@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from isal.isal_zlib import crc32
 
 from nbdata.engine.pack.layout import Cut, Order
+from nbdata.engine.pack.paths import Clashes
 from nbdata.engine.pack.source import Field, PackSource
 from nbdata.errors import BadOption, NbdataError
 from nbdata.formats.ffrecord import HeadWriter, head_size
@@ -39,17 +40,39 @@ def record_cuts(op: Pack, source: PackSource, order: Order) -> Iterator[Cut]:
     Raises
     ------
     BadOption
-        If a sample cannot be found again, or the store does not tell its size.
+        If a sample cannot be found again, its path clashes with another one, or the store does not tell its size.
     """
     named, position, number, total = not op.no_names, 0, 0, len(source)
-    if not _is_loose(source):
+    clashes = Clashes(folders=True, remedy="Leave one of them out, or give it another name")
+    if named and source.shards:
         _refuse_twice(source, order)
     sizes = _Sizes(op, source)
     while position < total:
         end = total if op.shard_count is None else (number + 1) * total // op.shard_count
-        yield (found := _cut(source, order, position, end, sizes, named=named))
+        yield (found := _cut(source, order, position, end, sizes, clashes, named=named))
         position += found.samples
         number += 1
+    clashes.refuse(lambda: _paths(source, order))
+
+
+def _paths(source: PackSource, order: Order) -> Iterator[str]:
+    """The paths of all records in packed folders."""
+    runs = Runs()
+    for position in range(len(order)):
+        own = source.key(order[position])
+        key = key_of(own, runs.number(own))
+        for path, _ in _records(source, order[position], key, named=True):
+            yield path
+
+
+def _runs_before(source: PackSource, order: Order, position: int) -> Runs:
+    """The run of equal keys that ends before a position: the files of a source are read as one, so it goes on."""
+    runs, first = Runs(), position
+    while first and source.key(order[first - 1]) == source.key(order[position]):
+        first -= 1
+    for number in range(first, position):
+        runs.number(source.key(order[number]))
+    return runs
 
 
 class _Sizes:
@@ -73,10 +96,12 @@ class _Sizes:
             self.enough = max(DEFAULT_SIZE, -(-total // _MOST_FILES))
 
 
-def _cut(source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, *, named: bool) -> Cut:
+def _cut(
+    source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, clashes: Clashes, *, named: bool
+) -> Cut:
     digest = hashlib.blake2b(b"ffrecord named" if named else b"ffrecord", digest_size=16)
-    names, payload, records, renamed = NamesSize(), 0, int(named), 0
-    position, runs, before, total = first, Runs(), "", len(source)
+    names, payload, records, renamed, unguarded = NamesSize(), 0, int(named), 0, 0
+    position, runs, before, total = first, _runs_before(source, order, first), "", len(source)
 
     def size() -> int:
         return head_size(records) + payload + (names.bytes if named else 0)
@@ -99,8 +124,10 @@ def _cut(source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, 
             _refuse(path, field, named=named)
             if named:
                 names.add(path)
+                clashes.add(path)
             digest.update(f"{path}\0{field.piece.size}\0{field.version}\0".encode("utf-8", "surrogatepass"))
             payload += field.piece.size
+            unguarded += not field.is_told_apart
         records += len(said)
         renamed += key != own and any(not field.path for _, field in said)
         before = own
@@ -110,7 +137,7 @@ def _cut(source: PackSource, order: Order, first: int, end: int, sizes: _Sizes, 
             f"an FFRecord file would have {records:,} records", expected=f"at most {MOST_RECORDS:,}",
             remedy="Make more files: a larger --shard-count, or a TARGET with a place for a number",
         )  # fmt: skip
-    return Cut(first, position - first, size(), digest.hexdigest(), renamed)
+    return Cut(first, position - first, size(), digest.hexdigest(), renamed, unguarded)
 
 
 def _records(source: PackSource, number: int, key: str, *, named: bool) -> list[tuple[str, Field]]:
@@ -140,31 +167,30 @@ def _refuse(path: str, field: Field, *, named: bool) -> None:
         )  # fmt: skip
 
 
-def _is_loose(source: PackSource) -> bool:
-    return not source.shards
+def _keys(source: PackSource, order: Order) -> Iterator[str]:
+    """The keys of the samples in packed folders; neighbours that keep their paths and share a key become one sample."""
+    runs = Runs()
+    for position in range(len(order)):
+        own = source.key(order[position])
+        number = runs.number(own)
+        if number == 1 or not source.fields(order[position])[0].path:
+            yield key_of(own, number)
 
 
 def _refuse_twice(source: PackSource, order: Order) -> None:
-    """BadOption if a key comes again that is not that of the sample before: who reads the files could not tell them."""
-    hashes, before = array("q"), None
-    for position in range(len(order)):
-        key = source.key(order[position])
-        if key != before:
-            hashes.append(hash(key))
-        before = key
-    ordered = sorted(hashes)
+    """BadOption if a key comes again behind other ones: who reads the files could not tell the samples."""
+    ordered = sorted(array("q", map(hash, _keys(source, order))))
     twice = {one for one, other in itertools.pairwise(ordered) if one == other}
-    seen, before = set[str](), None
-    for position in range(len(order)) if twice else ():
-        key = source.key(order[position])
-        if hash(key) in twice and key != before:
+    seen = set[str]()
+    for key in _keys(source, order) if twice else ():
+        if hash(key) in twice:
             if key in seen:
                 raise BadOption(
                     f"two samples have the key {key!r}",
-                    remedy="Say --sort: then they are neighbours, and the second is called KEY~2; or --no-names",
+                    remedy="Say --sort: then they are neighbours, and the second is called KEY~2; leave one out with "
+                    "--select; or say --no-names",
                 )
             seen.add(key)
-        before = key
 
 
 class RecordLayout:
@@ -187,8 +213,9 @@ class RecordLayout:
         self.size, self.largest = cut.size, 0
         # Of each sample which one of its key it is, and its first record.
         self._numbers, self._firsts = array("I"), array("Q")
-        sizes, crcs, names, runs = array("q"), array("I"), list[str](), Runs()
+        sizes, crcs, names = array("q"), array("I"), list[str]()
         self._told = bytearray()  # of each record, whether its CRC-32 is known; that of nothing is 0
+        runs = _runs_before(source, order, cut.first)
         for number in range(cut.samples):
             self._numbers.append(runs.number(source.key(order[cut.first + number])))
             self._firsts.append(len(sizes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from nbdata.engine.job.run import Run
 from nbdata.errors import BadOption, NotFound
 from nbdata.formats.conditions import Condition, parse
 from nbdata.formats.sample_index import SampleIndex
+from nbdata.formats.samples import split_name
 from nbdata.reading.fetcher import WIDTH
 from nbdata.reading.loose import index_of as loose_index
 from nbdata.reading.pieces import Piece
@@ -50,7 +52,8 @@ class Field(NamedTuple):
     crc : int or None
         Their CRC-32, if they were read before: then they are compared with it, else with what the store vouches for.
     path : str
-        Of an object or file of its own: where it is, relative to the source; empty of others and of renamed fields.
+        Of an object or file of its own: where it is, relative to the source, under its new name if it is renamed;
+        empty of others.
     """
 
     name: str
@@ -61,10 +64,12 @@ class Field(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What tells its content from another one, as far as the source knows."""
+        """What tells its content from another one; if the source tells no versions, it never comes twice."""
         info = self.piece.info
         if self.crc is not None:
             return f"{self.crc:08x}"
+        if self.piece.size and not self.is_told_apart:
+            return secrets.token_hex()
         return f"{info.etag}|{info.version}|{info.modified}"
 
     @property
@@ -86,6 +91,8 @@ class PackSource(Protocol):
     stores: set[Store]
     #: The shards that are read, each with its store; none of loose objects.
     shards: list[tuple[Store, str]]
+    #: Of loose objects: their store and prefix; else None.
+    folder: tuple[Store, str] | None
 
     @property
     def left_out(self) -> tuple[int, list[str]]:
@@ -130,6 +137,7 @@ class _Loose(_Indexed):
         self._prefix, self._store = prefix, store
         self.stores = {store}
         self.shards: list[tuple[Store, str]] = []
+        self.folder: tuple[Store, str] | None = (store, prefix)
 
     def fields(self, number: int) -> list[Field]:
         prefix, store = self._prefix, self._store
@@ -141,6 +149,8 @@ class _Loose(_Indexed):
 
 class _Shards(_Indexed):
     """The samples of shards, or of packed folders, whose fields have paths of their own."""
+
+    folder: tuple[Store, str] | None = None
 
     def __init__(
         self, index: SampleIndex, shards: Sequence[Shard], stores: Sequence[Store], *, packed: bool = False
@@ -171,6 +181,7 @@ class _Records:
     """The samples of FFRecord files without names: each has one field, bin."""
 
     not_selected = 0
+    folder: tuple[Store, str] | None = None
     left_out: tuple[int, list[str]] = (0, [])
     field_names: ClassVar[set[str]] = {"bin"}
 
@@ -198,6 +209,7 @@ class _Renamed:
     def __init__(self, source: PackSource, names: dict[str, str]) -> None:
         self._source, self._names = source, names
         self.stores, self.shards, self.not_selected = source.stores, source.shards, source.not_selected
+        self.folder = source.folder
 
     def __len__(self) -> int:
         return len(self._source)
@@ -211,10 +223,7 @@ class _Renamed:
 
     def fields(self, number: int) -> list[Field]:
         found = self._source.fields(number)
-        renamed = [
-            field._replace(name=self._names[field.name], path="") if field.name in self._names else field
-            for field in found
-        ]
+        renamed = [self._renamed(field) for field in found]
         if len({field.name for field in renamed}) < len(renamed):
             raise BadOption(
                 f"--rename gives two fields of {self.key(number)!r} one name",
@@ -223,13 +232,19 @@ class _Renamed:
             )
         return renamed
 
+    def _renamed(self, field: Field) -> Field:
+        name = self._names.get(field.name)
+        if name is None:
+            return field
+        return field._replace(name=name, path=f"{split_name(field.path)[0]}.{name}" if field.path else "")
+
 
 class _Selected:
     """Some samples of a source; in memory are 8 bytes of each."""
 
     def __init__(self, source: PackSource, numbers: array[int]) -> None:
         self._source, self._numbers = source, numbers
-        self.stores, self.shards = source.stores, source.shards
+        self.stores, self.shards, self.folder = source.stores, source.shards, source.folder
         self.not_selected = len(source) - len(numbers)
 
     def __len__(self) -> int:
@@ -317,7 +332,7 @@ def _shards(run: Run, operation: SampleSource) -> _Shards:
     stores = _stores(run, shards)
     fingerprint = fingerprint_of(shards)
     path = index_path(operation, run.context.state_dir)
-    index = known_index(path, fingerprint)
+    index = known_index(path, fingerprint) if all(shard.is_told_apart for shard in shards) else None
     if index is None:
         bodies = Bodies(
             run.control, shards, lambda shard: stores[shard.place],
@@ -342,7 +357,8 @@ def _records(run: Run, operation: SampleSource) -> _Shards | _Records:
 
     state = run.context.state_dir
     path = heads_path(state, files)
-    heads = kept_heads(path, files) or fetch_heads(run.control, files, store_of, path)
+    kept = kept_heads(path, files) if all(file.is_told_apart for file in files) else None
+    heads = kept or fetch_heads(run.control, files, store_of, path)
     heads.check()
     index = index_of_packed(run.control, operation, files, heads, store_of, state)
     if index is not None:

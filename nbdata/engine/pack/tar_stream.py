@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import secrets
 from array import array
 from collections.abc import Iterator
 
@@ -77,8 +76,6 @@ class TarStream:
             digest.update(b"%d " % (at - start))
             if isinstance(piece, Field):
                 digest.update(f"{piece.name}\0{size}\0{piece.version}\0".encode("utf-8", "surrogatepass"))
-                if not piece.is_told_apart:
-                    digest.update(secrets.token_bytes())
             else:
                 digest.update(piece)
         return digest.hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -60,8 +59,6 @@ class ZipStream:
                 f"{field.version}\0"
             )
             self._digest.update(said.encode("utf-8", "surrogatepass"))
-            if member.size and not field.is_told_apart:
-                self._digest.update(secrets.token_bytes())
         self.most += _HEADERS
 
     def digest(self) -> str:

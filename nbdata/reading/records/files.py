@@ -44,6 +44,11 @@ class RecordFile(NamedTuple):
         return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
 
     @property
+    def is_told_apart(self) -> bool:
+        """True if the store tells this version from another one at all."""
+        return bool(self.etag or self.version or self.modified is not None)
+
+    @property
     def is_local(self) -> bool:
         """True if the file is on a disk of this machine."""
         return not is_url(self.place)

@@ -8,6 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from nbdata.disk import make_folders, write_file
 from nbdata.errors import BadOption, NbdataError, NotFound
@@ -65,6 +66,16 @@ def names_in(
     return list(files_of(names_of(bytes(data), head.count - 1, file.url)))
 
 
+def _is_named(control: Control, store: Store, file: RecordFile, head: Head) -> bool:
+    """True if the last record of a file starts as names do."""
+    if not head.count:
+        return False
+    start, end = head.place(head.count - 1)
+    if end - start <= len(MARK):
+        return False
+    return is_packed(bytes_of(control, store, file.info, start, start + len(MARK)))
+
+
 def index_of_packed(
     control: Control,
     operation: SampleSource,
@@ -73,46 +84,65 @@ def index_of_packed(
     store_of: Callable[[RecordFile], Store],
     state_dir: str,
 ) -> SampleIndex | None:
-    """Return the index of the samples in packed folders, kept in the state folder; None if the first file is not one.
+    """Return the index of the samples in packed folders, kept in the state folder; None if the files have no names.
 
-    Samples are ordered by file, and within a file by their first record.
+    Samples are ordered by file, and within a file by their first record. Files without records are passed over. That
+    files have no names is kept too, as an index without samples.
 
     Raises
     ------
     NotFound
         If no file belongs to a sample.
     BadOption
-        If two samples have one key, or a later file is not a packed folder.
+        If two samples have one key, or some files are packed folders and others are not.
     """
     path = os.path.join(state_dir, "samples", index_name(operation, *operation.sources) + ".packed.idx")
     fingerprint = fingerprint_of(files)
-    if operation.refresh != "always" and not callable(operation.by):
+    known = all(file.is_told_apart for file in files)  # else what is kept may be of other bytes
+    if known and operation.refresh != "always" and not callable(operation.by):
         with contextlib.suppress(NbdataError, OSError):
             found = SampleIndex(path)
-            if found.about.get("listing") == fingerprint:
-                return found
+            if found.about.get("listing") == fingerprint and "named" in found.about:
+                return found if found.about["named"] else None
     compare = operation.verify != "none"
 
     def names_of_file(number: int) -> list[tuple[str, int]] | None:
         return names_in(control, store_of(files[number]), files[number], heads[number], compare=compare)
 
-    first = names_of_file(0)
-    if first is None:
-        return None
-    maker = _Maker(operation)
-    maker.add(0, first, heads[0])
+    def is_named(number: int) -> bool:
+        return _is_named(control, store_of(files[number]), files[number], heads[number])
+
+    filled = [number for number in range(len(files)) if heads[number].count]
+    first = names_of_file(filled[0]) if filled else None
     with ThreadPoolExecutor(_FILES_AT_A_TIME, "names") as asking:
-        for begin in range(1, len(files), _FILES_AT_A_TIME):
-            batch = range(begin, min(begin + _FILES_AT_A_TIME, len(files)))
+        if first is None:
+            if any(asking.map(is_named, filled[1:])):
+                raise _mixed(files[filled[0]])
+            with contextlib.suppress(NbdataError, OSError):
+                _write(path, IndexWriter(), {"listing": fingerprint, "named": False, "built": time.time()})
+            return None
+        maker = _Maker(operation)
+        maker.add(filled[0], first, heads[filled[0]])
+        for begin in range(1, len(filled), _FILES_AT_A_TIME):
+            batch = filled[begin : begin + _FILES_AT_A_TIME]
             for number, names in zip(batch, asking.map(names_of_file, batch), strict=True):
                 if names is None:
-                    raise BadOption(
-                        "this FFRecord file has no names, while others of the same source have",
-                        path=files[number].url,
-                        remedy="Make samples of each kind by itself",
-                    )
+                    raise _mixed(files[number])
                 maker.add(number, names, heads[number])
     return maker.finish(path, files, fingerprint)
+
+
+def _mixed(file: RecordFile) -> BadOption:
+    return BadOption(
+        "this FFRecord file has no names, while others of the same source have",
+        path=file.url,
+        remedy="Make samples of each kind by itself",
+    )
+
+
+def _write(path: str, writer: IndexWriter, about: dict[str, Any]) -> None:
+    make_folders(os.path.dirname(path), 0o700)
+    write_file(path, writer.pieces(about), umask=0o077)
 
 
 class _Maker:
@@ -167,12 +197,12 @@ class _Maker:
             refuse_twice(writer, self._hashes, operation)
         about = {
             "listing": fingerprint,
+            "named": True,
             "elsewhere": "",
             "left_out": self._left_out,
             "left_out_names": self._left_out_names,
             "unproven": 0,
             "built": time.time(),
         }
-        make_folders(os.path.dirname(path), 0o700)
-        write_file(path, writer.pieces(about), umask=0o077)
+        _write(path, writer, about)
         return SampleIndex(path)

@@ -95,6 +95,11 @@ class Shard(NamedTuple):
         return ObjectInfo(self.key, self.size, self.etag, self.modified, self.version)
 
     @property
+    def is_told_apart(self) -> bool:
+        """True if the store tells this version from another one at all."""
+        return bool(self.etag or self.version or self.modified is not None)
+
+    @property
     def is_plain(self) -> bool:
         """True if the name shows that the shard is not compressed, so that single samples can be read."""
         return _PLAIN.search(self.key) is not None

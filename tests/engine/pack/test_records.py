@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
 import struct
@@ -19,6 +20,7 @@ from nbdata.engine.pack.source import Field
 from nbdata.errors import BadOption, ChecksumMismatch, NbdataError, NotEnoughSpace, TransferFailed
 from nbdata.ffrecord import FileReader, PackedFolder, pack_folder
 from nbdata.formats.packed_folder import NamesSize, files_of, names_bytes, names_of, names_sample
+from nbdata.formats.sample_index import IndexWriter
 from nbdata.reading.pieces import Piece
 from nbdata.stores.base import ObjectInfo
 from nbdata.transfer.send import PartedSend
@@ -291,7 +293,7 @@ def test_a_header_waits_for_its_records() -> None:
 
         stores: ClassVar[set[Any]] = set()
         shards: ClassVar[list[Any]] = []
-        not_selected, left_out = 0, (0, list[str]())
+        folder, not_selected, left_out = None, 0, (0, list[str]())
 
         def __len__(self) -> int:
             return 2
@@ -415,6 +417,80 @@ def test_folders_that_others_packed_are_read_side_by_side(tmp_path: Path) -> Non
         writer.write_one(b"x")
     with pytest.raises(BadOption, match="has no names, while others"):
         nbdata.samples([*two, f"{tmp_path}/plain.ffr"])
+
+
+def tar(path: Path, *names: str) -> None:
+    """A shard with members that hold their own names."""
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(name)
+            archive.addfile(member, io.BytesIO(name.encode()))
+
+
+def test_neighbours_of_one_key_stay_two_samples_in_two_files(tmp_path: Path) -> None:
+    tar(tmp_path / "s-0.tar", "k0.jpg", "a.jpg")
+    tar(tmp_path / "s-1.tar", "a.jpg", "k2.jpg")
+    for count, sort in ((2, False), (2, True), (3, False), (4, True)):
+        out = f"{tmp_path}/{count}{sort}.ffr/"
+        report = nbdata.pack(f"{tmp_path}/s-*.tar", out, shard_count=count, sort=sort, quiet=True)
+        assert any("1 samples have the key of their neighbour" in note for note in report.notes)
+        found = {one["__key__"]: one["jpg"] for one in samples_of(out)}
+        assert found == {"k0": b"k0.jpg", "a": b"a.jpg", "a~2": b"a.jpg", "k2": b"k2.jpg"}
+    tar(tmp_path / "s-2.tar", "a~2.cls")
+    with pytest.raises(BadOption, match="two samples have the key 'a~2'"):
+        nbdata.pack(f"{tmp_path}/s-*.tar", f"{tmp_path}/x.ffr", quiet=True)
+    assert nbdata.pack(f"{tmp_path}/s-*.tar", f"{tmp_path}/n.ffr", no_names=True, quiet=True).ok
+
+
+def test_files_without_records_are_passed_over(tmp_path: Path) -> None:
+    """Packed folders and plain files are not mixed, in whatever order."""
+    folder = tmp_path / "x.ffr"
+    (tmp_path / "in").mkdir()
+    folder.mkdir()
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "in" / name).write_bytes(name.encode())
+    with nbdata.ffrecord.FileWriter(folder / "PART_00000.ffr", 0):
+        pass
+    for number in (1, 3):
+        nbdata.pack(
+            f"{tmp_path}/in/{number // 2 + 1}*",
+            f"{folder}/PART_{number:05}.ffr",
+            format="ffrecord",
+            quiet=True,
+        )
+    with nbdata.ffrecord.FileWriter(folder / "PART_00002.ffr", 0):
+        pass
+    assert samples_of(f"{folder}/") == [{"__key__": "1", "jpg": b"1.jpg"}, {"__key__": "2", "jpg": b"2.jpg"}]
+    nbdata.pack(f"{folder}/", f"{tmp_path}/out/", format="files", quiet=True)
+    assert files_in(tmp_path / "out") == {"1.jpg": b"1.jpg", "2.jpg": b"2.jpg"}
+    with nbdata.ffrecord.FileWriter(folder / "PART_00000.ffr", 1) as writer:
+        writer.write_one(b"x")
+    with pytest.raises(BadOption, match=r"no names, while others.*PART_00000"):
+        nbdata.samples(f"{folder}/")
+    for number in (1, 3):
+        (folder / f"PART_{number:05}.ffr").unlink()
+    for _ in range(2):  # the second time by what is kept
+        assert [one["bin"] for one in samples_of(f"{folder}/")] == [b"x"]
+
+
+def test_an_index_without_paths_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds before this one wrote the same file, and knew no paths."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "UPPER.JPG").write_bytes(b"1")
+    nbdata.pack(f"{tmp_path}/in/", f"{tmp_path}/x.ffr", quiet=True)
+    add, pieces = IndexWriter.add_members, IndexWriter.pieces
+    with monkeypatch.context() as older:
+        older.setattr(
+            IndexWriter, "add_members", lambda self, key, members, paths=(): add(self, key, members)
+        )
+        older.setattr(
+            IndexWriter, "pieces",
+            lambda self, about: pieces(self, {name: about[name] for name in about if name != "named"}),
+        )  # fmt: skip
+        samples_of(f"{tmp_path}/x.ffr")
+    nbdata.pack(f"{tmp_path}/x.ffr", f"{tmp_path}/out/", format="files", select="jpg", quiet=True)
+    assert files_in(tmp_path / "out") == {"UPPER.JPG": b"1"}
 
 
 def test_names_of_a_folder_are_written_as_the_library_writes_them() -> None:
