@@ -19,8 +19,9 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
+from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.targets import source_run, target_of
-from nbdata.engine.unpack.volumes import Candidates, look_around
+from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
@@ -93,6 +94,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
     rows.close()
     if refused and not sets:
         raise next(iter(refused.values()))
+    _refuse_own(run, op, sets)
     out.rows = rows.rows()
     out.details = {
         "sets": [title for title, *_ in sets],
@@ -229,6 +231,15 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
                 f"a symbolic link stands where the folder {folder} is to be", path=path,
                 remedy="Remove it, or unpack this archive by itself: --set picks one",
             )  # fmt: skip
+
+
+def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:
+    """BadOption if shards of one archive may replace a volume of another."""
+    targets = [part.kept for *_, part, _ in sets if isinstance(part.kept, ShardsTarget) and not op.list]
+    for title, _, _, planned in sets if targets else ():
+        volumes = volumes_of(source_run(run, op), op.source, planned.rows, title)
+        for target in targets:
+            target.refuse_own(volumes)
 
 
 def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:
