@@ -91,7 +91,7 @@ class MappedSource:
                 found[place] = opened.open(place).store
             shards = ((found[shard.place], shard.key) for shard in self._all.shards)
             op = self._operation
-            refuse_own_source(op.names, target.open(op.names.folder), shards, op.target)
+            refuse_own_source(op.names, [target.open(op.names.folder)], shards, op.target)
 
     # -- how many ---------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
+from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report
 from nbdata.transfer.index import Index, index_file
 from nbdata.transfer.locks import TargetLock
@@ -235,11 +236,13 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
 
 def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:
     """BadOption if shards of one archive may replace a volume of another."""
-    targets = [part.kept for *_, part, _ in sets if isinstance(part.kept, ShardsTarget) and not op.list]
-    for title, _, _, planned in sets if targets else ():
-        volumes = volumes_of(source_run(run, op), op.source, planned.rows, title)
-        for target in targets:
-            target.refuse_own(volumes)
+    folders = [part.kept.folder for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
+    if op.list or op.shards is None or not folders:
+        return
+    source = source_run(run, op)
+    planned = (volumes_of(source, op.source, plan.rows, title) for title, _, _, plan in sets)
+    sources = (volume.place for volumes in planned for volume in volumes.volumes)
+    refuse_own_source(op.shards, folders, sources, op.target)
 
 
 def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:

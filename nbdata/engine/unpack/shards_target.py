@@ -37,17 +37,21 @@ class ShardsTarget:
     """Shards in one folder, on the disk or in a store, whose listing is read once.
 
     See `nbdata.engine.unpack.targets.Target`.
+
+    Attributes
+    ----------
+    folder : Location
     """
 
     def __init__(self, run: Run, op: UntarVolumes, names: ShardNames) -> None:
         self._run, self._op, self._names = run, op, names
         self._at_target = both_ends(run)[1]
-        self._folder = self._at_target.open(names.folder)
+        self.folder = self._at_target.open(names.folder)
 
     @cached_property
     def _there(self) -> dict[str, ObjectInfo]:
         """The shards that are there, and their index, by name."""
-        control, store, prefix = self._run.control, self._folder.store, self._folder.key
+        control, store, prefix = self._run.control, self.folder.store, self.folder.key
         found = dict[str, ObjectInfo]()
         for info in listing_of_folder(control, store, prefix + self._names.before):
             if not info.key.startswith(prefix):  # then these may be shards, but not of this folder
@@ -95,23 +99,23 @@ class ShardsTarget:
 
     def refuse_own(self, volumes: VolumeList) -> None:
         sources = (volume.place for volume in volumes.volumes)
-        refuse_own_source(self._names, self._folder, sources, self._op.target)
+        refuse_own_source(self._names, [self.folder], sources, self._op.target)
 
     def refuse(self, written: Written) -> None:
-        store, op = self._folder.store, self._op
+        store, op = self.folder.store, self._op
         if store.read_only:
             raise BadOption(
-                "the target can only be read", path=self._folder.place,
+                "the target can only be read", path=self.folder.place,
                 remedy="Write to a store, or to the disk",
             )  # fmt: skip
         if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > IN_MEMORY:
             raise BadOption(
-                f"{self._folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
+                f"{self.folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
                 "memory",
                 expected=f"--shard-size {format_size(IN_MEMORY)} at most",
                 remedy="Say --shard-size 64MiB",
             )
-        Manifest(self._run.control, store, self._folder.key + self._names.manifest).refuse_others(
+        Manifest(self._run.control, store, self.folder.key + self._names.manifest).refuse_others(
             self._names.is_one
         )
         shards = [name for name in self._there if name != self._names.manifest]
@@ -139,7 +143,7 @@ class ShardsTarget:
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         size = format_size(self._op.most_bytes)
         out.notes.append(f"samples go into shards of at most {size}: {self._names.name(0)} and so on")
-        if isinstance(self._folder.store, LocalStore):
+        if isinstance(self.folder.store, LocalStore):
             plan_space(self._run, volumes, out, self._names.folder, there)
             out.details.pop("instead", None)
 
@@ -153,7 +157,7 @@ class ShardsTarget:
     ) -> Taking:
         del volumes
         return ShardSender(
-            self._run, self._at_target, self._folder, self._names, self._there, written, results, volume,
+            self._run, self._at_target, self.folder, self._names, self._there, written, results, volume,
             reserved=reserved, open_index=self.open_index,
         )  # fmt: skip
 

@@ -53,7 +53,7 @@ class Target(Protocol):
         """BadOption if something stands there that would be lost."""
 
     def refuse_own(self, volumes: VolumeList) -> None:
-        """BadOption if volumes stand where something of them, or of another archive, is to be written."""
+        """BadOption if what is written would replace volumes that it is made of."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         """Say in the plan how much room is needed, of which `there` are the sizes of what is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from nbdata.errors import BadOption
 from nbdata.reading.records.files import are_records
@@ -40,7 +40,7 @@ def packs_shards(operation: Pack) -> bool:
 
 
 def refuse_own_source(
-    names: ShardNames, folder: Location, sources: Iterable[tuple[Store, str]], target: str | None
+    names: ShardNames, folders: Sequence[Location], sources: Iterable[tuple[Store, str]], target: str | None
 ) -> None:
     """BadOption if a shard to write may be an object that is read, whatever ``--overwrite`` says.
 
@@ -48,20 +48,22 @@ def refuse_own_source(
     ----------
     names : ShardNames
         The names of the new shards.
-    folder : Location
-        Their folder.
+    folders : sequence of Location
+        Their folders, in one store.
     sources : iterable of (Store, str)
         The shards or volumes that are read, by their keys.
     target : str or None
         The new shards, as the user wrote them.
     """
-    local = isinstance(folder.store, LocalStore)
-    prefix = os.path.join(os.path.realpath("/" + folder.key), "") if local else folder.key
+    written = folders[0].store
+    local = isinstance(written, LocalStore)
+    places = {os.path.join(os.path.realpath("/" + one.key), "") if local else one.key for one in folders}
     for store, key in sources:
-        if not folder.store.same_objects(store):
+        if not written.same_objects(store):
             continue
         for name in _names_on_disk(key) if local else [key]:
-            if name.startswith(prefix) and names.is_one(name[len(prefix) :]):
+            folder, slash, last = name.rpartition("/")
+            if folder + slash in places and names.is_one(last):
                 raise BadOption(
                     "the new shards would replace those that they are made of",
                     path=target,

@@ -127,6 +127,9 @@ def test_a_target_that_denies_access_ends_it(
     with pytest.raises(AccessDenied):
         untar(f"{url}v/", f"{url}out/x-%06d.tar", shard_size=1 << 10)
     assert len(begun[0]) <= 4
+    report = untar(f"{url}v/", f"{url}out/x-%06d.tar", shard_size=1 << 10, on_error="report")
+    assert [name for name, _ in report.failures] == ["a.tar"]
+    assert len(begun[0]) <= 8
 
 
 def test_a_large_sample_is_refused_where_it_would_have_to_be_in_memory(
