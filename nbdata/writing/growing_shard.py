@@ -252,6 +252,7 @@ class GrowingShard:
         for sending in self._sent:
             with contextlib.suppress(BaseException):
                 sending.exception()
+        self._sent, self._buffer, self._filled = [], bytearray(), 0
         upload, self._upload = self._upload, None
         if upload is None:
             return

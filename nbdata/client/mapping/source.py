@@ -90,7 +90,8 @@ class MappedSource:
             for place in {shard.place for shard in self._all.shards}:
                 found[place] = opened.open(place).store
             shards = ((found[shard.place], shard.key) for shard in self._all.shards)
-            refuse_own_source(self._operation, target.open(self._operation.names.folder), shards)
+            op = self._operation
+            refuse_own_source(op.names, [target.open(op.names.folder)], shards, op.target)
 
     # -- how many ---------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def plan(run: Run) -> Plan:
     names = op.names
     there = _standing(at_target, op)
     folder = at_target.open(names.folder)
-    refuse_own_source(op, folder, source.shards)
+    refuse_own_source(names, [folder], source.shards, op.target)
     if op.made == "shards":
         Manifest(run.control, folder.store, folder.key + names.manifest).refuse_others(names.is_one)
     index = run.index(*op.places(), _NOWHERE)

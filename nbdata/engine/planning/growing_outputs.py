@@ -123,6 +123,18 @@ class GrowingOutputs:
             self._space.landed([output.size], 1)
         return output.made, said
 
+    def drop(self, output: GrowingOutput) -> None:
+        """Give up an output that has failed, and hold nothing of it; waits for its requests in flight."""
+        with self._lock:
+            self._open.discard(output)
+        self._give_up(output)
+
+    def _give_up(self, output: GrowingOutput) -> None:
+        if isinstance(output, GrowingFile):
+            output.give_up()
+        elif isinstance(output, GrowingShard):
+            output.give_up(self._folder.store)
+
     def delete(self, names: list[str]) -> None:
         """Delete the files or objects of these names."""
         keys = [self._folder.key + name for name in names]
@@ -134,10 +146,7 @@ class GrowingOutputs:
         with self._lock:
             left = list(self._open)
         for output in left:
-            if isinstance(output, GrowingFile):
-                output.give_up()
-            elif isinstance(output, GrowingShard):
-                output.give_up(self._folder.store)
+            self._give_up(output)
         self._pool.shutdown(wait=not self._run.control.is_set())
         self._uploads.close()
 

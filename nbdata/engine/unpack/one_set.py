@@ -74,6 +74,7 @@ def plan_set(run: Run, around: Candidates | None = None) -> Plan:
     if op.delete_volumes:
         plan_deletion(run, volumes, out)
     if op.target is not None and not op.list:
+        target.refuse_own(volumes)
         target.refuse(found.written)
         again = op.overwrite == "always" and checkpoint is None
         sound = Sound({}, {}, whole=False) if again else target.look(found.written)

@@ -31,13 +31,15 @@ from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.planning.growing_outputs import GrowingOutput, GrowingOutputs
 from nbdata.engine.unpack.checkpoints import Checkpoints
+from nbdata.engine.unpack.keys_again import KeysAgain
 from nbdata.engine.unpack.links_and_folders import Folders, left_out
 from nbdata.engine.unpack.member_stream import MemberStream
 from nbdata.engine.unpack.members_left_out import MembersLeftOut, why_in_no_sample
 from nbdata.engine.unpack.written import ShardNote, Tag, Written, is_version, offset_of
-from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
+from nbdata.errors import AccessDenied, BadArchive, BadOption, NbdataError, NotFound
 from nbdata.formats.shard_writing import END, member_header, padding
 from nbdata.formats.shards import split_member
+from nbdata.sizes import format_size
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index, Record
@@ -46,18 +48,18 @@ from nbdata.verbs.shard_names import ShardNames
 from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.writing.manifest import Manifest, ShardRow, digests
 
-__all__ = ["HELD", "ShardSender"]
+__all__ = ["HELD", "IN_MEMORY", "ShardSender"]
 
 #: Bytes of a sample that are held until it shows whether it fits into the shard.
 HELD = 32 << 20
+#: Bytes of a shard that a store without multipart uploads takes, since it is in memory until it is sent.
+IN_MEMORY = 64 << 20
 # Bytes that are read at a time.
 _BLOCK = 1 << 20
 # Shards that are being finished at a time, while the next one grows.
 _FINISHING = 2
 # Places between shards that wait until what lies before them is known to be right.
 _PLACES = 64
-# Keys that are remembered, to find samples that do not stand together: 8 bytes and more of each.
-_KEYS = 1 << 20
 
 
 @dataclass
@@ -98,6 +100,8 @@ class _Shard:
         Of one that is there already, that of the first member behind it; else 0.
     size : int
         Bytes of the samples in it.
+    again : int
+        Of these, whose key came before.
     growing : GrowingOutput or None
         None if it is there already, or has failed.
     md5 : hash or None
@@ -109,6 +113,7 @@ class _Shard:
     end: int = 0
     size: int = 0
     samples: int = 0
+    again: int = 0
     growing: GrowingOutput | None = None
     md5: Any = None
     digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
@@ -161,7 +166,7 @@ class ShardSender:
         self._places: deque[Place] = deque()
         self._scratch = memoryview(bytearray(_BLOCK))
         self._left_out, self._folders = MembersLeftOut(written), Folders()
-        self._keys, self._again, self._unverified = set[int](), 0, 0
+        self._keys, self._unverified = KeysAgain(), 0
         self._again_to = 0
 
     def __enter__(self) -> ShardSender:
@@ -183,10 +188,12 @@ class ShardSender:
     def go_on(self, behind: int, names: Iterable[list[str]]) -> None:
         del names
         self.behind = behind
+        again = 0
         for name, record in self._written.records():
             if self._written.is_of_line(record) and offset_of(record) < behind:
                 self._count += 1
-                self._note_row(name, record.size)
+                again += self._note_row(name, record.size).again
+        self._keys.go_on(again)
 
     def room_from(self, make_room: Callable[[], bool]) -> None:
         """No volume is deleted before the end."""
@@ -248,6 +255,7 @@ class ShardSender:
         """Put a member into the shard of its sample, or hold it until that is known."""
         header, after = member_header(member.name, member.size), bytes(padding(member.size))
         sample.size += len(header) + member.size + len(after)
+        self._refuse_large(sample)
         shard = self._place(sample)
         if shard is None:
             data = member.reader.content()
@@ -264,6 +272,17 @@ class ShardSender:
             self._write(shard, self._scratch[:count])
         self._write(shard, after)
         shard.digest.update(_said(member, crc))
+
+    def _refuse_large(self, sample: _Sample) -> None:
+        """BadOption for a sample that would have to be in memory as a whole, and is too large for that."""
+        whole = not self._folder.store.multipart and not self._local
+        if whole and sample.size + len(END) > IN_MEMORY:
+            raise BadOption(
+                f"{self._folder.place.partition('://')[0]}:// takes whole objects only, so that a sample has to be in "
+                "memory",
+                path=sample.key, expected=f"{format_size(IN_MEMORY)} at most", got=f"{sample.size:,} bytes or more",
+                remedy="Make the shards on the disk and push them, or leave this sample out with --exclude",
+            )  # fmt: skip
 
     def _read(self, member: Member) -> int:
         self._control.checkpoint()
@@ -308,10 +327,7 @@ class ShardSender:
             self._put(sample, shard)
         shard.size += sample.size
         shard.samples += 1
-        known = hash(sample.key)
-        self._again += known in self._keys
-        if len(self._keys) < _KEYS:
-            self._keys.add(known)
+        shard.again += self._keys.saw(sample.key)
 
     # -- shards -------------------------------------------------------------------------------
 
@@ -358,11 +374,18 @@ class ShardSender:
         try:
             shard.growing.write(data)
         except NbdataError as error:
-            shard.growing = None  # the others are made
-            self._results.fail(shard.name, error)
+            growing, shard.growing = shard.growing, None
+            self._failed(growing, error)
             return
         if shard.md5 is not None:
             shard.md5.update(data)
+
+    def _failed(self, growing: GrowingOutput, error: NbdataError) -> None:
+        """Hold nothing of a shard that has failed; the others are made, unless the target takes none."""
+        self._outputs.drop(growing)
+        if isinstance(error, AccessDenied):
+            raise error
+        self._results.fail(growing.name, error)
 
     def _end_shard(self, end: int) -> None:
         """All samples of a shard have come; `end` is the offset of what comes behind it."""
@@ -400,14 +423,14 @@ class ShardSender:
         try:
             made, said = self._outputs.finish(growing)
         except NbdataError as error:
-            self._results.fail(shard.name, error)
+            self._failed(growing, error)
             return
         if shard.md5 is not None:
             said = digests("", shard.md5.hexdigest())
         digest = shard.digest.hexdigest()
         tag = self._written.shard_tag(fingerprint, shard.offset, digest, validator(made))
         self._written.put_shard(
-            shard.name, Record(tag, growing.size, 0, 0, 0), ShardNote(end, shard.samples, said)
+            shard.name, Record(tag, growing.size, 0, 0, 0), ShardNote(end, shard.samples, said, shard.again)
         )
         self._rows[shard.name] = ShardRow(shard.name, growing.size, shard.samples, said)
         self._unverified += not growing.verified
@@ -435,24 +458,20 @@ class ShardSender:
             notes.append(f"{sum(row.samples for row in rows):,} samples in {len(rows):,} shards")
         self._left_out.tell(self._results)
         notes += left_out("empty folder", "empty folders", self._folders.empty, where="shards")
-        if self._again:
-            notes.append(
-                f"{self._again:,} samples have a key that came before, and others since: files of one sample do not "
-                "stand together in this archive. Unpack it, and pack the files"
-            )
         if self._unverified and not self._local:
             notes.append(f"{self._unverified:,} shards could not be verified: the store answered no checksum")
-        notes += filter(None, [self._written.index.problem])
+        notes += filter(None, [self._keys.note(), self._written.index.problem])
 
     def _has_all(self) -> bool:
         """Whether nothing has failed."""
         return not any(self._results.counts.get(name) for name in BAD)
 
-    def _note_row(self, name: str, size: int) -> None:
+    def _note_row(self, name: str, size: int) -> ShardNote:
         """Remember for the index what is recorded of a shard that was there."""
         note = self._written.shard(name)
         assert note is not None
         self._rows[name] = ShardRow(name, size, note.samples, note.said)
+        return note
 
     def _remove_others(self) -> None:
         """Remove the shards of an earlier run of this line with numbers that are not reached; others are told."""

@@ -19,11 +19,13 @@ from nbdata.engine.job.outcomes import Outcome
 from nbdata.engine.job.results import Results
 from nbdata.engine.job.run import Run
 from nbdata.engine.unpack.one_set import plan_set, unpack_set
+from nbdata.engine.unpack.shards_target import ShardsTarget
 from nbdata.engine.unpack.targets import source_run, target_of
-from nbdata.engine.unpack.volumes import Candidates, look_around
+from nbdata.engine.unpack.volumes import Candidates, look_around, volumes_of
 from nbdata.engine.unpack.written import own_data, own_record
 from nbdata.errors import BadArchive, BadOption, NbdataError, NotFound
 from nbdata.paths import folder_below, is_url
+from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan, Report
 from nbdata.transfer.index import Index, index_file
 from nbdata.transfer.locks import TargetLock
@@ -93,6 +95,7 @@ def plan_each(run: Run, remembered: Sequence[str]) -> Plan:
     rows.close()
     if refused and not sets:
         raise next(iter(refused.values()))
+    _refuse_own(run, op, sets)
     out.rows = rows.rows()
     out.details = {
         "sets": [title for title, *_ in sets],
@@ -229,6 +232,17 @@ def _refuse_links(op: UntarVolumes, folder: str) -> None:
                 f"a symbolic link stands where the folder {folder} is to be", path=path,
                 remedy="Remove it, or unpack this archive by itself: --set picks one",
             )  # fmt: skip
+
+
+def _refuse_own(run: Run, op: UntarVolumes, sets: Sequence[tuple[str, str, Run, Plan]]) -> None:
+    """BadOption if shards of one archive may replace a volume of another."""
+    folders = [part.kept.folder for *_, part, _ in sets if isinstance(part.kept, ShardsTarget)]
+    if op.list or op.shards is None or not folders:
+        return
+    source = source_run(run, op)
+    planned = (volumes_of(source, op.source, plan.rows, title) for title, _, _, plan in sets)
+    sources = (volume.place for volumes in planned for volume in volumes.volumes)
+    refuse_own_source(op.shards, folders, sources, op.target)
 
 
 def _operation(op: UntarVolumes, title: str, folder: str) -> UntarVolumes:

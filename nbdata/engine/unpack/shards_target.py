@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import cached_property
 
@@ -10,17 +11,18 @@ from nbdata.engine.job.run import Run
 from nbdata.engine.planning.both_ends import both_ends
 from nbdata.engine.unpack.checkpoints import SHARD, Checkpoint, Earlier, Taking
 from nbdata.engine.unpack.members_left_out import MembersLeftOut
-from nbdata.engine.unpack.send_shards import ShardSender
+from nbdata.engine.unpack.send_shards import IN_MEMORY, ShardSender
 from nbdata.engine.unpack.space import plan_space
 from nbdata.engine.unpack.volumes import VolumeList
 from nbdata.engine.unpack.written import Sound, Written, is_version
-from nbdata.errors import BadOption
+from nbdata.errors import BadOption, NotFound
+from nbdata.reading.shards.packing import refuse_own_source
 from nbdata.report import Plan
 from nbdata.sizes import format_size
 from nbdata.stores.base import ObjectInfo
 from nbdata.stores.local import LocalStore
 from nbdata.transfer.index import Index, Record
-from nbdata.transfer.retry import listing
+from nbdata.transfer.retry import listing_of_folder, retrying
 from nbdata.verbs.shard_names import ShardNames
 from nbdata.verbs.untar_volumes import UntarVolumes
 from nbdata.writing.manifest import Manifest
@@ -29,29 +31,40 @@ __all__ = ["ShardsTarget"]
 
 # No local folder belongs to the records of shards.
 _NOWHERE = (0, 0)
-# Bytes of a shard that a store without multipart uploads takes, since it is in memory until it is sent.
-_IN_MEMORY = 64 << 20
 
 
 class ShardsTarget:
     """Shards in one folder, on the disk or in a store, whose listing is read once.
 
     See `nbdata.engine.unpack.targets.Target`.
+
+    Attributes
+    ----------
+    folder : Location
     """
 
     def __init__(self, run: Run, op: UntarVolumes, names: ShardNames) -> None:
         self._run, self._op, self._names = run, op, names
         self._at_target = both_ends(run)[1]
-        self._folder = self._at_target.open(names.folder)
+        self.folder = self._at_target.open(names.folder)
 
     @cached_property
     def _there(self) -> dict[str, ObjectInfo]:
         """The shards that are there, and their index, by name."""
-        prefix, found = self._folder.key, dict[str, ObjectInfo]()
-        for info in listing(self._run.control, self._folder.store, prefix):
+        control, store, prefix = self._run.control, self.folder.store, self.folder.key
+        found = dict[str, ObjectInfo]()
+        for info in listing_of_folder(control, store, prefix + self._names.before):
+            if not info.key.startswith(prefix):  # then these may be shards, but not of this folder
+                raise BadOption(
+                    f"the store lists {info.key!r} when it is asked for {prefix!r}",
+                    remedy="Write the place as it lists it: it may take two slashes for one",
+                )
             name = info.key[len(prefix) :]
-            if self._names.is_one(name) or name == self._names.manifest:
+            if self._names.is_one(name):
                 found[name] = info
+        manifest = self._names.manifest
+        with contextlib.suppress(NotFound):
+            found[manifest] = retrying(control, lambda: store.head(prefix + manifest))
         return found
 
     def index(self) -> Index:
@@ -84,21 +97,25 @@ class ShardsTarget:
         found.members.sort()
         return found
 
+    def refuse_own(self, volumes: VolumeList) -> None:
+        sources = (volume.place for volume in volumes.volumes)
+        refuse_own_source(self._names, [self.folder], sources, self._op.target)
+
     def refuse(self, written: Written) -> None:
-        store, op = self._folder.store, self._op
+        store, op = self.folder.store, self._op
         if store.read_only:
             raise BadOption(
-                "the target can only be read", path=self._folder.place,
+                "the target can only be read", path=self.folder.place,
                 remedy="Write to a store, or to the disk",
             )  # fmt: skip
-        if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > _IN_MEMORY:
+        if not store.multipart and not isinstance(store, LocalStore) and op.most_bytes > IN_MEMORY:
             raise BadOption(
-                f"{self._folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
+                f"{self.folder.place.partition('://')[0]}:// takes whole objects only, so that a shard has to be in "
                 "memory",
-                expected=f"--shard-size {format_size(_IN_MEMORY)} at most",
+                expected=f"--shard-size {format_size(IN_MEMORY)} at most",
                 remedy="Say --shard-size 64MiB",
             )
-        Manifest(self._run.control, store, self._folder.key + self._names.manifest).refuse_others(
+        Manifest(self._run.control, store, self.folder.key + self._names.manifest).refuse_others(
             self._names.is_one
         )
         shards = [name for name in self._there if name != self._names.manifest]
@@ -126,7 +143,7 @@ class ShardsTarget:
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         size = format_size(self._op.most_bytes)
         out.notes.append(f"samples go into shards of at most {size}: {self._names.name(0)} and so on")
-        if isinstance(self._folder.store, LocalStore):
+        if isinstance(self.folder.store, LocalStore):
             plan_space(self._run, volumes, out, self._names.folder, there)
             out.details.pop("instead", None)
 
@@ -140,7 +157,7 @@ class ShardsTarget:
     ) -> Taking:
         del volumes
         return ShardSender(
-            self._run, self._at_target, self._folder, self._names, self._there, written, results, volume,
+            self._run, self._at_target, self.folder, self._names, self._there, written, results, volume,
             reserved=reserved, open_index=self.open_index,
         )  # fmt: skip
 

@@ -52,6 +52,9 @@ class Target(Protocol):
     def refuse(self, written: Written) -> None:
         """BadOption if something stands there that would be lost."""
 
+    def refuse_own(self, volumes: VolumeList) -> None:
+        """BadOption if what is written would replace volumes that it is made of."""
+
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         """Say in the plan how much room is needed, of which `there` are the sizes of what is there."""
 
@@ -102,6 +105,9 @@ class FolderTarget:
 
     def refuse(self, written: Written) -> None:
         """Each file is looked at when its member comes."""
+
+    def refuse_own(self, volumes: VolumeList) -> None:
+        """The same."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         plan_space(self._run, volumes, out, self._root, there)
@@ -166,6 +172,9 @@ class StoreTarget:
 
     def refuse(self, written: Written) -> None:
         """Each object is looked at when its member comes."""
+
+    def refuse_own(self, volumes: VolumeList) -> None:
+        """The same."""
 
     def plan_space(self, volumes: VolumeList, out: Plan, there: list[int]) -> None:
         """Nothing stands on the disk."""

@@ -208,6 +208,11 @@ class StoredVolume:
         """Its path, if it lies on a disk of this machine."""
         return f"/{self.info.key}" if isinstance(self._store, LocalStore) else None
 
+    @property
+    def place(self) -> tuple[Store, str]:
+        """Its store and its key."""
+        return self._store, self.info.key
+
     def lies_in(self, store: Store) -> bool:
         """Whether its key means it in this store, too."""
         return store.same_objects(self._store)

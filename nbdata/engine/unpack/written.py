@@ -93,11 +93,14 @@ class ShardNote(NamedTuple):
     samples : int
     said : dict
         What the index beside the shards says of its bytes.
+    again : int
+        Samples in it whose key came before, as far as that was known.
     """
 
     end: int
     samples: int
     said: dict[str, str | int]
+    again: int = 0
 
 
 class Written:

@@ -1,14 +1,17 @@
-"""Checks the source of ``pack``: whether it is shards, and that new shards do not replace those they are made of."""
+"""Checks the source of new shards: whether it is shards itself, and that they do not replace what they are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
 from nbdata.errors import BadOption
 from nbdata.reading.records.files import are_records
 from nbdata.reading.shards.listing import are_shards
 from nbdata.stores.base import Location, Store
+from nbdata.stores.local import LocalStore
 from nbdata.verbs.pack import Pack
+from nbdata.verbs.shard_names import ShardNames
 
 __all__ = ["packs_records", "packs_shards", "refuse_own_source"]
 
@@ -36,21 +39,40 @@ def packs_shards(operation: Pack) -> bool:
     return True
 
 
-def refuse_own_source(operation: Pack, folder: Location, shards: Iterable[tuple[Store, str]]) -> None:
-    """BadOption if a shard to write may be one that is read.
+def refuse_own_source(
+    names: ShardNames, folders: Sequence[Location], sources: Iterable[tuple[Store, str]], target: str | None
+) -> None:
+    """BadOption if a shard to write may be an object that is read, whatever ``--overwrite`` says.
 
     Parameters
     ----------
-    folder : Location
-        The folder of the new shards.
-    shards : iterable of (Store, str)
-        The shards that are read, by their keys.
+    names : ShardNames
+        The names of the new shards.
+    folders : sequence of Location
+        Their folders, in one store.
+    sources : iterable of (Store, str)
+        The shards or volumes that are read, by their keys.
+    target : str or None
+        The new shards, as the user wrote them.
     """
-    for store, key in shards:
-        inside = key.startswith(folder.key) and operation.names.is_one(key[len(folder.key) :])
-        if inside and folder.store.same_objects(store):
-            raise BadOption(
-                "the new shards would replace those that they are made of",
-                path=operation.target,
-                remedy="Give the new ones another name or folder",
-            )
+    written = folders[0].store
+    local = isinstance(written, LocalStore)
+    places = {os.path.join(os.path.realpath("/" + one.key), "") if local else one.key for one in folders}
+    for store, key in sources:
+        if not written.same_objects(store):
+            continue
+        for name in _names_on_disk(key) if local else [key]:
+            folder, slash, last = name.rpartition("/")
+            if folder + slash in places and names.is_one(last):
+                raise BadOption(
+                    "the new shards would replace those that they are made of",
+                    path=target,
+                    remedy="Give the new ones another name or folder",
+                )
+
+
+def _names_on_disk(key: str) -> Iterator[str]:
+    """The real paths that a new file would replace a file at: its own, and that of a symbolic link to it."""
+    folder, name = os.path.split("/" + key)
+    yield os.path.join(os.path.realpath(folder), name)
+    yield os.path.realpath("/" + key)

@@ -205,17 +205,22 @@ the end. Beside the shards an index of them is written, as by `pack`. Nothing is
 | a file with a key and an extension | a field of its sample, under its name in the archive |
 | a hard link, a symbolic link | left out and named: readers of samples pass over links |
 | a name without key or extension, not in UTF-8, or kept by WebDataset for itself (`__meta__/…`) | left out and named |
-| a field that its sample has already (`a.JPG` and `a.jpg`) | left out and named |
+| a field that its sample has already (`a.JPG` and `a.jpg`, or one name twice) | left out and named |
 | a folder | nothing; empty ones are named |
 | a sample that comes again further on | one more sample; how many is told, as a `tar` of an unsorted folder has them |
 | a sample of more than 32 MiB | begins a shard, since it is held until it is known to fit |
 | a single compressed file | `BadArchive` |
 
+Of two members of one name in a sample the first counts, since it may be in the shard by then, and the second is
+reported as left out; in a folder or a store the last one counts, as with `tar`. Keys that come again are counted among
+the first 1,048,576; a line that goes on compares those from there on, and says "at least".
+
 A shard has its name when it is whole, and an index of shards that are being replaced is removed before. The command
 resumes between two shards: those that are there as they were recorded are not written again; where the volumes have to
 be read past them, their content is compared with a digest. Shards under these names that the line has not made are
-refused, unless `--overwrite always` says to replace them. Of several archives each gets shards in a folder of its own.
-A store that takes whole objects only (no multipart uploads) takes shards of 64 MiB at most.
+refused, unless `--overwrite always` says to replace them; where a volume has such a name, shards are always refused.
+Of several archives each gets shards in a folder of its own. A store that takes whole objects only (no multipart
+uploads) takes shards of 64 MiB at most, and no sample that is larger. A target that denies access ends the command.
 
 ## What pack makes
 

@@ -256,6 +256,22 @@ def test_what_cannot_be_packed_is_told_before_anything_is_written(put: Put, ther
     }
 
 
+def test_shards_do_not_replace_their_source_where_a_link_leads_to_it(tmp_path: Path, inline: None) -> None:
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(b"1")
+    out = tmp_path / "out"
+    nbdata.pack(tmp_path / "in", f"{out}/x-%d.tar", shard_count=3, quiet=True)
+    (tmp_path / "same").symlink_to(out)
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    for source, target in ((out, tmp_path / "same"), (tmp_path / "same", out)):
+        with pytest.raises(BadOption, match="would replace"):
+            nbdata.pack(
+                f"{source}/x-*.tar", f"{target}/x-%d.tar", overwrite="always", shuffle=True, quiet=True
+            )
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
 def test_a_file_that_has_the_name_of_the_index_is_not_lost(put: Put, there: Any, inline: None) -> None:
     """Annotations lie beside shards under such names."""
     url = put({"in/a.jpg": b"1", "out/train.json": b'{"images": []}'})
