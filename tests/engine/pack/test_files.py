@@ -182,7 +182,7 @@ def test_clashes_are_found_in_any_order() -> None:
     assert "two files would be called 'x'" in refused("x", "y", "x", folders=False)
     assert refused("a", "a/b", folders=False) == refused("a/b", "a/c", "ab", "b/a") == refused() == ""
     with pytest.raises(BadOption, match="is a file, and a folder"):
-        names_bytes([("a", 0), ("a/b", 1)])
+        names_bytes(["a", "a/b"])
 
 
 def test_a_folder_called_ffr_gets_ffrecord_files(tmp_path: Path) -> None:
