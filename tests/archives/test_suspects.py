@@ -81,8 +81,8 @@ MB = 1 << 20
         (DAMAGED, (9, 9, 9, 9, 9, 5, 9), "That volume, or one before"),  # that was not read yet
         (TRUNCATED, (9, 9, 9), "The last volumes may be missing, or one is too short or out of order"),
         (TRUNCATED, (9, 5, 9), r"Most likely v1 \(5"),
-        (FOLLOWED, (9, 9, 9), r"That volume, .*replaces it\. Check that all volumes belong to it"),
-        (FOLLOWED, (9, 5, 9), r"Most likely v1 .*replaces it\. Check that all volumes belong to it"),
+        (FOLLOWED, (9, 9, 9), r"That volume, .*run it again\. Check that all volumes belong to it"),
+        (FOLLOWED, (9, 5, 9), r"Most likely v1 .*run it again\. Check that all volumes belong to it"),
     ],
 )  # fmt: skip
 def test_an_error_in_one_of_several_names_what_may_be_to_blame(

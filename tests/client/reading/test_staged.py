@@ -461,6 +461,7 @@ def test_cleanup_keeps_it_unless_it_is_told_otherwise_and_nobody_uses_it(
     assert samples.fetch([0, 1]) == in_order(images)[:2]
     stop_all(now=True)
     kept = nbdata.cleanup(cache, quiet=True)
+    kept.counts.pop("dead locks", 0)  # of the agent that was ended just now, or of earlier ones
     assert kept.counts == {"kept": 1}
     assert [row.detail["reason"] for row in kept.rows] == ["a cache that is found again; --all removes it"]
     gone = nbdata.cleanup(cache, all=True, quiet=True)
