@@ -144,8 +144,9 @@ LZ4.
 SOURCE is the first volume, a folder, a glob, or a file that lists the volumes: a checksum file such as `md5sum` writes,
 or a plain list, one name a line, that is called `NAME.lst` or `NAME.list`. In Python it may be a list. A list is in the
 order in which the volumes are joined; checksums of numbered volumes may be in any order, and of other files too.
-A volume that is missing, there twice or empty ends the line before anything is written; one that is smaller than its
-equals is named in the plan.
+A volume that is there twice or empty, or missing between others, is refused before anything is written; one that is
+smaller than its equals is named in the plan. That the last one is missing shows only at the end of the data, or if
+SOURCE is a checksum file that names it.
 
 Where a folder or a glob holds several archives, each is unpacked into a folder of its own below TARGET:
 `train.tar.gz.00 …` and `val.zip` become `train/` and `val/`. The rows of plan and report tell the archive. What is
