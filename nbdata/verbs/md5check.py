@@ -72,8 +72,9 @@ class Md5check(Selecting, Storing):
     repair: str | None = option(
         None,
         "Pull what is wrong or missing again from SOURCE, the folder (or object) that belongs to PATH: a file is "
-        "replaced only by one with the expected digest, and is then checked once more. With -n the files are read, "
-        "and those that would be pulled are shown.",
+        "replaced only by one with the expected digest, and is then checked once more. Where no checksum file names "
+        "any of the files, SOURCE says what is right. With -n the files are read, and those that would be pulled are "
+        "shown.",
         kind="place",
         metavar="SOURCE",
     )

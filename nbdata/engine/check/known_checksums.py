@@ -21,6 +21,7 @@ from nbdata.integrity.checksum_files import MAX_SIZE
 from nbdata.integrity.checksum_names import is_checksum_file
 from nbdata.integrity.expectations import Expectations, Expected, collect_expectations
 from nbdata.paths import has_glob, is_ours
+from nbdata.redaction import redacted
 from nbdata.report import Row
 from nbdata.stores.base import Location, ObjectInfo
 from nbdata.stores.local import LocalStore
@@ -46,6 +47,8 @@ class KnownChecksums:
         By objects of a store, also of files that are missing; what they vouch for is looked at when the file is hashed.
     by_itself : bool
         Whether each object is compared with what its own store says of it, as nobody else says anything.
+    by_repair : bool
+        Whether files are compared with the SOURCE of ``--repair``, since no checksum file names any of them.
     place : str
         Where the checksum files or objects are.
     missing : list of str
@@ -67,6 +70,7 @@ class KnownChecksums:
     expected: dict[str, Expected] = field(default_factory=dict)
     objects: dict[str, ObjectInfo] = field(default_factory=dict)
     by_itself: bool = False
+    by_repair: bool = False
     missing: list[str] = field(default_factory=list)
     lost: dict[str, Expected] = field(default_factory=dict)
     extra: set[str] = field(default_factory=set)
@@ -101,6 +105,13 @@ def known_checksums(run: Run, op: Md5check, data: DataSet) -> KnownChecksums:
         data.folder.place, f"a {kind} in NAME.md5 (.sha256 …) or a manifest such as MD5SUMS beside the files"
     )
     known.take(_read(run, op, data.names, data.folder, data.sources, known.notes, separate=False))
+    if op.repair is not None and not known.knows(data):
+        known = _against(run, op, data, op.repair)
+        known.by_repair = True
+        known.notes.append(
+            f"no checksum file speaks of these files, so each is compared with {redacted(op.repair)}"
+        )
+        return known
     if not known.knows(data) and not isinstance(data.folder.store, LocalStore):
         known.by_itself = True
         known.extra.clear()

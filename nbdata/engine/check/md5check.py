@@ -73,7 +73,7 @@ def plan(run: Run) -> Plan:
     out.rows = rows.rows()
     if not out.actions.keys() & {"check", "mismatch", "missing"}:
         raise _nothing_known(op, data, known, sum(count for count, _ in out.actions.values()))
-    out.details |= {"root": "/" + data.folder.key, "single": data.single}
+    out.details |= {"root": "/" + data.folder.key, "single": data.single, "by_repair": known.by_repair}
     if repair_plan:
         return _Checking(run, op, out).plan_repair()
     return out
@@ -152,7 +152,8 @@ class _Checking:
         self.results = Results(run)
         self.results.notes += planned.notes
         self.store = run.open(glob_base(op.source)).store
-        self.other = self.store if op.against is None else run.open(glob_base(op.against)).store
+        self._against = op.repair if planned.details["by_repair"] else op.against
+        self.other = self.store if self._against is None else run.open(glob_base(self._against)).store
         # What is wrong is not judged yet, where it is to be repaired.
         self.wrong = run.row_file("wrong") if op.repair is not None else None
         self._reason = ""
@@ -170,7 +171,7 @@ class _Checking:
                 self.results.notes.append(
                     f"{counts[verdict]:,} {verdict}: {why}; the report's rows name them"
                 )
-        report = self.results.report(algorithm=self.op.algorithm, against=redacted(self.op.against or ""))
+        report = self.results.report(algorithm=self.op.algorithm, against=redacted(self._against or ""))
         report.counts, report.tables = in_order(report.counts), wrong_table(report)
         return report
 

@@ -62,6 +62,17 @@ def test_what_is_wrong_or_missing_is_pulled_again_and_checked_once_more(good: st
     assert check(tree, repair=good).counts == {"ok": 5}
 
 
+def test_without_checksum_files_the_source_of_the_repair_says_what_is_right(good: str, tree: Path) -> None:
+    (tree / "MD5SUMS").unlink()
+    before = damage(tree)
+    planned = nbdata.Md5check(str(tree), repair=good).plan()
+    assert any(f"compared with {good}" in note for note in planned.notes)
+    report = check(tree, repair=good)
+    assert (report.state, report.counts) == ("DONE", {"ok": 2, "repaired": 3})
+    assert {name: (tree / name).read_bytes() for name in before} == before
+    assert check(tree, repair=good).counts == {"ok": 5}
+
+
 def test_what_was_pulled_is_read_from_the_disk_once_more_before_it_counts_as_repaired(
     good: str, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
