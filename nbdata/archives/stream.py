@@ -219,7 +219,7 @@ def bad_data(
     what : str
         The start of the message.
     stream : object
-        The stream that was read; if it is made of volumes, the error names the volume that contains the offset.
+        The stream that was read; if it is made of volumes, the error names the one with the byte before the offset.
     offset : int
     name : str or None
         Name of the archive in messages.
