@@ -1,8 +1,9 @@
-"""What some tests need of the machine beside Python packages, and whether it is there.
+"""The requirements of some tests beyond Python packages, and checks whether the machine meets them.
 
-A test says so with ``@pytest.mark.needs("mounts")``; a fixture by asking for the fixture of that name. Where it is not
-there, the test is not run, and the end of the run says how many are not and why (`tests.conftest`). Where the
-environment says ``CI=true`` such a test fails, but for what not even CI must have.
+A test declares them with ``@pytest.mark.needs("mounts")``, a fixture by requesting the fixture of that name. If a
+requirement is missing, the test is not run, and the end of the run states the number of such tests and the reasons
+(`tests.conftest`). If the environment has ``CI=true``, such a test fails, except for requirements that are optional in
+CI.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["CAPABILITIES", "Capability", "system_chromium", "why_missing"]
 
 
 def system_chromium() -> str | None:
-    """The Chromium of the system, if it has one that runs: Ubuntu's is only a hint at snap."""
+    """Return the system's Chromium if it can run; Ubuntu's is only a hint to use snap."""
     path = shutil.which("chromium")
     works = path and subprocess.run([path, "--version"], capture_output=True).returncode == 0
     return path if works else None
@@ -57,14 +58,14 @@ def _unshare() -> bool:
 
 @dataclass(frozen=True)
 class Capability:
-    """Something that a machine may have.
+    """A possible capability of the machine.
 
     Attributes
     ----------
     missing : str
-        What is said where it is not there.
+        The message if it is missing.
     is_there : callable
-        Whether it is.
+        Returns whether it is available.
     in_ci : bool
         Whether CI must have it.
     """
@@ -101,7 +102,7 @@ def _java() -> bool:
     return Path(_COMPRESS_JAR).exists() and all(map(shutil.which, ("java", "javac")))
 
 
-# The programs whose archives are unpacked.
+# Programs whose archives are unpacked in the tests.
 for _name in (
     "ar",
     "bsdtar",
@@ -132,6 +133,6 @@ def _is_there(name: str) -> bool:
 
 
 def why_missing(needed: Iterable[str], *, in_ci: bool = False) -> str:
-    """Why a test that needs these cannot run here; '' if it can. `in_ci`: of what CI must have."""
+    """Return the reason why a test with these needs cannot run; '' if it can. `in_ci`: only needs that CI must meet."""
     missing = [CAPABILITIES[name] for name in sorted(set(needed)) if not _is_there(name)]
     return "; ".join(one.missing for one in missing if one.in_ci or not in_ci)

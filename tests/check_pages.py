@@ -1,7 +1,7 @@
 """Checks README's length and the links of README and docs: ``make check-pages``.
 
-README has at most 130 lines of at most 160 characters. A link to a file of the checkout leads to one that is there,
-and one with ``#name`` to a heading of that page. Links to the web are not followed.
+README has at most 130 lines of at most 160 characters. A link to a file of the checkout must lead to an existing file,
+and a link with ``#name`` to a heading of that page. Links to the web are not followed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 
 
 def anchor(heading: str) -> str:
-    """The name that GitHub gives a heading."""
+    """Return GitHub's anchor for a heading."""
     text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 def too_long(readme: Path) -> Iterator[str]:
-    """What is too long of README."""
+    """Yield the lines of README that are too long, and its excess of lines."""
     lines = readme.read_text(encoding="utf-8").splitlines()
     if len(lines) > LINES:
         yield f"{readme.name}: {len(lines)} lines; at most {LINES}: what is for later belongs into docs/"
@@ -35,9 +35,9 @@ def too_long(readme: Path) -> Iterator[str]:
 
 
 def dead_links(page: Path, root: Path) -> Iterator[str]:
-    """Links of a page to files or headings that are not there."""
+    """Yield links of a page to missing files or headings."""
     text = page.read_text(encoding="utf-8")
-    # Code is blanked and not cut out, so that lines keep their numbers.
+    # Code is blanked rather than removed, so that line numbers stay the same.
     text = _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
     for found in _LINK.finditer(text):
         link = found[1] or found[2]
@@ -57,7 +57,7 @@ def dead_links(page: Path, root: Path) -> Iterator[str]:
 
 
 def problems(root: Path) -> list[str]:
-    """All that is wrong below a folder."""
+    """Return all problems below a folder."""
     readme = root / "README.md"
     pages = [readme, *sorted((root / "docs").glob("*.md"))]
     return [*too_long(readme), *(told for page in pages for told in dead_links(page, root))]

@@ -1,4 +1,4 @@
-"""What all tests share: a private runtime folder, real servers, and a look at what is left behind."""
+"""Fixtures for all tests: a private runtime folder, real servers, and a check for leftovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-# At the end, so that `tests` is found there and nbdata where it is installed.
+# At the end of the path, so that `tests` is found there but nbdata where it is installed.
 sys.path.append(str(Path(__file__).parents[1]))
 
 import nbdata
@@ -29,18 +29,18 @@ from tests.kernel import Kernel
 from tests.slow import SlowProxy
 from tests.waiting import PATIENCE, wait_until
 
-# Set before anything is imported from a client's environment; short, since socket paths are.
+# Set before any import reads the client's environment; short, because socket paths are limited.
 _PRIVATE = tempfile.mkdtemp(prefix="nbt-", dir="/tmp")
 _OUTSIDE = ("AWS_", "OBS_", "NBDATA_", "FSSPEC_", "S3_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR_HOST")
-# What is said to the tests, not to nbdata.
+# Variables that are meant for the tests, not for nbdata.
 _TOLD = ("NBDATA_TESTED", "NBDATA_FUZZ", "NBDATA_SCREENSHOTS", "NBDATA_PAGES", "NBDATA_FAILING_JOBS")
 
 
 def pytest_configure() -> None:
-    """Nothing of the user's own settings reaches a test.
+    """Isolate the tests from the user's settings.
 
-    Neither do signals that a shell ignores for what runs in the background, or nohup: children would inherit that,
-    and the tests press Ctrl-C and hang up.
+    Signals that a shell ignores for background jobs or under nohup are reset too, because children would inherit that,
+    and the tests use Ctrl-C and hangups.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -54,14 +54,14 @@ def pytest_configure() -> None:
     os.environ["NBDATA_RUNTIME_DIR"] = f"{_PRIVATE}/run"
     os.environ["NBDATA_STATE_DIR"] = f"{_PRIVATE}/state"
     os.environ["NBDATA_AGENT_IDLE"] = "60"
-    # A gate holds a body for as long as a test wants, and a server of a busy machine is silent for a while.
+    # A gate holds a body for as long as a test needs, and a server on a busy machine may be silent for a while.
     os.environ["NBDATA_STALL_TIMEOUT"] = str(10 * PATIENCE)
     os.environ["AWS_CONFIG_FILE"] = f"{_PRIVATE}/no-config"
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = f"{_PRIVATE}/no-credentials"
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
-# -- what is not there on some machine ------------------------------------------------------------
+# -- requirements that some machines lack ---------------------------------------------------------
 
 _NOT_RUN = pytest.StashKey[Counter[str]]()
 
@@ -70,15 +70,15 @@ _IN_CI = os.environ.get("CI") == "true"
 
 
 def _needed(item: pytest.Item) -> set[str]:
-    """What a test needs, by its marks and its fixtures."""
+    """Return the requirements of a test, from its marks and its fixtures."""
     marked = {name for mark in item.iter_markers("needs") for name in mark.args}
     return marked | CAPABILITIES.keys() & set(getattr(item, "fixturenames", ()))
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here, and count it by the reason, for the end of the run.
+    """Leave out tests that cannot run here, and count them by reason for the end of the run.
 
-    In CI a test stays that needs what must be there, and fails.
+    In CI, tests whose requirements must be met stay and fail.
     """
     not_run = {item: why for item in items if (why := why_missing(_needed(item)))}
     if _IN_CI:
@@ -89,14 +89,14 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Only in CI does a test come so far that cannot run."""
+    """Fail a test that cannot run; only in CI are such tests not left out earlier."""
     if why := why_missing(_needed(item)):
         pytest.fail(f"it cannot run here, and in CI it must: {why}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A skip would be overlooked."""
+    """Turn a skip into a failure, because skips would be overlooked."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = (
@@ -107,20 +107,20 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells what it left out; all of them leave out the same."""
+    """Report what this worker left out; all workers leave out the same tests."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["not run"] = dict(session.config.stash.get(_NOT_RUN, Counter()))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What a worker has told is kept for the end."""
+    """Keep a worker's report for the end of the run."""
     if told := getattr(node, "workeroutput", {}).get("not run"):
         node.config.stash[_NOT_RUN] = Counter(told)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say what was not run, and why."""
+    """Print which tests were not run, and why."""
     for why, number in config.stash.get(_NOT_RUN, Counter()).items():
         terminalreporter.write_line(
             f"not run here: {number} {'test' if number == 1 else 'tests'}, because {why}", yellow=True
@@ -129,29 +129,29 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def mounts() -> None:
-    """Asked for by a fixture that mounts disks."""
+    """Requested by fixtures that mount disks."""
 
 
 @pytest.fixture(scope="session")
 def chromium() -> None:
-    """Asked for by a fixture that needs a browser."""
+    """Requested by fixtures that need a browser."""
 
 
 @pytest.fixture(scope="session")
 def azurite() -> None:
-    """Asked for by a fixture that needs the emulator of Azure's store."""
+    """Requested by fixtures that need the emulator of Azure's store."""
 
 
 @pytest.fixture(scope="session")
 def namespaces() -> None:
-    """Asked for by a fixture that makes processes in name spaces of their own."""
+    """Requested by fixtures that create processes in separate namespaces."""
 
 
 # -- the run --------------------------------------------------------------------------------------
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files of few tests (browsers, kernels, kills) use the cores, those of many wait most of the time: by turns."""
+    """Alternate files with few tests (browsers, kernels, kills), which need CPU, and files with many, which wait."""
     _leave_out(config, items)
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -170,14 +170,14 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def installed() -> None:
-    """Where the run says so, what is tested is the installed wheel, not the source tree beside it."""
+    """If the run requires it, check that the installed wheel is tested, not the source tree beside it."""
     if os.environ.get("NBDATA_TESTED") == "wheel":
         assert "site-packages" in nbdata.__file__, nbdata.__file__
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Stops the agent at the end of the session, and fails if a process or a socket of it is left."""
+    """Stop the agent at the end of the session, and fail if a process or socket of it remains."""
     yield
     stop_all(now=True)
     wait_until(lambda: not _processes(), why=lambda: f"processes left behind: {_processes()}")
@@ -186,7 +186,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 def _processes() -> dict[int, str]:
-    """Agents whose runtime folder is this session's."""
+    """Return the agents whose runtime folder is this session's."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -201,13 +201,13 @@ def _processes() -> dict[int, str]:
 
 @pytest.fixture(autouse=True)
 def no_history() -> None:
-    """What the agents of other tests did is none of this test's business."""
+    """Hide the history of other tests' agents from each test."""
     Path(os.environ["NBDATA_STATE_DIR"], "jobs.log").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """A SeaweedFS server for the whole session; all hangs on it, so it has two tries to come up."""
+    """A SeaweedFS server for the whole session; all tests depend on it, so it gets two attempts to start."""
     try:
         server = EmbeddedServer.start(tmp_path_factory.mktemp("seaweedfs"), kind="seaweedfs")
     except StoreUnavailable:
@@ -225,7 +225,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def s3(seaweedfs: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedServer:
-    """SeaweedFS, with the environment set so that ``s3://`` means it."""
+    """SeaweedFS as the store for ``s3://``, set by environment variables."""
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
     return seaweedfs
@@ -233,14 +233,14 @@ def s3(seaweedfs: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedSe
 
 @functools.lru_cache(maxsize=1)
 def _session() -> Any:
-    """One for all: each reads botocore's models anew, a tenth of a second."""
+    """Return a shared session: each one loads botocore's models again, which takes a tenth of a second."""
     import botocore.session
 
     return botocore.session.Session()
 
 
 def client_of(server: EmbeddedServer) -> Any:
-    """A botocore client for a server, whatever the environment says."""
+    """Create a botocore client for a server, independent of the environment."""
     return _session().create_client(
         "s3",
         endpoint_url=server.url,
@@ -252,7 +252,7 @@ def client_of(server: EmbeddedServer) -> Any:
 
 @pytest.fixture
 def bucket(s3: EmbeddedServer) -> Iterator[str]:
-    """The name of a new bucket on SeaweedFS; deleted afterwards, since each one takes volumes of a bounded number."""
+    """The name of a new bucket on SeaweedFS; deleted afterwards, because the number of volumes is limited."""
     name = f"test-{secrets.token_hex(6)}"
     s3.create_bucket(name)
     yield name
@@ -263,7 +263,7 @@ def bucket(s3: EmbeddedServer) -> Iterator[str]:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carry operations out in this process."""
+    """Run operations in this process."""
     monkeypatch.setenv("NBDATA_HOST", "inline")
 
 
@@ -285,7 +285,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def slow(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowProxy]:
-    """SeaweedFS behind a line of 4 MB/s, so that there is a middle of a transfer."""
+    """SeaweedFS behind a connection of 4 MB/s, so that a test can act in the middle of a transfer."""
     with SlowProxy(s3.url, rate=4_000_000) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
         yield proxy
@@ -293,7 +293,7 @@ def slow(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowPr
 
 @pytest.fixture
 def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    """SeaweedFS behind a gate, open at first; closed, it holds a transfer in its middle for as long as a test wants."""
+    """SeaweedFS behind a gate that is open at first; once closed, it holds a transfer for as long as a test needs."""
     with Gate(s3.url) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         yield line
@@ -301,7 +301,7 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 @pytest.fixture
 def put(s3: EmbeddedServer, bucket: str) -> Callable[[dict[str, bytes]], str]:
-    """Puts objects straight into a new bucket on SeaweedFS; returns its URL."""
+    """Return a function that uploads objects directly to a new bucket on SeaweedFS and returns its URL."""
     client = client_of(s3)
 
     def put_all(objects: dict[str, bytes]) -> str:

@@ -1,4 +1,4 @@
-"""A real Jupyter kernel, driven as a notebook would."""
+"""A real Jupyter kernel that tests control as a notebook would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE, wait_until
 
 @dataclass
 class Output:
-    """What a cell put out."""
+    """The output of a cell."""
 
     text: str = ""
     displays: list[str] = field(default_factory=list)
@@ -29,16 +29,16 @@ class Output:
 
 @dataclass
 class Page:
-    """What a front end would show and have seen: displays by id, in order, and every message on iopub.
+    """The state of a front end: displays by id, in order, and every message on iopub.
 
-    Updates are applied to the display of their id, as front ends do, whichever cell they say they belong to.
+    Updates apply to the display with their id, as in front ends, whichever cell they belong to.
     """
 
     displays: list[dict[str, Any]] = field(default_factory=list)  # bundle, metadata, id, cell
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     def see(self, message: dict[str, Any]) -> None:
-        """Take in one message."""
+        """Process one message."""
         self.messages.append(message)
         content = message["content"]
         if message["msg_type"] in ("display_data", "execute_result"):
@@ -53,22 +53,22 @@ class Page:
                     shown["bundle"] = content["data"]
 
     def of(self, cell: str) -> list[dict[str, Any]]:
-        """The bundles below one cell, as they are now."""
+        """Return the current bundles below one cell."""
         return [shown["bundle"] for shown in self.displays if shown["cell"] == cell]
 
     def texts(self, cell: str) -> str:
-        """Their plain text."""
+        """Return the plain text of these bundles."""
         return "\n".join(bundle.get("text/plain", "") for bundle in self.of(cell))
 
 
 def kernel_manager() -> KernelManager:
-    """A manager of one kernel, reached over sockets in a folder: ports can be taken before the kernel has them."""
+    """Create a manager of one kernel, with sockets in a folder: ports could be taken before the kernel binds them."""
     folder = tempfile.mkdtemp(prefix="k-", dir=Path(os.environ["NBDATA_RUNTIME_DIR"]).parent)
     return KernelManager(transport="ipc", connection_file=f"{folder}/k.json")
 
 
 class Kernel:
-    """A kernel in a folder; a context manager."""
+    """A kernel that runs in a folder; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -98,15 +98,15 @@ class Kernel:
         self.client.context.destroy(linger=0)
 
     def start(self, code: str) -> str:
-        """Run a cell; its id, for `collect`."""
+        """Start a cell; returns its id, for `collect`."""
         return self.client.execute(code)
 
     def run(self, code: str, bound: float = PATIENCE) -> Output:
-        """Run a cell and wait for its end, so many seconds at most."""
+        """Run a cell and wait for its end, at most `bound` seconds."""
         return self.collect(self.start(code), bound)
 
     def collect(self, cell: str, bound: float = PATIENCE) -> Output:
-        """What a cell put out, when it has ended."""
+        """Return the output of a cell after it has ended."""
         out, end = Output(), time.monotonic() + bound
         while True:
             message: dict[str, Any] = self.client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))
@@ -125,7 +125,7 @@ class Kernel:
                     out.error = "\n".join(content["traceback"])
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Look at what the kernel says until something is true of the page."""
+        """Process the kernel's messages until a condition on the page holds."""
 
         def look() -> bool:
             if not true():
@@ -136,7 +136,7 @@ class Kernel:
         wait_until(look, why=lambda: f"the page: {self.page.displays}")
 
     def finish(self, cell: str) -> None:
-        """Look at what the kernel says until a cell has ended."""
+        """Process the kernel's messages until a cell has ended."""
 
         def idle() -> bool:
             return any(
@@ -154,7 +154,7 @@ class Kernel:
         self.client.shell_channel.send(self.client.session.msg("comm_msg", content))
 
     def widgets(self) -> dict[str, dict[str, Any]]:
-        """The state of every widget that was opened, by its model."""
+        """Return the state of every open widget, by its model."""
         states: dict[str, dict[str, Any]] = {}
         for message in self.page.messages:
             content = message["content"]
@@ -165,7 +165,7 @@ class Kernel:
         return states
 
     def restart(self, *, now: bool) -> None:
-        """Restart it as Jupyter does."""
+        """Restart the kernel as Jupyter does."""
         self.client.stop_channels()
         with (self._folder / "kernel.log").open("a") as log:
             self.manager.restart_kernel(now=now, stderr=log.fileno())

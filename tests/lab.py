@@ -1,4 +1,4 @@
-"""A real JupyterLab server with nbdata, in folders of its own."""
+"""A real JupyterLab server with nbdata, in its own folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SOURCE = Path(__file__).parents[1]
 
 @dataclass
 class Answer:
-    """What the server said."""
+    """The server's response."""
 
     status: int
     body: str
@@ -34,7 +34,7 @@ class Answer:
 
 
 class Lab:
-    """A server in `folder`; a context manager. `root` is what its file browser shows."""
+    """A server in `folder`; a context manager. Its file browser shows `root`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,7 +89,7 @@ class Lab:
             self._process.wait()
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of the user's own Jupyter; the source tree's extension, if that is what is tested."""
+        """Environment without the user's own Jupyter; with the source tree's extension, if that is tested."""
         environment = {n: v for n, v in os.environ.items() if not n.startswith(("JUPYTER", "JPY_"))}
         for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
             environment[f"JUPYTER_{name}"] = str(self._folder / name.lower())
@@ -117,7 +117,7 @@ class Lab:
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """One request."""
+        """Send one request."""
         request = urllib.request.Request(
             f"{self.url}/{path}", method=method, headers=headers or {}, data=body
         )
@@ -131,5 +131,5 @@ class Lab:
                 return Answer(error.code, error.read().decode())
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """The jobs as the panel gets them, by id."""
+        """Return the jobs by id, as the panel receives them."""
         return {job["id"]: job for job in self.ask("nbdata/api/jobs").json()["jobs"]}

@@ -1,6 +1,6 @@
-"""Pages of docs/ that are made by tests: what is committed must be what the tests give.
+"""Pages of docs/ that tests generate: the committed page must equal the generated one.
 
-``NBDATA_PAGES=write make test TESTS=…`` writes them anew.
+``NBDATA_PAGES=write make test TESTS=…`` rewrites them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[1] / "docs"
 
 
 def same_page(name: str, text: str) -> None:
-    """Fail unless ``docs/NAME`` holds just this text; or write it, if that is asked for."""
+    """Fail unless ``docs/NAME`` holds exactly this text; or write it, if that is requested."""
     page = FOLDER / name
     if os.environ.get("NBDATA_PAGES") == "write":
         page.write_text(text, encoding="utf-8")

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 
 class SlowProxy:
-    """Forwards connections to `upstream`; answers come at `rate` bytes a second in all, and go at `upload_rate`.
+    """Forwards connections to `upstream`, with all responses at `rate` bytes a second and requests at `upload_rate`.
 
-    `answered` and `asked` count the bytes of all answers and requests: the witness of what was fetched and sent.
+    `answered` and `asked` count the bytes of all responses and requests, and so show what was fetched and sent.
     """
 
     def __init__(self, upstream: str, *, rate: int, upload_rate: int | None = None) -> None:
@@ -65,7 +65,7 @@ class SlowProxy:
             sock.close()
 
     def pace(self, rate: int) -> None:
-        """Let answers come at another rate from now on."""
+        """Change the rate of responses."""
         self._rates[True] = rate
 
     def _count(self, size: int, answers: bool) -> None:
@@ -75,10 +75,10 @@ class SlowProxy:
             self.asked += size
 
     def _see(self, data: bytes, answers: bool) -> None:
-        """Told of bytes before they go on."""
+        """Called with bytes before they are forwarded."""
 
     def _wait(self, size: int, answers: bool) -> None:
-        """Hold bytes back before they go on."""
+        """Delay bytes before they are forwarded."""
         rate = self._rates[answers]
         with self._lock:
             self._count(size, answers)

@@ -1,4 +1,4 @@
-"""The house stays one that a newcomer can walk: few entries a room, and no file that is too long to read."""
+"""The code stays readable for newcomers: few entries in each folder, and no file that is too long."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_what_campaigns_and_benchmarks_take_from_nbdata_is_there() -> None:
 
 
 def _there(node: ast.ImportFrom, one: ast.alias) -> bool:
-    """Whether a name can be imported from a module, as one of its own or as a module in it."""
+    """True if a name can be imported from a module, as an attribute or a submodule."""
     assert node.module is not None
     try:
         if hasattr(importlib.import_module(node.module), one.name):
             return True
         importlib.import_module(f"{node.module}.{one.name}")
     except ModuleNotFoundError as error:
-        return not (error.name or "").startswith("nbdata")  # an extra that is not installed here
+        return not (error.name or "").startswith("nbdata")  # an optional package that is not installed here
     return True

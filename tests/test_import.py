@@ -1,4 +1,4 @@
-"""What importing nbdata costs."""
+"""The cost of importing nbdata."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_takes_less_than_a_few_modules_of_python_itself() -> None:
     def seconds(modules: str) -> float:
-        # Of the processor: those of the clock say more of what else runs here.
+        # Processor time, because wall time depends on other programs.
         code = f"import time; t = time.process_time(); import {modules}; print(time.process_time() - t)"
         return min(float(run(code)) for _ in range(5))
 
-    # Measured: about as much.
+    # Measured: about equal.
     assert seconds("nbdata") < 3 * seconds("asyncio, email.message, http.client, unittest")
 
 

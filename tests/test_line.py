@@ -1,4 +1,4 @@
-"""The line that says an operation again."""
+"""The command that repeats an operation."""
 
 from __future__ import annotations
 

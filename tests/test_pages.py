@@ -1,4 +1,4 @@
-"""The check of README and links finds what it is there for; and `make help` names every target."""
+"""The check of README and links finds the problems it is made for; and `make help` names every target."""
 
 from __future__ import annotations
 

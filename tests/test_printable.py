@@ -1,4 +1,4 @@
-"""Names may come from anyone: what terminals obey never reaches one."""
+"""Names may come from anyone: control characters never reach a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken out of places, texts and errors, and what is left."""
+"""Secrets are removed from URLs, texts and errors, and other text is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nbdata.redaction import (
 from nbdata.report import Report, Snapshot
 from tests.waiting import PATIENCE
 
-# What some library may say, with two secrets in it: one that looks like it, one that is known.
+# A possible message of a library, with two secrets: one that looks like a secret, one that is known.
 TELLING = "GET http://u:word@host/?sig=0a1b2c failed for kn0wn-elsewhere"
 
 
@@ -114,7 +114,7 @@ def test_a_cause_that_shows_a_secret_is_replaced_and_others_are_kept() -> None:
             except ValueError as error:
                 raise NbdataError("it failed") from error
         except NbdataError as error:
-            return cleaned(error)  # whose frame is this one, which is not over
+            return cleaned(error)  # its frame is this function, which is still running
 
     harmless = fail("no such thing")
     assert isinstance(harmless.__cause__, ValueError)
@@ -209,7 +209,7 @@ def test_a_generator_that_met_an_error_goes_on_when_that_is_shown() -> None:
 
 
 def test_a_secret_that_is_known_is_cut_out_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever finds it known, such as a child that is forked just then, takes it for cut out."""
+    """Another thread or a forked child that finds the secret known assumes that it is already cut out."""
     seen = []
 
     def watched(*args: Any, **named: Any) -> list[str]:

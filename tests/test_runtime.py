@@ -1,4 +1,4 @@
-"""Where running things meet."""
+"""The folder in which running processes meet."""
 
 from __future__ import annotations
 

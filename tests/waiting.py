@@ -1,4 +1,4 @@
-"""Waiting for an event: how all tests do it, and how long at most."""
+"""How all tests wait for an event, with a time limit."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Seconds that a test gives anything that must happen. On an idle machine it takes a moment; on a busy one much longer,
-#: which is no fault. So no test is about this number: it only ends one that would hang.
+#: Limit in seconds for anything that must happen. It takes a moment on an idle machine and much longer on a busy one,
+#: which is no fault. So no test measures this time: it only ends a test that would hang.
 PATIENCE = 120.0
 
-#: Seconds within which something ends that has nothing to wait for. What it must not wait for is made to last for
-#: `PATIENCE` at least: so a busy machine cannot be taken for somebody who waited.
+#: Limit in seconds for something that has nothing to wait for. Anything that it must not wait for lasts for at least
+#: `PATIENCE`. So a busy machine is never mistaken for a wait.
 AT_ONCE = 20.0
 
-# Seconds from one look to the next.
+# Seconds between two checks.
 _LOOK = 0.02
 
 
 def wait_until(condition: Callable[[], T], why: Callable[[], object] = lambda: "it never happened") -> T:
-    """Look again and again until `condition` gives something true, and return that; `why` says why it never did."""
+    """Check `condition` repeatedly until it returns a true value, and return that; `why` explains a timeout."""
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < end, why()

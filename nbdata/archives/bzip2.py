@@ -1,10 +1,11 @@
-"""bzip2, block by block: each is verified by itself, can be begun at, and decoded beside others.
+"""Decodes bzip2 block by block, so that several blocks can be decoded in parallel and each is verified separately.
 
-A stream is ``BZh`` and a digit, blocks, and a CRC over all of them. A block holds up to 900 kB of content and needs
-nothing of the others. It begins at any bit, with 48 bits that tell it and the 32 of its CRC; the end of the stream has
-48 bits of its own. Here each block is cut out, given a head and an end, and decoded as a stream.
+A stream is ``BZh`` and a digit, then blocks, then a CRC over all blocks. A block holds up to 900 kB of content and
+does not depend on other blocks. It starts at any bit, with a 48-bit marker and a 32-bit CRC. The end of the stream
+has a 48-bit marker of its own. This module cuts out each block, adds a header and an end, and decodes it as a stream.
 
-48 bits may come up by chance: what does not decode up to there is tried up to the next ones.
+The 48 bits of a marker may also occur by chance in a block. If a block does not decode up to a marker, the decoder
+tries the next marker.
 
 Source of the format: Joe Tsai, "BZip2: Format Specification" (2016).
 """
@@ -20,17 +21,17 @@ __all__ = ["Bzip2Block", "Bzip2Splitter", "DamagedBlock"]
 
 _BLOCK, _END = 0x314159265359, 0x177245385090
 _MAGIC_BITS, _CRC_BITS = 48, 32
-# Bytes that a block can have: a little more than its content, where that cannot be compressed.
+# Largest size of a compressed block, in bytes: a little more than its content, if that cannot be compressed.
 _LONGEST = 1_200_000
 _BITS = (1 << _MAGIC_BITS) - 1
 _SHIFTED = [(magic, shift) for magic in (_BLOCK, _END) for shift in range(8)]
-# Bytes that come out of a block at most, for it to be decoded beside others: twice what it holds before runs of
-# equal bytes are spelt out. Of zeros 45 MB may come out.
+# Largest output of a block, in bytes, that is decoded in parallel: twice the block's size before its runs of equal
+# bytes are expanded. A block of zeros may expand to 45 MB.
 _MOST = 1_800_000
 
 
 class DamagedBlock(OSError):
-    """A block does not decode; `behind` is how many bytes before the last one that was given it begins."""
+    """Raised if a block does not decode; `behind` counts the bytes from the block's start to the end of the input."""
 
     def __init__(self, what: str, behind: int) -> None:
         super().__init__(what)
@@ -38,7 +39,7 @@ class DamagedBlock(OSError):
 
 
 class _Place(NamedTuple):
-    """Where in a stream a block or the end begins: the bit of a byte, the level, and the CRC of the blocks before."""
+    """The start of a block or end: the bit within a byte, the level, and the CRC of the earlier blocks."""
 
     bit: int = 0
     level: str = ""
@@ -52,7 +53,7 @@ class _Place(NamedTuple):
         return cls(int(bit), level, int(crc, 16))
 
     def after(self, end: int, crc: int) -> _Place:
-        """Where the block ends; `crc` is its own."""
+        """The place after a block that ends at bit `end` and has this CRC."""
         return _Place(end % 8, self.level, (self.crc << 1 & 0xFFFFFFFF | self.crc >> 31) ^ crc)
 
     def __str__(self) -> str:
@@ -60,30 +61,30 @@ class _Place(NamedTuple):
 
 
 class Bzip2Block:
-    """A decoder of one block, or of the end of a stream, with the interface of `bz2.BZ2Decompressor`.
+    """Decodes one block or the end of a stream; has the interface of `bz2.BZ2Decompressor`.
 
     Parameters
     ----------
     state : str
-        Of the decoder before, of which `unused_data` is what is given first; empty where a stream begins.
+        State of the previous decoder, whose `unused_data` is the first input; empty at the start of a stream.
 
     Attributes
     ----------
     state : str
-        What the decoder of the next block has to know; known at the end.
+        The state for the decoder of the next block; set when this block has ended.
     """
 
     def __init__(self, state: str = "") -> None:
         self._place = _Place.of(state)
-        self._bit = self._place.bit  # of the buffer, where the block begins
+        self._bit = self._place.bit  # bit of the buffer at which the block begins
         self._buffer = bytearray()
         self._searched = 0
         self._block: bz2.BZ2Decompressor | None = None
-        self._end = 0  # bit at which the block that is being decoded ends
+        self._end = 0  # bit at which the current block ends
         self.eof = False
         self.needs_input = True
         self.state = state
-        self._tried = False  # to decode the block up to where it does not end, or it is damaged
+        self._tried = False  # whether decoding was tried up to a wrong end, or the block is damaged
 
     @property
     def unused_data(self) -> bytes:
@@ -96,12 +97,12 @@ class Bzip2Block:
         return found or b""
 
     def at_end(self) -> None:
-        """Nothing more will be given: raises DamagedBlock if that is not what is missing."""
+        """Note that the input is complete; raises DamagedBlock if the block is damaged rather than cut short."""
         if self._tried:
             raise DamagedBlock("a block does not decode", len(self._buffer))
 
     def _begin(self, max_length: int) -> bytes | None:
-        """The first bytes of what begins here; None if more has to be given for that."""
+        """Return the first bytes of the block or end that begins here; None if more input is needed."""
         if not self._place.level:
             if len(self._buffer) < 4:
                 return None
@@ -117,14 +118,14 @@ class Bzip2Block:
         return None
 
     def _begin_block(self, max_length: int) -> bytes | None:
-        """The first bytes of the block, once its end has come; None until then."""
+        """Return the first bytes of the block; None until its end has arrived."""
         while (end := self._find_end()) >= 0:
             block = bz2.BZ2Decompressor()
             text = _as_stream(self._buffer, self._bit, end, self._place.level)
             try:
                 return self._decode(block, text, max_length)
             except DamagedBlock:
-                self._tried = True  # perhaps this was not its end
+                self._tried = True  # this marker may have been a coincidence
         if len(self._buffer) > _LONGEST:
             raise DamagedBlock("a block does not decode", len(self._buffer))
         return None
@@ -151,7 +152,7 @@ class Bzip2Block:
         return found
 
     def _end_stream(self) -> bytes | None:
-        """Compare the CRC over all blocks, once it has come."""
+        """Compare the CRC over all blocks; None until it has arrived."""
         crc = _bits(self._buffer, self._bit + _MAGIC_BITS, _CRC_BITS)
         if crc is None:
             return None
@@ -167,7 +168,7 @@ class Bzip2Block:
 
 
 class Bzip2Splitter:
-    """Finds the blocks for decoders that work side by side; see `nbdata.archives.units.Split`."""
+    """Finds the blocks for decoders that run in parallel; see `nbdata.archives.units.Split`."""
 
     def __init__(self) -> None:
         self._searched = 0  # bits
@@ -202,7 +203,7 @@ class Bzip2Splitter:
 
 
 def _bits(data: bytearray, begin: int, count: int) -> int | None:
-    """That many bits as a number; None if they are not all there."""
+    """Return `count` bits as a number; None if the data has fewer."""
     first, last = begin // 8, -(-(begin + count) // 8)
     if last > len(data):
         return None
@@ -211,28 +212,28 @@ def _bits(data: bytearray, begin: int, count: int) -> int | None:
 
 
 def _as_stream(data: bytearray, begin: int, end: int, level: str) -> bytes:
-    """The block between two bits as a stream of its own."""
+    """Return the block between two bits as a stream of its own."""
     crc = _bits(data, begin + _MAGIC_BITS, _CRC_BITS)
     size = end - begin
     stream = _bits(data, begin, size)
     assert crc is not None
     assert stream is not None
-    # The block's CRC is that of a stream that has no other.
+    # A stream of a single block has that block's CRC.
     stream = ((stream << _MAGIC_BITS | _END) << _CRC_BITS | crc) << -size % 8
     return b"BZh" + level.encode() + stream.to_bytes((size + 87) // 8, "big")
 
 
 def _behind_end(bit: int) -> int:
-    """The byte behind the end of a stream that begins at this bit."""
+    """Return the index of the byte after the end of a stream whose end marker begins at this bit."""
     return -(-(bit + _MAGIC_BITS + _CRC_BITS) // 8)
 
 
 def _find_end(data: bytearray, begin: int) -> int:
-    """The first bit from `begin` on at which a block or the end of the stream may begin; -1 if there is none."""
+    """Find the first bit from `begin` on at which a block or the stream's end may begin; -1 if there is none."""
     found = -1
     for magic, shift in _SHIFTED:
         wanted = magic << (8 - shift)
-        # Of the seven bytes that it touches, five are its own whatever is around it.
+        # The marker touches seven bytes; five of them do not depend on the bits around it.
         inner = wanted.to_bytes(7, "big")[1:6]
         end = len(data) if found < 0 else found // 8 + 7
         at = data.find(inner, begin // 8 + 1, end)

@@ -1,7 +1,7 @@
-"""The members, frames or blocks of a compressed stream, decompressed one behind the other.
+"""Decompresses the members, frames or blocks of a stream one after the other.
 
-Each is either taken from a pool that decompresses several at the same time (`nbdata.archives.unit_pool`), or
-decompressed here, piece by piece: whatever the pool does not know, and whatever turns out to be wrong.
+Each one is either taken from a pool that decompresses several in parallel (`nbdata.archives.unit_pool`) or
+decompressed here piece by piece. The latter happens if the pool does not know the unit or the unit turns out wrong.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["Decoded"]
 
 _INPUT = 256 << 10
 _OUTPUT = 1 << 20
-# Bytes behind the end that are passed over. More may be another archive whose beginning is damaged.
+# Bytes after the end that are ignored. More than that may be another archive with a damaged start.
 _MOST_TRAILING = 64 << 10
-# As many first bytes as are needed to see whether a member begins there.
+# Number of first bytes needed to see whether a member begins there.
 _BEGINNING = 6
 
 
@@ -39,11 +39,11 @@ class Decoded(Decompressed):
         The compressed bytes.
     codec : Codec
     name : str or None
-        How messages call the archive.
+        Name of the archive in messages.
     start : Restart
-        Where `source` stands.
+        Position of `source`.
     threads : int
-        How many decompress side by side.
+        Number of threads that decompress in parallel.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Decoded(Decompressed):
         self._pool: UnitPool | None = None
         if threads > 1 and codec.splitter is not None:
             self._pool = UnitPool(codec, self._input, threads)
-        self._ready: deque[bytes] = deque()  # what came out of a unit of the pool
-        self._decoder: Decoder | None = None  # of the unit that is decompressed here
+        self._ready: deque[bytes] = deque()  # output of a unit from the pool
+        self._decoder: Decoder | None = None  # of the unit being decompressed here
         self._block = memoryview(b"")
         self._begun = False
         self._expanded = start.expanded
-        self._state = start.state  # what the decoder of the next unit has to know
+        self._state = start.state  # state for the decoder of the next unit
         self._restarts = Restarts(start)
 
     @property
@@ -82,7 +82,7 @@ class Decoded(Decompressed):
         return count
 
     def produce(self) -> memoryview:
-        """The next bytes as the decoder has made them, so that nobody need copy them; none at the end."""
+        """Return the next bytes in the decoder's own memory, which avoids a copy; empty at the end."""
         block, self._block = self._block or memoryview(self._decode()), memoryview(b"")
         return block
 
@@ -100,7 +100,7 @@ class Decoded(Decompressed):
             super().close()
 
     def _decode(self) -> bytes:
-        """The next bytes, at most `_OUTPUT` and some; empty at the end."""
+        """Return the next bytes, slightly more than `_OUTPUT` at most; empty at the end."""
         while True:
             if self._ready:
                 return self._ready.popleft()
@@ -113,7 +113,7 @@ class Decoded(Decompressed):
     # -- units --------------------------------------------------------------------------------
 
     def _begin_unit(self) -> bool:
-        """Take the next unit from the pool, or begin to decompress it; False at the end."""
+        """Take the next unit from the pool or start to decompress it; False at the end."""
         known = self._state or (self._pool is not None and not self._pool.is_empty)
         if not known and not self._finds_member():
             return False
@@ -133,12 +133,12 @@ class Decoded(Decompressed):
         return True
 
     def _ended(self, state: str) -> None:
-        """A unit has ended, and its checksum is right."""
+        """Note that a unit has ended and that its checksum is right."""
         self._state = state
         self._restarts.ended(self._expanded)
 
     def _go_on(self, decoder: Decoder) -> bytes:
-        """Some bytes of the unit that is decompressed here; perhaps none."""
+        """Return some bytes of the unit being decompressed here; may be empty."""
         data = self._input.take() if decoder.needs_input else b""
         ended = decoder.needs_input and not data
         try:
@@ -158,7 +158,7 @@ class Decoded(Decompressed):
         return block
 
     def _finds_member(self) -> bool:
-        """Whether another member, stream or frame begins here; passes over zeros, and over what may trail."""
+        """True if another member, stream or frame begins here; skips zeros and permitted trailing bytes."""
         source = self._input
         padding = source.pass_over_zeros() if self._begun else 0
         while len(source.ahead) < _BEGINNING and source.more():
@@ -184,14 +184,14 @@ class Decoded(Decompressed):
 
 
 class _Input:
-    """The compressed bytes that are not decompressed yet.
+    """The compressed bytes that are still to be decompressed.
 
     Attributes
     ----------
     position : int
-        Of the next byte in the archive.
+        Offset of the next byte in the archive.
     ahead : bytearray
-        Those that were read already; the pool bounds how many.
+        Bytes that were already read; the pool limits their number.
     """
 
     def __init__(self, source: Headed, position: int) -> None:
@@ -201,13 +201,13 @@ class _Input:
         self._error: Exception | None = None
 
     def more(self) -> bool:
-        """Read some more; False at the end. Raises what the source raised, again and again."""
+        """Read some more bytes; False at the end. After an error of the source, each call raises it again."""
         data = self._read()
         self.ahead += data
         return bool(data)
 
     def take(self) -> bytes:
-        """The next bytes, some of them; none at the end."""
+        """Take some of the next bytes; empty at the end."""
         if self.ahead:
             data = bytes(self.ahead[:_INPUT])
             del self.ahead[:_INPUT]
@@ -217,17 +217,17 @@ class _Input:
         return data
 
     def give_back(self, data: bytes) -> None:
-        """Put the last bytes back that were taken or left out."""
+        """Put back the last bytes that were taken or skipped."""
         self.ahead[:0] = data
         self.position -= len(data)
 
     def pass_over(self, count: int) -> None:
-        """Leave bytes out that are ahead."""
+        """Skip bytes that were already read."""
         del self.ahead[:count]
         self.position += count
 
     def pass_over_zeros(self) -> int:
-        """Leave zeros out; how many there were."""
+        """Skip zeros and return their number."""
         count = 0
         while (self.ahead or self.more()) and not self.ahead[0]:
             zeros = len(self.ahead) - len(self.ahead.lstrip(b"\0"))
@@ -236,7 +236,7 @@ class _Input:
         return count
 
     def close(self) -> None:
-        """Hold no bytes any more, nor the frames of an error."""
+        """Release all bytes and the traceback frames of a stored error."""
         self.ahead, self._error = bytearray(), None
 
     def _read(self) -> bytes:

@@ -1,10 +1,10 @@
-"""One decoder for each compression: its first bytes, how to start it, and what it raises.
+"""Decoders for each compression: the first bytes, how to create a decoder, and its errors.
 
-All decoders have the interface of `bz2.BZ2Decompressor`: bounded output for each call, ``eof``,
-``needs_input`` and ``unused_data``. One decoder decodes one member, stream or frame; that of bzip2 one block.
+All decoders have the interface of `bz2.BZ2Decompressor`: bounded output for each call, ``eof``, ``needs_input`` and
+``unused_data``. One decoder decodes one member, stream or frame; a bzip2 decoder decodes one block.
 
-gzip is decoded by ISA-L, clearly faster than zlib. It verifies the checksums; its own header
-parser is not used, because it fails on headers that are split over two inputs.
+gzip is decoded by ISA-L, which is clearly faster than zlib and verifies the checksums. ISA-L's own header parser is
+not used, because it fails on headers that are split over two inputs.
 
 Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), xz-file-format.txt 1.2, lz4_Frame_format.md 1.6.
 """
@@ -27,7 +27,7 @@ from nbdata.errors import BadOption
 
 __all__ = ["CODECS", "Codec", "Decoder"]
 
-_MAX_WINDOW = 1 << 31  # what zstd --long=31 and the largest xz presets need
+_MAX_WINDOW = 1 << 31  # needed for zstd --long=31 and the largest xz presets
 _MAX_GZIP_HEADER = 256 << 10
 
 
@@ -45,22 +45,22 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """A compression, as messages call it."""
+    """A compression and its name in messages."""
 
     title: str
     begins: Callable[[bytes | bytearray], bool]
     decoder: Callable[[], Decoder]
     errors: tuple[type[Exception], ...]
-    within: Callable[[str], Decoder] | None = None  # begins at a restart point with a state
-    may_trail: bool = False  # its own program only warns of something else behind the end
-    splitter: Callable[[], Split] | None = None  # finds units that can be decoded side by side …
+    within: Callable[[str], Decoder] | None = None  # creates a decoder to resume at a restart point
+    may_trail: bool = False  # whether its own program only warns about other data after the end
+    splitter: Callable[[], Split] | None = None  # finds units that can be decoded in parallel …
     unit: Callable[[], Decoder] | None = (
-        None  # … by this decoder, if not by the usual one; it gets a unit whole
+        None  # … by this decoder instead of the usual one; it is given a whole unit at once
     )
 
 
 class _GzipMember:
-    """One gzip member: the header by hand, the rest by ISA-L, which verifies CRC-32 and length."""
+    """Decodes one gzip member: parses the header here; ISA-L decodes the rest and verifies CRC-32 and length."""
 
     def __init__(self) -> None:
         self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP_NO_HDR_VER)
@@ -92,7 +92,7 @@ class _GzipMember:
 
 
 def _gzip_header_length(data: bytes) -> int | None:
-    """Length of the header that data begins with; None if it is not all there. Source: RFC 1952, 2.3."""
+    """Length of the gzip header at the start of `data`; None if it is incomplete. Source: RFC 1952, 2.3."""
     if len(data) < 10:
         return None
     method, flags = data[2], data[3]
@@ -116,10 +116,10 @@ def _gzip_header_length(data: bytes) -> int | None:
 
 
 class _ZstdFrame:
-    """One Zstandard frame with bounded output for each call.
+    """Decodes one Zstandard frame with bounded output for each call.
 
-    The library has no such bound. Four bytes of input may give a block of 128 KiB (RFC 8878,
-    3.1.1.2), so small slices of input keep the worst case at 256 MiB.
+    The library does not bound its output. Four bytes of input may give a block of 128 KiB (RFC 8878, 3.1.1.2), so small
+    slices of input limit the worst case to 256 MiB.
     """
 
     _SLICE = 8 << 10
@@ -154,9 +154,9 @@ class _ZstdFrame:
 
 
 class _ZstdUnit:
-    """One Zstandard frame that is given whole, as `nbdata.archives.units` found it.
+    """Decodes one Zstandard frame that is given whole, as found by `nbdata.archives.units`.
 
-    `_ZstdFrame` gives up Python's lock and waits for it again for each 8 KiB; this for each block that comes out.
+    `_ZstdFrame` releases and reacquires the GIL for each 8 KiB of input. This class does so for each block of output.
     """
 
     unused_data = b""
@@ -179,7 +179,7 @@ class _ZstdUnit:
 
 
 class _Lz4Frame:
-    """One LZ4 frame; the library, an extra, is imported with the first one."""
+    """Decodes one LZ4 frame; imports the library, an optional extra, on first use."""
 
     def __init__(self) -> None:
         try:
@@ -212,7 +212,7 @@ def _is_zstd(head: bytes | bytearray) -> bool:
     return head[:4] == b"\x28\xb5\x2f\xfd" or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5)
 
 
-# isal says that its error class is an instance
+# isal's type stubs declare its error class as an instance
 _GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, ValueError)  # type: ignore[assignment]
 
 CODECS = {

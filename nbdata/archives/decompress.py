@@ -1,10 +1,9 @@
-"""Decompressing a stream: tar as it is, gzip, bzip2, xz and Zstandard, told apart by their first bytes.
+"""Decompresses a stream of gzip, bzip2, xz, Zstandard or plain tar; the first bytes tell the format.
 
-All of them may consist of several members, streams or frames, as ``cat a.gz b.gz``, pigz, pbzip2
-and pzstd make them, and may be padded with zero bytes, as tapes and block devices do. An end in the
-middle is an error, and so is anything else behind the end of xz and Zstandard. Behind the end of gzip
-and bzip2 up to 64 KiB are passed over and counted, as their own programs do with a warning: whether
-something is missing, the tar archive inside tells.
+A stream may consist of several members, streams or frames, as ``cat a.gz b.gz``, pigz, pbzip2 and pzstd make them.
+It may be padded with zero bytes, as on tapes and block devices. An end in the middle is an error. Other data after the
+end of xz and Zstandard is an error too. After the end of gzip and bzip2, up to 64 KiB are skipped and counted, because
+their own programs only warn about them. The tar archive inside shows whether something is missing.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ _FORMATS |= {"tar.lz4": "lz4", **{name: name for name in ("gz", "bz2", "xz", "zs
 
 
 def detect(head: bytes, name: str | None = None) -> str:
-    """``tar``, ``gz``, ``bz2``, ``xz``, ``zst``, ``lz4`` or ``zip``, by the first bytes of a stream.
+    """Return the format of a stream: ``tar``, ``gz``, ``bz2``, ``xz``, ``zst``, ``lz4`` or ``zip``, by its first bytes.
 
     Parameters
     ----------
     head : bytes
         The first 512 bytes, or the whole stream if it is shorter.
     name : str, optional
-        For the message only; names lie.
+        For the message only; the name does not affect the result.
 
     Raises
     ------
     BadArchive
-        If it is none of them; says what was found.
+        If the format is none of these; the message says what was found.
     """
     for format_, codec in CODECS.items():
         if codec.begins(head):
@@ -70,7 +69,7 @@ def detect(head: bytes, name: str | None = None) -> str:
 
 
 def begins_archive(head: bytes) -> bool:
-    """Whether an archive begins with these bytes, rather than a later part of one.
+    """True if an archive begins with these bytes; False for a later part of one.
 
     Parameters
     ----------
@@ -95,31 +94,30 @@ def open_decompressed(
     start: Restart | None = None,
     threads: int = 1,
 ) -> tuple[Decompressed, str]:
-    """A stream of the decompressed bytes, and the format that it has.
+    """Open a stream of the decompressed bytes; also returns the format.
 
-    The stream reads `raw` forwards only, and closing it closes `raw`. It yields up to 1 MiB at a
-    time. Its errors carry the offset in the *compressed* bytes (``details["offset"]``, exact to
-    256 KiB, or a bzip2 block, where data is damaged) and, if `raw` is made of volumes, the volume that it lies in.
+    The stream reads `raw` forwards only, and closing it closes `raw`. It yields up to 1 MiB at a time. Its errors carry
+    the offset in the *compressed* bytes (``details["offset"]``). For damaged data this offset is exact to 256 KiB or a
+    bzip2 block. If `raw` is made of volumes, errors also carry the volume that contains the offset.
 
     Parameters
     ----------
     raw : readable raw stream
         Typically a `JoinedStream` or a `Readahead` over one.
     format : str
-        ``auto`` looks at the first bytes; else ``tar``, ``gz``, ``tar.gz`` and so on.
+        ``auto`` looks at the first bytes; otherwise ``tar``, ``gz``, ``tar.gz`` and so on.
     name : str, optional
-        How messages call the archive.
+        Name of the archive in messages.
     start : Restart, optional
-        Where `raw` stands, which is not at its beginning; then `format` has to be said.
+        Position of `raw`, if that is not its beginning; `format` is then required.
     threads : int
-        How many may decompress side by side, where the format tells which pieces are independent
-        (`nbdata.archives.units`); 1: only the one who reads.
+        Number of threads that decompress in parallel, if the format shows which pieces are independent
+        (`nbdata.archives.units`); 1 means only the reading thread.
 
     Raises
     ------
     BadArchive
-        If the data is none of the formats; when read: if it is damaged, ends too early, or is
-        followed by something else.
+        If the data has none of the formats. When read: if it is damaged, ends too early, or is followed by other data.
     BadOption
         For zip, and for an unknown `format`.
     """
@@ -143,19 +141,19 @@ def open_decompressed(
 
 
 class ExpansionLimit(io.RawIOBase):
-    """A stream that may not become longer than a limit: the guard against decompression bombs.
+    """Limits the length of a stream, as a guard against decompression bombs.
 
     Parameters
     ----------
     source : readable raw stream
-        Not closed by closing this.
+        Stays open when this stream is closed.
     limit : int
-        Bytes that may be read in all.
+        Total number of bytes that may be read.
 
     Raises
     ------
     BadArchive
-        When read: by the read that passes the limit, before it returns a byte too many.
+        When read: raised by the read that passes the limit, before it returns any byte beyond it.
     """
 
     def __init__(self, source: io.RawIOBase, limit: int) -> None:
@@ -172,7 +170,7 @@ class ExpansionLimit(io.RawIOBase):
         return volume_at(self._source, offset)
 
     def spend(self, count: int) -> None:
-        """Count bytes that come out of the archive without being read, such as holes of sparse files."""
+        """Count expanded bytes that are not read, such as holes of sparse files."""
         self._count += count
         if self._count > self._limit:
             raise BadArchive(
@@ -188,7 +186,7 @@ class ExpansionLimit(io.RawIOBase):
 
 
 def _is_tar(head: bytes) -> bool:
-    """Whether a header's checksum is right, or it is the zero block that an empty archive begins with."""
+    """True if the header's checksum is right, or it is the zero block at the start of an empty archive."""
     block = head[:_TAR_BLOCK]
     if len(block) < _TAR_BLOCK:
         return False

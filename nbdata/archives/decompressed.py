@@ -1,4 +1,4 @@
-"""The stream of decompressed bytes as its readers see it, and the one of data that is not compressed."""
+"""The stream of decompressed bytes as its readers see it, and the stream of data that is not compressed."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _OUTPUT = 1 << 20
 
 
 class Decompressed(io.RawIOBase):
-    """The stream of `open_decompressed`."""
+    """Base of the streams that `open_decompressed` returns."""
 
     def readable(self) -> bool:
         return True
 
-    #: Bytes that lie behind the end, and are none of the format; known at the end.
+    #: Bytes after the end that do not belong to the format; known at the end.
     trailing = 0
-    #: Zeros behind the end of the compressed data; known at the end.
+    #: Zeros after the end of the compressed data; known at the end.
     padding = 0
 
     @property
     def verified(self) -> int:
-        """Up to where its bytes are known to be right, as far as the format has checksums; from any thread."""
+        """Offset up to which the bytes are verified, if the format has checksums; callable from any thread."""
         raise NotImplementedError
 
     def restart(self, offset: int) -> Restart:
-        """Where reading may begin to reach an offset; from one thread, which never goes back."""
+        """Return the place where reading may begin to reach an offset; offsets must not decrease; one thread only."""
         raise NotImplementedError
 
 
 class Headed(Decompressed):
-    """A stream whose first bytes were read already."""
+    """A stream whose first bytes were already read."""
 
     def __init__(self, raw: io.RawIOBase, head: bytes) -> None:
         super().__init__()
         self._raw = raw
         self._block: Callable[[], memoryview] | None = getattr(raw, "block", None)
         self._head: bytes | memoryview = head
-        self._own: memoryview | None = None  # of a source that has no memory of its own to show
+        self._own: memoryview | None = None  # buffer for a source that cannot show its own memory
 
     @property
     def verified(self) -> int:
@@ -68,7 +68,7 @@ class Headed(Decompressed):
         return count
 
     def block(self) -> memoryview:
-        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        """Return the next bytes in place, valid until the next call; empty at the end."""
         block, self._head = memoryview(self._head), b""
         if not block and self._block is not None:
             block = self._block()
@@ -79,7 +79,7 @@ class Headed(Decompressed):
         return block
 
     def next_input(self) -> bytes:
-        """At most `_INPUT` bytes, copied once; none at the end."""
+        """Return at most `_INPUT` bytes, copied once; empty at the end."""
         if self._block is None:
             data = bytes(self._head) + (self._raw.read(_INPUT - len(self._head)) or b"")
             self._head = b""

@@ -1,4 +1,4 @@
-"""A stream that only winds forwards, read block by block, with the position and the errors that go with it."""
+"""A forward-only stream that is read in blocks, tracks the position and builds errors with it."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ _BUFFER = 1 << 20
 
 
 class ForwardReader:
-    """Where headers and contents of a tar stream are read from.
+    """Reads the headers and contents of a tar stream.
 
-    Blocks are taken as the source has them in memory (`Readahead.block`), so that what is small is copied once. The
+    Blocks are taken as the source has them in memory (`Readahead.block`), so small content is copied only once. The
     source stays open.
 
     Parameters
     ----------
     source : readable raw stream
     name : str or None
-        How messages call the archive.
+        Name of the archive in messages.
     position : int
-        Where in the tar stream `source` stands.
+        Position of `source` in the tar stream.
     """
 
     def __init__(self, source: io.RawIOBase, name: str | None, position: int) -> None:
         self._source = source
         self._next: Callable[[], memoryview] = getattr(source, "block", None) or _blocks_of(source)
         self._block = memoryview(b"")
-        self._at = 0  # in the block
-        self._begins = position  # where the block lies in the stream
+        self._at = 0  # position in the block
+        self._begins = position  # start of the block in the stream
         self.name = name
         self.header_budget: int | None = None
 
     def tell(self) -> int:
-        """The position in the tar stream."""
+        """Return the position in the tar stream."""
         return self._begins + self._at
 
     def peek(self, size: int) -> memoryview | None:
-        """The next bytes without winding, if they lie together in memory; valid until the reader is wound."""
+        """Return the next bytes without consuming them, if they lie together in memory; valid until more are read."""
         if self._at == len(self._block):
             self._more()
         end = self._at + size
         return self._block[self._at : end] if end <= len(self._block) else None
 
     def rest(self) -> memoryview:
-        """All that follows in the same piece of memory, without winding; valid until the reader is wound further."""
+        """Return the rest of the current block without consuming it; valid until the next read."""
         if self._at == len(self._block):
             self._more()
         return self._block[self._at :]
 
     def wind(self, size: int) -> None:
-        """Pass over bytes that `peek` or `rest` has given."""
+        """Skip bytes that `peek` or `rest` returned."""
         self._at += size
 
     def read(self, size: int) -> bytes:
-        """At most size bytes, fewer only at the end; for headers, which `header_budget` bounds."""
+        """Read at most `size` bytes, fewer only at the end; for headers, whose size `header_budget` limits."""
         if self.header_budget is not None:
             self.header_budget -= size
             if self.header_budget < 0 or size < 0:
@@ -67,9 +67,9 @@ class ForwardReader:
         return self._take(size)
 
     def content(self, size: int) -> bytes | memoryview:
-        """So many bytes, which stay as they are, or raise that the archive ends too early."""
+        """Return exactly `size` bytes, which stay valid; raises if the archive ends too early."""
         end = self._at + size
-        if end <= len(self._block) and self._block.readonly:  # nobody will write there again
+        if end <= len(self._block) and self._block.readonly:  # nobody writes to it again
             piece, self._at = self._block[self._at : end], end
             return piece
         data = self._take(size)
@@ -78,7 +78,7 @@ class ForwardReader:
         return data
 
     def fill(self, view: memoryview) -> None:
-        """Fill the view, or raise that the archive ends too early."""
+        """Fill the view; raises if the archive ends too early."""
         filled = 0
         while filled < len(view):
             piece = self._piece(len(view) - filled)
@@ -88,7 +88,7 @@ class ForwardReader:
             filled += len(piece)
 
     def skip_to(self, position: int) -> None:
-        """Wind forwards."""
+        """Skip forward to a position."""
         at = position - self._begins
         if self._at <= at <= len(self._block):
             self._at = at
@@ -98,7 +98,7 @@ class ForwardReader:
                 raise self.ends_too_early()
 
     def drain(self) -> int:
-        """Read what is left, which must be zeros; how many there were."""
+        """Read the rest, which must be zeros, and return their number."""
         begins = self.tell()
         while piece := self._piece(_BUFFER):
             data = bytes(piece)
@@ -119,7 +119,7 @@ class ForwardReader:
         return b"".join(pieces)
 
     def _piece(self, most: int) -> memoryview:
-        """Some of the next bytes; none at the end."""
+        """Return some of the next bytes; empty at the end."""
         if self._at == len(self._block):
             self._more()
         piece = self._block[self._at : self._at + most]
@@ -131,12 +131,12 @@ class ForwardReader:
         self._block = self._next()
 
     def ends_too_early(self) -> BadArchive:
-        """The error for a stream that stops where more should come."""
+        """Return the error for a stream that ends too early."""
         remedy = "Check that the last volume is there, and whole"
         return self._bad(TRUNCATED, "ends too early", remedy)
 
     def goes_on(self) -> BadArchive:
-        """The error for a stream that has something behind its end."""
+        """Return the error for a stream that continues after its end."""
         return self._bad(
             FOLLOWED,
             "has more data after its end",
@@ -145,7 +145,7 @@ class ForwardReader:
         )
 
     def bad(self, what: str) -> BadArchive:
-        """The error for damage that is found here, with the volume that it lies in."""
+        """Return the error for damage found here, with the volume that contains it."""
         return self._bad(DAMAGED, what)
 
     def _bad(self, fault: str, what: str, remedy: str | None = None) -> BadArchive:
@@ -153,12 +153,12 @@ class ForwardReader:
         return bad_data(fault, what, self._source, self.tell(), name=self.name, remedy=remedy)
 
     def close(self) -> None:
-        """Hold the source's memory no longer."""
+        """Release the source's memory."""
         self._begins, self._at, self._block = self.tell(), 0, memoryview(b"")
 
 
 def _blocks_of(source: io.RawIOBase) -> Callable[[], memoryview]:
-    """Blocks of a stream that has none of its own in memory."""
+    """Read a stream in blocks, for a source that cannot show its own memory."""
     buffer = memoryview(bytearray(_BUFFER))
 
     def read() -> memoryview:

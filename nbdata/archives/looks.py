@@ -1,4 +1,4 @@
-"""Says what a file looks like that is no archive: most often the error page of a server, saved under its name."""
+"""Describes a file that is not an archive: most often a server's error page, saved under the archive's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 __all__ = ["looks_like"]
 
 _SHOWN = 60  # characters of a text
-_LONG = 24  # characters of a word that may be a key
+_LONG = 24  # words of this many characters may be keys
 _SECRET = re.compile(
     r"pass(word|wd|phrase)|secret|token|credential|api.?key|access.?key|private|signature|login",
     re.IGNORECASE,
@@ -45,12 +45,12 @@ _PAGE = re.compile(r"\s*<(!doctype html|html|head|body|title)", re.IGNORECASE)
 
 
 def looks_like(head: bytes) -> str:
-    """What a file is, with its first words if it is text.
+    """Describe a file, with its first words if it is text.
 
     Parameters
     ----------
     head : bytes
-        Its first bytes, 512 or so.
+        The file's first bytes, about 512.
     """
     if not head:
         return "nothing: it is empty"
@@ -81,7 +81,7 @@ def _title(page: str) -> str:
 
 
 def _text(head: bytes) -> str | None:
-    """The bytes as text; None if they are none. A character may be cut off at the end."""
+    """Decode the bytes as text; None if they are not text. The last character may be cut off."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")) and head.count(0) * 3 > len(head):
         return head.decode("utf-16", "ignore")
     text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").rstrip("\ufffd")
@@ -90,7 +90,7 @@ def _text(head: bytes) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """The first words of a text, on one line; nothing of one that may hold a secret."""
+    """Return the first words of a text on one line; empty if the text may hold a secret."""
     words = "".join(c if c.isprintable() else " " for c in text).split()
     if _SECRET.search(text) or any(len(word) > _LONG for word in words):
         return ""

@@ -1,4 +1,4 @@
-"""One member of an archive, of whatever format."""
+"""One member of an archive, whatever its format."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["Member", "MemberContent", "file_mode"]
 
 
 class MemberContent(Protocol):
-    """The bytes of one member, exactly, as a raw stream; usable until the next member is asked for."""
+    """The bytes of one member as a raw stream; usable until the next member is requested."""
 
     @property
     def closed(self) -> bool: ...
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end; -1: all that are left."""
+        """Read `size` bytes, fewer only at the end; -1 reads the rest."""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill a part of the buffer; 0 at the end."""
+        """Fill part of the buffer and return the number of bytes; 0 at the end."""
 
     def content(self) -> bytes | memoryview:
-        """All of it at once, before anything else is read; it stays as it is when the next member is asked for."""
+        """Return the whole content, before any other read; it stays valid after the next member is requested."""
 
     def close(self) -> None:
-        """Let nobody read more of it."""
+        """Refuse further reads."""
 
 
 @dataclass(slots=True)
@@ -42,21 +42,20 @@ class Member:
     kind : str
         ``file``, ``folder``, ``symlink`` or ``hardlink``.
     size : int
-        Bytes of content (of a sparse file: expanded); 0 if it is not a file; -1 if it shows only at its end.
+        Bytes of content (expanded for a sparse file); 0 if it is not a file; -1 if unknown until its end.
     mode : int or None
-        Permission bits as the ``data`` filter leaves them: nothing above 0o755, at least 0o600, and
-        executable only if it is for its owner. None for folders and links: the default of the target.
+        Permission bits after the rules of the ``data`` filter: at most 0o755, at least 0o600, and executable only if
+        the owner may execute it. None for folders and links, which get the target's default.
     mtime_ns : int
-        Nanoseconds since 1970, with all digits that the archive has.
+        Nanoseconds since 1970, with the full precision of the archive.
     linkname : str
-        Of a symlink, its target, relative to the folder of the link; of a hardlink, the final path
-        of an earlier member.
+        For a symlink, its target relative to the link's folder. For a hardlink, the final path of an earlier member.
     reader : MemberContent
         The content.
     offset : int
-        Of the member's header in the uncompressed archive; no two members have the same.
+        Offset of the member's header in the uncompressed archive; unique among the members.
     crc : int or None
-        CRC-32 of its content, where the archive says it beforehand.
+        CRC-32 of its content, if the archive states it in advance.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Member:
 
 
 def file_mode(mode: int) -> int:
-    """Permission bits by the rules of PEP 706's ``data`` filter."""
+    """Limit permission bits by the rules of PEP 706's ``data`` filter."""
     mode &= 0o755
     if not mode & 0o100:
         mode &= ~0o111

@@ -1,8 +1,9 @@
-"""What stands before the continued member in a later volume of GNU tar's ``--multi-volume``.
+"""Measures the headers before a continued member in a later volume of GNU tar's ``--multi-volume``.
 
-Such a volume repeats headers where a file goes on that the volume before cut: one of type ``M`` in GNU tar's own
-formats, pax headers with ``GNU.volume.offset`` and a header for the rest of the file in the POSIX one, and a label if
-the archive has one. Without these, the volumes joined are one ordinary archive. Source: GNU tar 1.35, ``buffer.c``.
+If the previous volume ends within a file, the next one repeats headers. GNU tar's own formats repeat a header of type
+``M``. The POSIX format has pax headers with ``GNU.volume.offset`` and a header for the rest of the file. Both repeat a
+label if the archive has one. Without these headers, the joined volumes are one ordinary archive. Source: GNU tar
+1.35, ``buffer.c``.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from __future__ import annotations
 __all__ = ["HEAD", "continued_after"]
 
 _BLOCK = 512
-#: Bytes at the beginning of a volume that hold all of it.
+#: Bytes at the beginning of a volume that contain all repeated headers.
 HEAD = 16 << 10
 
 
 def continued_after(head: bytes) -> int:
-    """How many bytes stand before the content that goes on; 0 if the volume begins in another way.
+    """Count the bytes before the continued content; 0 if the volume begins in another way.
 
     Parameters
     ----------
     head : bytes
-        The first `HEAD` bytes of a volume, or all of it.
+        The first `HEAD` bytes of a volume, or the whole volume if it is shorter.
     """
     at, continued = 0, False
     while at + _BLOCK <= len(head):

@@ -1,4 +1,4 @@
-"""Places in an archive from which reading can go on later: in the tar stream, and in what it is compressed to."""
+"""Places in an archive from which reading can resume: in the tar stream and in the compressed bytes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 __all__ = ["EVERYTHING", "Place", "Restart", "Restarts"]
 
-#: Farther than any stream is long.
+#: An offset beyond the end of any stream.
 EVERYTHING = 1 << 63
-# Restart points that are held; of more, every second one is dropped.
+# Number of restart points kept; if there are more, every second one is dropped.
 _HELD = 1024
 
 
 class Restart(NamedTuple):
-    """Where decompressing may begin: an offset in the compressed bytes, and the same in those that come out.
+    """A place where decompression may begin: an offset in the compressed bytes and the matching expanded offset.
 
-    `state` is what a decoder has to know that begins within a stream; empty at the beginning of one.
+    `state` is what a decoder needs to begin within a stream; empty at the beginning of a stream.
     """
 
     compressed: int = 0
@@ -28,12 +28,12 @@ class Restart(NamedTuple):
 
 
 class Restarts:
-    """The restart points that a decompressor came by; it notes them, and another thread asks.
+    """Restart points that a decompressor has passed; the decompressor adds them and another thread reads them.
 
     Parameters
     ----------
     start : Restart
-        Where it began.
+        Where the decompressor began.
     """
 
     def __init__(self, start: Restart) -> None:
@@ -42,24 +42,24 @@ class Restarts:
         self._lock = threading.Lock()
 
     def begins(self, point: Restart) -> None:
-        """A member, stream, frame or block begins here, which needs nothing of what is before it."""
+        """Note that a member, stream, frame or block begins here and does not depend on earlier data."""
         with self._lock:
             self._points.append(point)
             if len(self._points) > _HELD:
                 del self._points[1:-1:2]
 
     def ended(self, expanded: int) -> None:
-        """A member, stream, frame or block has ended here, and its checksum is right."""
+        """Note that a member, stream, frame or block has ended here and that its checksum is right."""
         with self._lock:
             self._verified = expanded
 
     @property
     def verified(self) -> int:
-        """Up to where the expanded bytes are known to be what was compressed."""
+        """Offset in the expanded bytes up to which checksums have been verified."""
         return self._verified
 
     def before(self, expanded: int) -> Restart:
-        """The last restart point from which this offset can be reached; those before it are forgotten."""
+        """Return the last restart point from which this offset can be reached; earlier points are dropped."""
         with self._lock:
             found = bisect_right(self._points, expanded, key=lambda point: point.expanded) - 1
             del self._points[: max(found, 0)]
@@ -68,22 +68,22 @@ class Restarts:
 
 @dataclass
 class Place:
-    """Where in a tar stream its next header is, and what a reader has to know to go on there.
+    """Where the next header is in a tar stream, and the state that a reader needs to resume there.
 
     Attributes
     ----------
     offset : int
-        Of the header, in the tar stream.
+        Offset of the header in the tar stream.
     pax_headers : dict
-        Global headers in force.
+        Global headers in effect.
     holes : int
-        Bytes of sparse files that came out without being in the stream.
+        Expanded bytes of sparse files that are not stored in the stream.
     unmatched : list of str or None
-        Patterns of members that matched nothing yet; None at the start: all.
+        Patterns that have matched no member so far; None at the start means all.
     earlier : iterable of (path, kind, linkname)
-        What the members before have put where, in their order; read once.
+        Path, kind and link target of each earlier member, in order; can be read only once.
     forgotten : bool
-        Whether `earlier` lacks files: then a hard link may lead to one that is not in it.
+        Whether files are missing from `earlier`; a hard link may then lead to a file that is not listed.
     """
 
     offset: int = 0
@@ -94,6 +94,6 @@ class Place:
     forgotten: bool = False
 
     def copy(self) -> Place:
-        """As it is now, without `earlier`."""
+        """Copy the current state, without `earlier`."""
         unmatched = None if self.unmatched is None else list(self.unmatched)
         return replace(self, pax_headers=dict(self.pax_headers), unmatched=unmatched, earlier=())

@@ -1,4 +1,4 @@
-"""What a reader of archives left out or put right, for the report to say."""
+"""Collects what a reader of archives left out or corrected, for the report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from nbdata.archives.safety import components, shortened
 
 __all__ = ["PADDING", "Remarks"]
 
-#: Zeros behind the end of an archive that are not worth a word: tar pads to a record, of 10,240 bytes unless
-#: ``tar --blocking-factor`` says otherwise; old tapes took records of up to so many.
+#: Zeros after the end of an archive that are not worth a remark. tar pads to a record, which is 10,240 bytes unless
+#: ``tar --blocking-factor`` says otherwise. Old tapes used records of up to this size.
 PADDING = 64 << 10
 
 _NAMED = 3
@@ -17,25 +17,25 @@ _NAMED = 3
 
 @dataclass
 class Remarks:
-    """What was odd about an archive, and is no error.
+    """Oddities of an archive that are not errors.
 
     Attributes
     ----------
     left_out : list of str
-        Files and links that nothing was written of, because `strip_components` left nothing of their names, or because
-        these are empty or mean the target itself, such as ``.``: the first ones, and one more if there are more.
+        Files and links that were not written, because `strip_components` left nothing of their names, or because their
+        names are empty or mean the target itself, such as ``.``. Holds the first ones, and one more if there are more.
     absolute : int
-        Members whose name, or hard link whose target, began with ``/``, which was taken off.
+        Members whose name, or whose hard link's target, began with ``/``; the slash was removed.
     unknown : set of str
-        Kinds of members that the standard does not know; they are taken for files.
+        Member types that the standard does not define; they are treated as files.
     lone_blocks : int
-        Zero blocks amid the archive, which were passed over.
+        Zero blocks within the archive, which were skipped.
     trailing : int
-        Bytes behind the end of the compressed data.
+        Bytes after the end of the compressed data.
     zeros : int
-        Bytes of zeros behind the end of the archive.
+        Zero bytes after the end of the archive.
     only_zeros : bool
-        Whether at least one volume is nothing but those: data may have been there.
+        Whether at least one volume contains only zeros, where data may have been.
     """
 
     left_out: list[str] = field(default_factory=list)
@@ -47,17 +47,17 @@ class Remarks:
     only_zeros: bool = False
 
     def leave_out(self, name: str) -> None:
-        """Remember a name, of the first ones."""
+        """Record a name, if it is one of the first."""
         if len(self.left_out) <= _NAMED:
             self.left_out.append(name)
 
     @property
     def complete(self) -> bool:
-        """Whether all that the archive holds was handed over."""
+        """True if everything in the archive was handed over."""
         return not self.left_out and not self.trailing and not self.only_zeros
 
     def notes(self) -> list[str]:
-        """All of it as sentences."""
+        """Return all remarks as sentences."""
         found = []
         nameless = [name for name in self.left_out if not components(name)]
         if stripped := [shortened(name) for name in self.left_out if components(name)]:

@@ -1,19 +1,18 @@
-"""Where members may go: names are decided here, before anything is written.
+"""Decides where members may be written: checks their names before anything is written.
 
 The rules are those of Python's ``data`` filter (PEP 706), with three differences:
 
-* They look at names only, never at a disk, because the target may be a store. What the disk would
-  add is followed from the archive itself: a member whose path leads *through* an earlier symbolic
-  link is refused, wherever the link points, and so are a folder in place of a link and a link in
-  place of a folder. Link targets are passed on in normalised form, where ``..`` stands only in
-  front; a link therefore stays inside the target whatever is extracted later (the escapes of
+* They look at names only, never at a disk, because the target may be a store. Links are known from the archive
+  itself. A member whose path leads *through* an earlier symbolic link is refused, wherever the link points. A folder
+  in place of a link and a link in place of a folder are refused too. Link targets are passed on in normalised form,
+  with ``..`` only at the front. Such a link stays inside the target whatever is extracted later (the escapes of
   CVE-2025-4330 and its siblings mix ``..`` with other links).
-* Any ``..`` in a name is refused. A slash at the start of a name is taken off, as the ``data`` filter does; that
-  of a symbolic link's target is not, and such a link is refused.
+* Any ``..`` in a name is refused. A slash at the start of a name is removed, as by the ``data`` filter. A symbolic
+  link whose target starts with a slash is refused.
 * ``.nbdata``, in any case and at any depth, is refused: it holds our own records.
 
-The one who writes must not follow a symbolic link that was in the target before, and must *replace*
-an older entry of the same name (``os.replace``), not write into it.
+The writer must not follow a symbolic link that was in the target before. It must *replace* an older entry of the same
+name (``os.replace``) and not write into it.
 """
 
 from __future__ import annotations
@@ -27,44 +26,44 @@ from nbdata.errors import BadArchive, UnsafeMember
 __all__ = ["PathGuard", "components", "shortened"]
 
 _NAME_MAX = 255  # bytes in one component, on every file system that matters
-_PATH_MAX = 4096  # bytes in a path that a system call takes; it also bounds what each member costs here
+_PATH_MAX = 4096  # bytes in a path that a system call takes; also limits the work for each member
 _SHOWN = 200  # characters of a name in a message
 _REMEDY = "Do not trust this archive; or name the members you want with --members"
 
 
 def components(name: str) -> list[str]:
-    """The parts of a member's name, without ``.`` and empty ones."""
+    """Split a member's name into its parts, without ``.`` and empty ones."""
     return [part for part in name.split("/") if part not in ("", ".")]
 
 
 def shortened(name: str) -> str:
-    """A name as messages show it: archives may hold some of megabytes."""
+    """Shorten a name for messages; archives may contain names of several megabytes."""
     return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
 
 
 class PathGuard:
-    """Decides final paths, and knows what the archive has put where so far.
+    """Decides final paths and records which paths the archive has used so far.
 
     It remembers the path of every file, folder and link: about 150 bytes for each.
 
     Parameters
     ----------
     strip_components : int
-        Leading components that are taken off every member's name.
+        Leading components to remove from every member's name.
     forgotten : bool
-        Whether files came before of which nothing is known: hard links may lead to these.
+        Whether there may be earlier files that are not recorded; hard links may lead to them.
     """
 
     def __init__(self, *, strip_components: int = 0, forgotten: bool = False) -> None:
         self._strip, self._forgotten = strip_components, forgotten
         self._files: set[str] = set()
-        self._folders: set[str] = set()  # folded, as the keys of _links
+        self._folders: set[str] = set()  # case-folded, like the keys of _links
         self._links: dict[str, str] = {}  # folded path -> target as written
         self._filed: set[str] = set()  # folders of files
-        self._judged: dict[str, str] = {}  # folder as named -> the final one; both with their slash
+        self._judged: dict[str, str] = {}  # folder as named -> its final path; both with trailing slash
 
     def restore(self, earlier: Iterable[tuple[str, str, str]]) -> None:
-        """Know (path, kind, linkname) of earlier members, which were judged when they came."""
+        """Record (path, kind, linkname) of earlier members, which were checked when they were read."""
         for path, kind, linkname in earlier:
             if kind == "symlink":
                 self.add_symlink(path, linkname)
@@ -74,7 +73,7 @@ class PathGuard:
                 self.add_file(path)
 
     def path(self, name: str) -> str | None:
-        """Final relative path of a member; None if nothing is left of it.
+        """Return the final relative path of a member; None if nothing remains of its name.
 
         Raises
         ------
@@ -83,7 +82,7 @@ class PathGuard:
             or if the path leads through a symbolic link of this archive.
         """
         folder, slash, base = name.rpartition("/")
-        folder += slash  # "" and "/" are not the same
+        folder += slash  # "" and "/" differ
         if not self._links and base.isascii() and 0 < len(base) <= _NAME_MAX and base[0] != ".":
             judged = self._judged.get(folder)
             if judged is not None and "\0" not in base:
@@ -110,7 +109,7 @@ class PathGuard:
         return "/".join(kept) or None
 
     def add_file(self, path: str) -> None:
-        """Record that a file stands at this path now."""
+        """Record that this path now holds a file."""
         parent = path.rpartition("/")[0]
         if parent not in self._filed:
             self._add_parents(path)
@@ -120,14 +119,14 @@ class PathGuard:
         self._files.add(path)
 
     def add_folder(self, path: str) -> None:
-        """Record a folder; refused where a symbolic link stands."""
+        """Record a folder; refused where the path holds a symbolic link."""
         if _fold(path) in self._links:
             raise _unsafe(path, "is a folder in place of an earlier symbolic link")
         self._add_parents(path)
         self._folders.add(_fold(path))
 
     def add_symlink(self, path: str, target: str) -> str:
-        """Record a symbolic link, and give its target in normalised form.
+        """Record a symbolic link and return its target in normalised form.
 
         Raises
         ------
@@ -151,9 +150,9 @@ class PathGuard:
         return posixpath.normpath(target)
 
     def hard_link_target(self, path: str, linkname: str) -> tuple[str, str]:
-        """What a hard link is: ``("hardlink", path of a file)``, or ``("symlink", target)``.
+        """Return the entry for a hard link: ``("hardlink", path of a file)`` or ``("symlink", target)``.
 
-        A hard link to a symbolic link is that link once more, so it is judged as one at its new place.
+        A hard link to a symbolic link becomes another symbolic link, so it is checked as one at its new place.
 
         Raises
         ------
@@ -185,7 +184,7 @@ class PathGuard:
 
 
 def _fold(path: str) -> str:
-    """One key for all names that a disk may take for the same (macOS: any case, any composition)."""
+    """Return one key for all names that a disk may treat as the same (macOS ignores case and composition)."""
     return path.lower() if path.isascii() else unicodedata.normalize("NFC", path.casefold())
 
 

@@ -1,9 +1,8 @@
-"""Which members are wanted: globs on their names in the archive.
+"""Selects the wanted members: globs on their names in the archive.
 
-A pattern is matched against the member's name as ``tar --list`` shows it, without a leading ``./``
-and before any components are stripped. ``*``, ``?`` and ``[…]`` stay within one component, ``**``
-crosses folders (``**/*.jpg`` also matches at the top), and a pattern that matches a folder takes
-everything below it. Matching is by case.
+A pattern is matched against the member's name as ``tar --list`` shows it, without a leading ``./`` and before any
+components are stripped. ``*``, ``?``, ``[…]`` match within one component. ``**`` crosses folders (``**/*.jpg`` also
+matches at the top). A pattern that matches a folder takes everything below it. Matching is case-sensitive.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _TOKEN = re.compile(
 
 
 class Selection:
-    """The members that some patterns name, or all of them if there is no pattern, but for those that others exclude.
+    """Selects members by patterns, or all members if there are none, except those that other patterns exclude.
 
-    `unmatched` are those that nothing matched so far, where an archive is not read from its start.
+    `unmatched` lists the patterns without a match so far, if reading does not start at the archive's beginning.
     """
 
     def __init__(
@@ -41,11 +40,11 @@ class Selection:
 
     @property
     def chooses(self) -> bool:
-        """Whether there are patterns; else it takes everything."""
+        """True if there are patterns; without patterns every member is taken."""
         return bool(self._patterns or self._excluded)
 
     def takes(self, name: str) -> bool:
-        """Whether a name, in components joined by ``/``, is wanted; notes which patterns matched."""
+        """True if a name, with components joined by ``/``, is wanted; records which patterns matched."""
         taken = True
         if self._patterns:
             matching = [pattern for pattern, regex in self._patterns.items() if regex.fullmatch(name)]
@@ -55,11 +54,11 @@ class Selection:
 
     @property
     def unmatched(self) -> list[str]:
-        """The patterns that matched nothing yet."""
+        """The patterns that have matched nothing so far."""
         return sorted(self._unmatched)
 
     def check_all_matched(self) -> None:
-        """Raise NotFound if a pattern matched nothing: it is a typing error far more often than not."""
+        """Raise NotFound if a pattern matched nothing: this is usually a typing error."""
         if self._unmatched:
             missing = [pattern for pattern in self._patterns if pattern in self._unmatched]
             raise NotFound(

@@ -1,6 +1,6 @@
-"""A single file that is compressed, such as ``x.csv.gz``: an archive of one member, whose size shows at its end.
+"""Reads a single compressed file such as ``x.csv.gz`` as an archive with one member, whose size is known at its end.
 
-Only where the name says so: what is called ``x.tar.gz`` and holds no tar archive is damaged, or an error page.
+Applies only if the name allows it. A file called ``x.tar.gz`` that holds no tar archive is damaged, or an error page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELD", "Begun", "read_file", "single_name"]
 
-#: Bytes that are read ahead: a file that ends within them has a size beforehand.
+#: Bytes that are read ahead; the size of a shorter file is known in advance.
 HELD = 1 << 20
 _HEADER = 512
 _BLOCK = 1 << 20
@@ -31,7 +31,7 @@ _MODE = 0o644
 
 
 def single_name(title: str) -> str | None:
-    """What the file is called that an archive with this title may be; None if it says that it holds others."""
+    """Return the name of the file inside an archive with this title; None if the title says that it has several."""
     return (
         folder_name(title).rpartition("/")[2]
         if guess_format(title) in ("gz", "bz2", "xz", "zst", "lz4")
@@ -40,7 +40,7 @@ def single_name(title: str) -> str | None:
 
 
 class Begun(io.RawIOBase):
-    """A stream of which the first bytes were looked at; closing it leaves the source open.
+    """A stream whose first bytes have been examined; closing it leaves the source open.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Begun(io.RawIOBase):
         return count
 
     def block(self) -> memoryview:
-        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        """Return the next bytes in place, valid until the next call; empty at the end."""
         head, self._head = memoryview(self._head), b""
         if head:
             return head
@@ -83,7 +83,7 @@ class Begun(io.RawIOBase):
 
 
 class _Content:
-    """The bytes of the file; a `MemberContent`."""
+    """The bytes of the file, as a `MemberContent`."""
 
     def __init__(self, held: bytes, rest: io.RawIOBase) -> None:
         self._held, self._rest = memoryview(held), rest
@@ -127,27 +127,27 @@ def read_file(
     remarks: Remarks | None = None,
     to_the_end: bool = True,
 ) -> Generator[Member, None, None]:
-    """The file as the only member; its size is -1 if it has more than `HELD` bytes, until it is read.
+    """Yield the file as the only member; its size is -1 until it is read, if it has more than `HELD` bytes.
 
     Parameters
     ----------
     stream : readable raw stream
         Decompressed, read forwards only and not closed.
     name : str
-        Of the file.
+        Name of the file.
     mtime_ns : int
-        Its time.
+        Modification time of the file.
     members, exclude, strip_components, max_expansion, remarks
-        As of `nbdata.archives.tar.read_members`.
+        As in `nbdata.archives.tar.read_members`.
     to_the_end : bool
-        Whether what is not taken is read too, so that the checksums of the compressed stream are verified.
+        Whether to read content that is not taken too, so that the checksums of the compressed stream are verified.
 
     Raises
     ------
     BadArchive
         If it is damaged, ends too early, or passes `max_expansion`.
     NotFound
-        At the end: a pattern of `members` does not match it.
+        At the end: a pattern of `members` does not match the file.
     """
     selection = Selection(members, exclude=exclude)
     source = stream if max_expansion is None else ExpansionLimit(stream, max_expansion)

@@ -1,12 +1,12 @@
-"""Volumes as one stream, and reading ahead of the one who parses it.
+"""Joins volumes into one stream and reads ahead in a background thread.
 
-`JoinedStream` is what ``cat vol-*`` is to a pipe: one read-only stream over all volumes, with no
-merged file and at most one volume open. It can tell which volume an offset lies in, so that an
-error three layers up still names the file to fetch again.
+`JoinedStream` does for a reader what ``cat vol-*`` does for a pipe. It is one read-only stream over all volumes,
+without a merged file and with at most one volume open. It can tell which volume contains an offset, so errors in
+higher layers still name the file to fetch again.
 
-`Readahead` runs its source in a background thread, at most `Readahead.BLOCKS` blocks of
-`Readahead.BLOCK_SIZE` ahead. Reading from the network and all decompressors release the GIL, so one
-Readahead below and one above the decompressor keep two cores busy::
+`Readahead` reads its source in a background thread, at most `Readahead.BLOCKS` blocks of `Readahead.BLOCK_SIZE` ahead.
+Reading from the network and all decompressors release the GIL. So one Readahead below and one above the decompressor
+keep two cores busy::
 
     JoinedStream -> Readahead -> open_decompressed -> Readahead -> read_members
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinedStream", "Readable", "Readahead", "VolumeSource", "bad_data", "volume_at"]
 
-#: What errors of `bad_data` have in their details: one of the three words for what is wrong.
+#: Key in the details of errors from `bad_data`; its value is one of the three kinds of fault.
 FAULT = "fault"
 DAMAGED, TRUNCATED, FOLLOWED = "damaged", "truncated", "followed"
 # Wrong bytes are often noticed long after they were read.
@@ -43,25 +43,25 @@ class Readable(Protocol):
     """An open volume."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill the buffer from its start; the number of bytes, 0 only at the end."""
+        """Fill the buffer from its start and return the number of bytes; 0 only at the end."""
 
     def close(self) -> None:
-        """Give the connection or file back."""
+        """Close the connection or file."""
 
 
 class VolumeSource(Protocol):
-    """A volume that can be opened; the engine has one for each kind of store."""
+    """A volume that can be opened; the engine implements it for each kind of store."""
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name of the volume in messages."""
 
     @property
     def size(self) -> int | None:
-        """Bytes; None if the store does not say."""
+        """Size in bytes; None if the store does not report it."""
 
     def open(self, offset: int, end: int | None = None, /) -> Readable:
-        """Read from this offset to another one, or to the end."""
+        """Open a reader from one offset to another, or to the end."""
 
 
 class JoinedStream(io.RawIOBase):
@@ -73,16 +73,16 @@ class JoinedStream(io.RawIOBase):
     Parameters
     ----------
     volumes : sequence of VolumeSource
-        In the order in which they are joined. A volume is opened when the reader arrives there.
+        In the order in which they are joined. A volume is opened when reading reaches it.
     on_progress : callable, optional
         Called with the number of bytes after each read.
     until : int, optional
-        Offset behind the last byte that is wanted, of volumes of known sizes. None: all.
+        Offset after the last wanted byte, for volumes of known sizes. None: all.
 
     Raises
     ------
     BadArchive
-        When read: a volume ends before its announced size.
+        When read: if a volume ends before its announced size.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class JoinedStream(io.RawIOBase):
         self._volumes = list(volumes)
         self._on_progress, self._until = on_progress, until
         self._reader: Readable | None = None
-        self._index = 0  # of the volume being read
+        self._index = 0  # of the current volume
         self._within = 0  # offset in that volume
-        self._starts = [0]  # where volumes begin, as far as known: all, or those that were reached
+        self._starts = [0]  # starts of the volumes: all of them if sizes are known, else those reached so far
         for volume in self._volumes:
             if volume.size is None:
                 break
@@ -127,10 +127,10 @@ class JoinedStream(io.RawIOBase):
         return target
 
     def volume_at(self, offset: int) -> tuple[str, int] | None:
-        """Name of the volume that holds an offset, and the offset in that volume.
+        """Return the name of the volume that contains an offset, and the offset in that volume.
 
-        An offset at the end of the stream, or beyond what is known, counts to the last volume known.
-        None if there are no volumes at all.
+        An offset at the end of the stream, or beyond the known volumes, belongs to the last known volume. None if there
+        are no volumes at all.
         """
         if not self._volumes:
             return None
@@ -191,7 +191,7 @@ class JoinedStream(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
-            self._on_progress = None  # who listens may hold this stream
+            self._on_progress = None  # the callback's owner may hold this stream
             try:
                 self._close_volume()
             finally:
@@ -199,7 +199,7 @@ class JoinedStream(io.RawIOBase):
 
 
 def volume_at(stream: object, offset: int) -> tuple[str, int] | None:
-    """`JoinedStream.volume_at` of any stream; None if the stream does not know of volumes."""
+    """Call `JoinedStream.volume_at` of any stream; None if the stream has no volumes."""
     locate = getattr(stream, "volume_at", None)
     return None if locate is None else locate(offset)
 
@@ -208,25 +208,25 @@ def bad_data(
     fault: str, what: str, stream: object, offset: int, *,
     name: str | None, unit: str = "byte", remedy: str | None = None,
 ) -> BadArchive:  # fmt: skip
-    """The error for data that are not as they were made; it says where that was noticed.
+    """Build the error for damaged data; it states where the damage was noticed.
 
-    Which volume is to blame shows only where all of them are known (`nbdata.archives.suspects`).
+    The volume to blame can be found only if all volumes are known (`nbdata.archives.suspects`).
 
     Parameters
     ----------
     fault : str
-        `DAMAGED`, `TRUNCATED` or `FOLLOWED` by something else.
+        `DAMAGED`, `TRUNCATED`, or `FOLLOWED` by other data.
     what : str
-        The first words of the message.
+        The start of the message.
     stream : object
-        What was read; if it is made of volumes, the one before the offset is named.
+        The stream that was read; if it is made of volumes, the error names the one with the byte before the offset.
     offset : int
     name : str or None
-        How messages call the archive.
+        Name of the archive in messages.
     unit : str
-        What the offset counts.
+        The unit of the offset.
     remedy : str, optional
-        In place of what the fault wants.
+        Replaces the default remedy for the fault.
     """
     words, details = f"{unit} {offset:,}", dict[str, Any]({"offset": offset, FAULT: fault})
     where = volume_at(stream, max(offset - 1, 0))
@@ -237,10 +237,10 @@ def bad_data(
 
 
 class Readahead(io.RawIOBase):
-    """A stream that is read in a background thread, a bounded number of blocks ahead.
+    """Reads a stream in a background thread, a limited number of blocks ahead.
 
-    The reader gets the bytes in order, then the source's end or its exception, and that again on
-    every later read. Closing ends the thread and closes the source.
+    The reader gets the bytes in order, then the source's end or its exception, which repeats on every later read.
+    Closing ends the thread and closes the source.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class Readahead(io.RawIOBase):
 
     BLOCKS = 8
     BLOCK_SIZE = 1 << 20
-    _PATIENCE = 0.25  # seconds for a read that is under way to return by itself
+    _PATIENCE = 0.25  # seconds to wait for a running read to return by itself
     _LAST_PATIENCE = 0.5
 
     def __init__(self, source: io.RawIOBase) -> None:
@@ -259,8 +259,8 @@ class Readahead(io.RawIOBase):
         self._queue = _BlockQueue(self.BLOCKS, self.BLOCK_SIZE)
         self._block = memoryview(b"")
         self._used = 0
-        # The thread knows the pump and the source only: a Readahead that is dropped without
-        # close() is collected, and its finaliser closes it.
+        # The thread refers only to the queue and the source. So a Readahead that is dropped without close() can be
+        # garbage collected, and its finaliser closes it.
         self._thread = threading.Thread(
             target=self._queue.run, args=(source,), name="nbdata-readahead", daemon=True
         )
@@ -287,7 +287,7 @@ class Readahead(io.RawIOBase):
         return len(piece)
 
     def block(self) -> memoryview:
-        """The next bytes as they lie in memory, valid until more are asked for; none at the end."""
+        """Return the next bytes in place, valid until the next call; empty at the end."""
         if self.closed:
             raise ValueError("read from a closed Readahead")
         if self._used == len(self._block):
@@ -296,19 +296,19 @@ class Readahead(io.RawIOBase):
         return piece
 
     def abandon(self) -> None:
-        """Let a reader that waits for bytes wait no more; from any thread, and at once.
+        """Wake a reader that waits for bytes, from any thread and at once.
 
-        The reader gets what is filled already and then an end that is none: who abandons must not take it
-        for the end of the data.
+        The reader gets the blocks already filled and then an end that is not the end of the data. The caller must not
+        mistake it for the real end.
         """
         self._queue.stop()
 
     def close(self) -> None:
         """End the thread, then close the source.
 
-        A thread that waits for room ends at once, one that reads ends with that read. If that takes
-        too long, the source is closed under it, which ends a read from most sockets and pipes; a
-        thread that even so hangs in its source is left behind as a daemon, and ends with it.
+        A thread that waits for room ends at once; a thread that reads ends after that read. If that takes too long, the
+        source is closed while it is in use, which ends a read from most sockets and pipes. A thread that still hangs in
+        its source is left behind as a daemon; it ends when the read returns.
         """
         if self.closed:
             return
@@ -323,28 +323,28 @@ class Readahead(io.RawIOBase):
             super().close()
 
 
-# What a source has made is copied into a block with what comes next, if it is smaller than such a part of one.
+# Output of a source that is smaller than this fraction of a block is copied into a block together with later output.
 _COPIED = 8
 
 
 class _BlockQueue:
-    """The blocks between the two threads: free ones go down, filled ones come up.
+    """The blocks exchanged by the two threads: free ones go to the background thread, filled ones come back.
 
-    Blocks of the source's own are handed on in place of free ones, and so there are no more of them.
+    Blocks that the source allocated itself replace free ones, so the total number of blocks does not grow.
     """
 
     def __init__(self, blocks: int, block_size: int) -> None:
         self._changed = threading.Condition()
         self._free = deque(memoryview(bytearray(block_size)) for _ in range(blocks))
         self._filled: deque[memoryview] = deque()
-        self._spare: deque[memoryview] = deque()  # for which blocks of the source's own are on their way
+        self._spare: deque[memoryview] = deque()  # free blocks in reserve, see `swap`
         self._ended = False
         self._stopped = False
         self._error: BaseException | None = None
 
     def run(self, source: io.RawIOBase) -> None:
-        """The thread: fill blocks until the source ends, fails, or nobody wants more."""
-        produce: Callable[[], memoryview] | None = getattr(source, "produce", None)  # makes blocks of its own
+        """Run the background thread: fill blocks until the source ends, fails, or the reader stops."""
+        produce: Callable[[], memoryview] | None = getattr(source, "produce", None)  # allocates blocks
         try:
             while (block := self._take_free()) is not None:
                 if not self._fill(block, source, produce):
@@ -363,7 +363,7 @@ class _BlockQueue:
     def _fill(
         self, block: memoryview, source: io.RawIOBase, produce: Callable[[], memoryview] | None
     ) -> bool:
-        """Fill a block and hand it over, also when its source fails; False at the end."""
+        """Fill a block and hand it over, even if the source fails; False at the end."""
         filled = 0
         more = True
         if produce is not None:
@@ -374,7 +374,7 @@ class _BlockQueue:
                 return True
             block[: len(made)], filled, more = made, len(made), bool(made)
         try:
-            # A source that yields little at a time fills a block, unless the reader is waiting.
+            # A source with small reads fills a whole block, unless the reader is waiting.
             while more and filled < len(block) and not self._stopped and not (filled and not self._filled):
                 count = source.readinto(block[filled:])
                 if not count:
@@ -392,7 +392,7 @@ class _BlockQueue:
             self._changed.notify_all()
 
     def swap(self, used: memoryview) -> memoryview:
-        """Give a block back and get the next; an empty one at the end. Raises what the source raised."""
+        """Return a used block and get the next one, empty at the end; raises the source's exception."""
         with self._changed:
             if used.obj:
                 self._free.append(self._spare.pop() if used.readonly else memoryview(used.obj))
@@ -410,7 +410,7 @@ class _BlockQueue:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Hold no blocks any more: an error that is kept may still lead here."""
+        """Release all blocks, because a stored error may still refer to this queue."""
         with self._changed:
             self._free.clear()
             self._filled.clear()

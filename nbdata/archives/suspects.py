@@ -1,7 +1,7 @@
-"""Which volumes of a set are likely damaged: empty ones, and those whose size is unlike the others'.
+"""Finds the volumes of a set that are likely damaged: empty ones, and ones with an unusual size.
 
-A volume that lacks its end moves all that follows. So the damage is often noticed in a volume behind it, which is
-good, or at the end of what it still holds.
+A volume without its end shifts all data after it. The damage is then often noticed in a later volume that is intact,
+or at the end of the remaining data.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from nbdata.errors import BadArchive, MissingVolume
 __all__ = ["name_suspects", "odd_sized", "refuse_empty"]
 
 _NAMED = 3
-# Bytes that may be decoded together, so that a fault is told at their beginning.
+# Bytes that may be decoded together; a fault in them is reported at their start.
 _BLOCK = 1 << 20
 
 
 def refuse_empty(volumes: Sequence[VolumeSource], title: str) -> None:
-    """MissingVolume if a set of several volumes has an empty one; a size that is not known is none of these."""
+    """Raise MissingVolume if a set of several volumes contains an empty one; unknown sizes do not count as empty."""
     empty = [volume.name for volume in volumes if volume.size == 0]
     if not empty or len(volumes) < 2:
         return
@@ -34,16 +34,16 @@ def refuse_empty(volumes: Sequence[VolumeSource], title: str) -> None:
 
 
 def odd_sized(volumes: Sequence[VolumeSource], *, before: int | None = None) -> list[VolumeSource]:
-    """Volumes that are smaller than most others; none where the archive was not cut into equal ones.
+    """Return the volumes that are smaller than most others; empty if the archive was not cut into equal volumes.
 
-    ``split`` makes all but the last equal.
+    ``split`` makes all volumes equal except the last.
 
     Parameters
     ----------
     volumes : sequence of VolumeSource
         The whole set, in order.
     before : int, optional
-        Only those that begin before this offset.
+        Only volumes that begin before this offset.
     """
     sizes = [volume.size for volume in volumes if volume.size is not None]
     if len(sizes) < max(len(volumes), 3):
@@ -57,12 +57,12 @@ def odd_sized(volumes: Sequence[VolumeSource], *, before: int | None = None) -> 
 
 
 def name_suspects(error: BadArchive, volumes: Sequence[VolumeSource]) -> None:
-    """Have the error of `bad_data` say which of several volumes may be to blame, and what to do."""
+    """Add to an error of `bad_data` which of several volumes may be to blame, and what to do."""
     details, remedy = error.details, error.remedy
     fault = details.get(FAULT)
     if fault is None or len(volumes) < 2:
         return
-    # An offset that lies in a volume counts the bytes of the volumes; they are decoded by the block.
+    # If a volume contains the fault, the offset counts volume bytes, which are decoded in blocks.
     odd = odd_sized(volumes, before=details["offset"] + _BLOCK if "volume" in details else None)
     if odd:
         shown = ", ".join(f"{volume.name} ({volume.size:,} bytes)" for volume in odd[:_NAMED])

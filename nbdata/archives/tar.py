@@ -1,7 +1,7 @@
-"""The members of a tar stream, one after the other, as soon as they arrive: checked, and ready to be written.
+"""Reads the members of a tar stream as they arrive, checked and ready to be written.
 
-Multi-volume archives of GNU tar cannot be joined: each volume repeats a header in the middle of a
-file. A volume that begins with one is refused.
+Multi-volume archives of GNU tar cannot be joined, because each volume repeats a header in the middle of a file. A
+volume that begins with such a header is refused.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["EMPTY_ARCHIVE", "MemberReader", "read_members"]
 
-#: Bytes of zeros that tar makes of no members at all: one of its records.
+#: Zero bytes that tar writes for an archive without members: one of its records.
 EMPTY_ARCHIVE = 10_240
-# Zeros that end an archive.
+# Zero bytes that end an archive.
 _END = 1024
 
 
 class MemberReader:
-    """The bytes of one member, exactly, as a raw stream; usable until the next member is asked for.
+    """The bytes of one member as a raw stream; usable until the next member is requested.
 
-    Sparse files come expanded. A member that the archive cuts short raises BadArchive.
+    Sparse files are expanded. A member that the archive cuts short raises BadArchive.
     """
 
     __slots__ = ("_data", "_position", "_reader", "_size", "closed")
@@ -47,7 +47,7 @@ class MemberReader:
         self.closed = False
         self._reader = reader
         self._size = size
-        # (offset, length) of what is stored; between them are zeros. None: all is.
+        # (offset, length) of the stored pieces, with zeros between them. None if everything is stored.
         self._data = None if data is None else deque([*data, (size, 0)])
         self._position = 0
 
@@ -58,11 +58,11 @@ class MemberReader:
         return self._position
 
     def close(self) -> None:
-        """Let nobody read more of it."""
+        """Refuse further reads."""
         self.closed = True
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end; -1: all that are left."""
+        """Read `size` bytes, fewer only at the end; -1 reads the rest."""
         left = self._size - self._position
         data = bytearray(left if size < 0 else min(size, left))
         view, done = memoryview(data), 0
@@ -71,7 +71,7 @@ class MemberReader:
         return bytes(data)
 
     def content(self) -> bytes | memoryview:
-        """All of it at once, before anything else is read; it stays as it is when the next member is asked for."""
+        """Return the whole content, before any other read; it stays valid after the next member is requested."""
         if self._data is not None or self.closed:
             return self.read()
         self._position = self._size
@@ -94,7 +94,7 @@ class MemberReader:
         return count
 
     def _stretch(self, data: deque[tuple[int, int]]) -> tuple[int, int]:
-        """What is stored at the position, or next."""
+        """Return the stored piece at the position, or the next one."""
         while self._position >= sum(data[0]) and len(data) > 1:
             data.popleft()
         return data[0]
@@ -112,41 +112,40 @@ def read_members(
     name: str | None = None,
     place: Place | None = None,
 ) -> Generator[Member, None, None]:
-    """The members of a tar stream in its order; content that is not read is skipped.
+    """Iterate over the members of a tar stream in order; content that is not read is skipped.
 
-    A name may come twice: the later member replaces the earlier one. After the last member the
-    stream is read to its end, so that the checksums of a compressed stream are verified too.
+    A name may occur twice: the later member replaces the earlier one. After the last member the stream is read to its
+    end, so that the checksums of a compressed stream are verified too.
 
     Parameters
     ----------
     stream : readable raw stream
         Uncompressed, read forwards only and not closed.
     members : sequence of str
-        Globs on the names *in the archive* (see `nbdata.archives.selection`). None given: all.
-        Members that are not taken are not checked either.
+        Globs on the names *in the archive* (see `nbdata.archives.selection`); empty means all. Members that are not
+        taken are not checked either.
     exclude : sequence of str
-        Globs of members that are not taken, whatever `members` says.
+        Globs of members to leave out, whatever `members` says.
     strip_components : int
-        Leading components to take off; members of which nothing is left are passed over.
+        Leading components to remove; members with nothing left of their names are skipped.
     max_expansion : int, optional
-        Bytes that may come out in all, holes of sparse files included. None: no limit.
+        Limit on the expanded bytes in total, including holes of sparse files. None: no limit.
     target_check : callable, optional
-        Called with the final name of each member before it is handed over; raises if the target
-        cannot have it.
+        Called with the final name of each member before it is handed over; raises if the target cannot store that name.
     remarks : Remarks, optional
-        Told of what is left out or put right.
+        Records what is left out or corrected.
     name : str, optional
-        How messages call the archive.
+        Name of the archive in messages.
     place : Place, optional
-        Where `stream` stands. With each member that is handed over it becomes the place behind it.
+        Position of `stream`. With each member handed over, it is updated to the place after that member.
 
     Raises
     ------
     UnsafeMember
         If a member would leave the target (see `nbdata.archives.safety`), or is a device or a fifo.
     BadArchive
-        If the archive is damaged, ends too early, goes on after its end, passes `max_expansion`, or is nothing but
-        more zeros than tar makes of no members.
+        If the archive is damaged, ends too early, continues after its end, passes `max_expansion`, or consists only of
+        more zeros than tar writes for an archive without members.
     NotFound
         At the end: a pattern of `members` matched nothing.
     """
@@ -215,7 +214,7 @@ def _read(
 
 
 def _checked(found: Header, guard: PathGuard, reader: ForwardReader, remarks: Remarks) -> Member | None:
-    """The member that a header describes, with its final name; None if nothing is left to write."""
+    """Return the member that a header describes, with its final name; None if there is nothing to write."""
     name, kind, mode, size, mtime_ns, offset, linkname, data = found
     path = guard.path(name)
     if name.startswith("/"):
@@ -250,7 +249,7 @@ def _checked(found: Header, guard: PathGuard, reader: ForwardReader, remarks: Re
             remarks.absolute += not name.startswith("/")
         kind, linkname = guard.hard_link_target(path, linkname)
         if (kind, linkname) == ("hardlink", path):
-            return None  # a file that is linked to itself is there already
+            return None  # a file linked to itself already exists
     if kind == "symlink":
         linkname = guard.add_symlink(path, linkname)
     elif kind == "folder":

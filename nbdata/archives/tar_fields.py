@@ -1,4 +1,4 @@
-"""Decode the fields of tar headers: numbers, times and text."""
+"""Decodes the fields of tar headers: numbers, times and text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 
 
 def decimal(text: str) -> int:
-    """A decimal number that is not negative."""
+    """Parse a non-negative decimal number."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError(f"{text[:20]!r} where a number should be")
     return int(text)
 
 
 def number(field: bytes) -> int:
-    """A number in octal digits, or, as GNU tar writes large and negative ones, in base 256."""
+    """Parse a number in octal digits, or in base 256, as GNU tar writes large and negative numbers."""
     if field[0] & 0x80:
         sign = 1 << 8 * len(field) - 2
         return (int.from_bytes(field, "big") & (2 * sign - 1)) - (2 * sign if field[0] & 0x40 else 0)
@@ -31,7 +31,7 @@ def number(field: bytes) -> int:
 
 
 def time_ns(text: str) -> int | None:
-    """Nanoseconds; None if it does not begin with a number. What follows the number is passed over."""
+    """Parse a time into nanoseconds; None if it does not begin with a number. Text after the number is ignored."""
     found = _TIME_BEGINS.match(text)
     if found is None or int(found[2]) > MAX_SECONDS:
         return None if found is None else 0

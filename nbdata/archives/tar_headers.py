@@ -1,13 +1,13 @@
 """Parses the headers of a tar stream: v7, ustar, pax, and GNU tar's with long names and sparse files.
 
-Damage is always told from the end, which other parsers mix up:
+It always tells damage from the end, which other parsers confuse:
 
-* The end is two zero blocks, or one at the end of the stream. A stream that ends without any, even between two
-  members, ends too early: that is what a missing last volume looks like.
-* A block that is no header is damage, not the end, and so is anything but zeros after the end (`tar` would drop it
-  without a word; it is how two archives joined by ``cat`` look). One zero block before another header is passed
-  over, as `tar` does.
-* Header data (long names, pax records, maps of sparse files) is bounded for each member.
+* The end is two zero blocks, or one at the end of the stream. A stream without them ends too early, even if it ends
+  between two members: a missing last volume looks like that.
+* A block that is not a header is damage, not the end. Anything but zeros after the end is damage too; `tar` would
+  drop it silently, and archives joined by ``cat`` look like that. One zero block before another header is skipped, as
+  by `tar`.
+* The size of header data (long names, pax records, maps of sparse files) is limited for each member.
 
 Sources of the format: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; the GNU tar manual,
 "Basic Tar Format" and "Storing Sparse Files".
@@ -30,19 +30,19 @@ from nbdata.errors import BadArchive
 __all__ = ["Header", "Headers", "is_header"]
 
 _MAX_HEADER = 4 << 20
-# Characters of global pax records, which hold for all members and are looked at with each.
+# Limit on the characters of global pax records, which apply to all members and are checked for each.
 _MAX_GLOBAL = 64 << 10
 _BLOCK = 512
-# Name, mode, size, time and checksum, each number with the byte behind it, kind, magic, prefix of the name.
+# Name, mode, size, time and checksum, each number with the byte after it, kind, magic, prefix of the name.
 _FIELDS = struct.Struct("100s 7sc 16x 11sc 11sc 6s 2x c 100x 6s 82x 155s 12x")
 _NUMBER_ENDS, _PLAIN_FILE, _PAX, _LONG_NAME = b" \0", b"0", b"x", b"L"
 _POSIX, _GNU = b"ustar\0", b"ustar "
-# Records of a pax header that say nothing about where the content is, or that nobody here needs; as long as they are
-# short, the header lies in one piece of memory.
+# Records of a pax header that do not affect where the content is, or that are not needed here. If they are short, the
+# header lies in one piece of memory.
 _HARMLESS = re.compile(rb"(\d{1,4}) (path|mtime|atime|ctime|uid|gid|uname|gname)=")
 _RECORD = re.compile(rb"(\d{1,20}) ([^=]+)=")
 _TIME = re.compile(rb"(\d{1,11})(?:\.(\d{1,20}))?")
-# Global records that change no member; git archive writes one.
+# Global records that do not change members; git archive writes one.
 _IDLE = {"comment"}
 _DIGITS = b"01234567 \0"
 
@@ -50,10 +50,10 @@ _KINDS = {
     b"0": "file", b"\0": "file", b"7": "file", b"S": "file", b"1": "hardlink", b"2": "symlink", b"3": "device",
     b"4": "device", b"5": "folder", b"6": "fifo", b"D": "folder", b"V": "label", b"M": "continuation",
 }  # fmt: skip
-# Whose size is that of a file, and not of content in the archive.
+# Kinds whose size field does not count content in the archive.
 _EMPTY = {"hardlink", "symlink", "device", "fifo", "label"}
 
-# (offset, length) of what the archive holds of a sparse file
+# (offset, length) of the stored pieces of a sparse file
 _Map = tuple[tuple[int, int], ...]
 
 
@@ -63,20 +63,20 @@ class Header(NamedTuple):
     Attributes
     ----------
     name : str
-        As it is written, but for a slash at the end. Bytes that are not UTF-8 are surrogates.
+        As written, without a slash at the end. Bytes that are not UTF-8 become surrogates.
     kind : str
         ``file``, ``folder``, ``hardlink``, ``symlink``, ``device``, ``fifo``, ``label`` (of the archive), or
         ``continuation`` (of a file that begins in another volume of GNU tar).
     mode : int
     size : int
-        Bytes of content; of a sparse file, expanded.
+        Bytes of content; for a sparse file, the expanded size.
     mtime_ns : int
         Nanoseconds since 1970.
     offset : int
-        Where the first of its headers begins.
+        Offset of the first of its headers.
     linkname : str
     data : tuple of (offset, length), or None
-        What the archive holds of a sparse file, one behind the other; None if it is all there.
+        The stored pieces of a sparse file, which follow each other in the archive; None if all of it is stored.
     """
 
     name: str
@@ -90,25 +90,25 @@ class Header(NamedTuple):
 
 
 class Headers:
-    """The headers of a tar stream, one member after the other.
+    """Iterates over the headers of a tar stream, one member after the other.
 
     Parameters
     ----------
     reader : ForwardReader
-        Stands at a header.
+        Positioned at a header.
     pax_headers : dict
-        The global records of pax that hold there.
+        The global pax records that apply at that position.
 
     Attributes
     ----------
     offset : int
-        Where the next header lies.
+        Offset of the next header.
     pax_headers : dict
-        The global records of pax that hold there.
+        The global pax records that apply there.
     lone_blocks : int
-        Zero blocks that were passed over, because a header follows them.
+        Zero blocks that were skipped because a header follows them.
     unknown : set of str
-        Kinds that the standard does not know, and whose members are taken for files, as it wants.
+        Kinds that the standard does not define; as it requires, their members are treated as files.
     """
 
     def __init__(self, reader: ForwardReader, pax_headers: dict[str, str]) -> None:
@@ -120,20 +120,20 @@ class Headers:
         self.unknown: set[str] = set()
 
     def following(self) -> Header | None:
-        """The next member, or None at the end of the archive."""
+        """Return the next member, or None at the end of the archive."""
         return None if self._ended else self._plain_file() or self._any()
 
     def plain_files(self) -> tuple[memoryview, int, list[PlainFile]]:
-        """The plain files that come next and lie whole in memory, as many as there are; this is faster still.
+        """Return the next plain files whose whole data is in memory. This is the fastest way.
 
         Returns
         -------
         memory : memoryview
-            In which they lie, until more is asked for.
+            The memory that holds them; valid until the next read.
         begins : int
-            Where this lies in the archive.
+            Offset of `memory` in the archive.
         found : list of (name, offset in `memory`, size)
-            None where something else comes next, or the end.
+            Empty if the next member is of another kind, or at the end.
         """
         if self._ended or not self.pax_headers.keys() <= _IDLE:
             return memoryview(b""), 0, []
@@ -145,7 +145,7 @@ class Headers:
         return memory, begins, found
 
     def _plain_file(self) -> Header | None:
-        """The next member, if it is a plain file with nothing unusual about it, as most are; this is fast."""
+        """Return the next member if it is a plain file without special fields, as most are. This is a fast path."""
         if not self.pax_headers.keys() <= _IDLE:
             return None
         reader = self._reader
@@ -156,7 +156,7 @@ class Headers:
             return None
         kind, name, prefix, size, mode, mtime = found
         path, mtime_ns, length = None, None, _BLOCK
-        if kind in (_PAX, _LONG_NAME) and size > 0:  # it speaks of the header that comes next
+        if kind in (_PAX, _LONG_NAME) and size > 0:  # it describes the next header
             length = _BLOCK - size // -_BLOCK * _BLOCK
             whole = reader.peek(length + _BLOCK)
             if whole is None:
@@ -187,7 +187,7 @@ class Headers:
         return Header(path, "file", bits, size, mtime_ns, begins)
 
     def _any(self) -> Header | None:
-        """The next member, whatever it is."""
+        """Return the next member of any kind."""
         reader = self._reader
         reader.skip_to(self.offset)
         reader.header_budget = _MAX_HEADER
@@ -199,7 +199,7 @@ class Headers:
             reader.header_budget = None
 
     def _described(self) -> Header | None:
-        """The member that the next headers describe together."""
+        """Return the member that the next headers describe together."""
         begins = self._reader.tell()
         records, names = _Records(), dict[bytes, str]()
         while True:
@@ -250,13 +250,13 @@ class Headers:
         return data
 
     def _content(self, size: int) -> bytes:
-        """The content of a header that speaks of another one."""
+        """Return the content of a header that describes another header."""
         if size < 0:
             raise ValueError("a negative size")
         return self._read(_padded(size))[:size]
 
     def _after_zeros(self) -> bytes | None:
-        """What follows a zero block, if that is a header; None at the end."""
+        """Return the block after a zero block if it is a header; None at the end."""
         block = self._reader.read(_BLOCK)
         if not any(block):
             return None
@@ -274,7 +274,7 @@ class Headers:
         if kind is None:
             self.unknown.add(fields.kind.decode("latin-1"))
             kind = "file"
-        if kind == "file" and name.endswith("/"):  # how v7 wrote folders
+        if kind == "file" and name.endswith("/"):  # v7 marks folders this way
             kind = "folder"
         stored = decimal(told["size"]) if "size" in told else fields.size
         if kind in _EMPTY or fields.kind == b"5":
@@ -298,12 +298,12 @@ class Headers:
         return Header(name, kind, fields.mode, size, mtime_ns, begins, linkname, data)
 
     def _old_map(self, fields: _Fields) -> tuple[int, _Map]:
-        """Size and map of a sparse file of GNU tar's old format, whose map goes on in blocks behind the header."""
+        """Return size and map of a sparse file in GNU tar's old format, including map blocks after the header."""
         found: list[tuple[int, int]] = []
         entries, more, size = fields.block[386:482], fields.block[482], number(fields.block[483:495])
         while True:
             slots = (entries[at : at + 24] for at in range(0, len(entries) // 24 * 24, 24))
-            # Slots that are left over hold nothing.
+            # Unused slots are empty.
             found += [(number(slot[:12]), number(slot[12:])) for slot in slots if slot.strip(b"\0")]
             if not more:
                 return size, tuple(found)
@@ -311,11 +311,11 @@ class Headers:
             entries, more = block[:504], block[504]
 
     def _pax_map(self, told: dict[str, str], records: _Records) -> tuple[int, _Map] | None:
-        """Size and map of a sparse file of the three formats that pax records describe; None if it is none."""
+        """Return size and map of a sparse file in one of the three pax formats; None if the file is not sparse."""
         if "SUN.holesdata" in told:
             raise ValueError("a sparse file as Solaris writes it")
         version = told.get("GNU.sparse.major"), told.get("GNU.sparse.minor")
-        if version == ("1", "0"):  # the map lies before the content
+        if version == ("1", "0"):  # the map precedes the content
             numbers = self._numbers()
             size = decimal(told.get("GNU.sparse.realsize", ""))
         elif "GNU.sparse.map" in told:
@@ -333,7 +333,7 @@ class Headers:
         return size, tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
     def _numbers(self) -> list[int]:
-        """Decimal numbers, one a line, padded to whole blocks; the first says how many pairs follow."""
+        """Read decimal numbers, one per line, padded to whole blocks; the first is the number of pairs."""
         text = self._read(_BLOCK)
         lines: list[bytes] = []
         wanted = 1
@@ -350,7 +350,7 @@ class Headers:
 
 
 class _Fields:
-    """The fields of one header block; ValueError if it is none."""
+    """The fields of one header block; ValueError if the block is not a header."""
 
     def __init__(self, block: bytes) -> None:
         if len(block) < _BLOCK:
@@ -362,23 +362,23 @@ class _Fields:
         self.block = block
         self.kind = block[156:157]
         self.size = number(block[124:136])
-        # GNU tar keeps other things where POSIX has the first part of the name.
+        # GNU tar stores other data in the field that POSIX uses for the first part of the name.
         self.name = joined(block[:100], block[345:500] if block[257:263] == _POSIX else b"\0")
         self.linkname = text_of(block[157:257])
 
     @property
     def mode(self) -> int:
-        """Permissions; headers that speak of another one may have nonsense there."""
+        """Permissions; may be invalid in headers that describe other headers."""
         return number(self.block[100:108])
 
     @property
     def mtime(self) -> int:
-        """Seconds since 1970; the same."""
+        """Seconds since 1970; may be invalid in headers that describe other headers."""
         return number(self.block[136:148])
 
 
 def is_header(block: bytes) -> bool:
-    """Whether a block is a header: its checksum is right."""
+    """True if a block is a header, judged by its checksum."""
     try:
         _Fields(block)
     except ValueError:
@@ -387,14 +387,14 @@ def is_header(block: bytes) -> bool:
 
 
 class _Records:
-    """The records of pax that hold for one member.
+    """The pax records that apply to one member.
 
     Attributes
     ----------
     values : dict
-        An empty one takes back what was said before.
+        Records by keyword; an empty value cancels an earlier one.
     offsets, lengths : list of int
-        Of the pieces of a sparse file, of which the oldest format has a record each.
+        Of the pieces of a sparse file; the oldest format has one record for each.
     """
 
     def __init__(self) -> None:
@@ -403,7 +403,7 @@ class _Records:
         self.lengths: list[int] = []
 
     def add(self, content: bytes) -> None:
-        """Read the content of a pax header."""
+        """Parse the content of a pax header."""
         at = 0
         content = content.rstrip(b"\0")
         while at < len(content):
@@ -426,7 +426,7 @@ def _without_empty(records: dict[str, str]) -> dict[str, str]:
 
 
 def _is_possible(data: _Map, size: int, stored: int) -> bool:
-    """Whether a map has pieces in order, within the file, which are all that is stored; maps may be forged."""
+    """True if a map has its pieces in order, within the file, and covering all that is stored; maps may be forged."""
     end = total = 0
     for offset, length in data:
         if offset < end or offset + length > size:
@@ -440,12 +440,12 @@ def _padded(size: int) -> int:
     return size + -size % _BLOCK
 
 
-# Kind, name and its prefix, size, and mode and time as they are written.
+# Kind, name and its prefix, size, and the unparsed mode and time.
 _Quick = tuple[bytes, bytes, bytes, int, bytes, bytes]
 
 
 def _fields(buf: memoryview) -> _Quick | None:
-    """What a header says, if it writes numbers in plain octal digits, and its checksum is right."""
+    """Parse a header that has plain octal numbers and a correct checksum; None for others."""
     if len(buf) != _BLOCK:
         return None
     name, mode, a, size, b, mtime, c, checksum, kind, magic, prefix = _FIELDS.unpack(buf)
@@ -454,12 +454,12 @@ def _fields(buf: memoryview) -> _Quick | None:
     if magic != _POSIX:
         if magic != _GNU:
             return None
-        prefix = b"\0"  # GNU tar keeps other things there
-    # The low half of Adler-32 is a sum and one more, and that of so few bytes never passes its modulus; the checksum
-    # is made with spaces in its own place.
+        prefix = b"\0"  # GNU tar stores other data there
+    # The low half of Adler-32 is the sum of the bytes plus one. For so few bytes the sum never reaches the modulus. The
+    # checksum is computed with spaces in its own field.
     total = (adler32(buf[:148]) & 0xFFFF) + (adler32(buf[156:384]) & 0xFFFF) + (adler32(buf[384:]) & 0xFFFF)
     if (size + mode + mtime + checksum).translate(None, _DIGITS):
-        return None  # `int` would take signs, underscores and more
+        return None  # `int` would accept signs, underscores and more
     try:
         if int(checksum, 8) != total - 3 + 8 * ord(" "):
             return None
@@ -469,7 +469,7 @@ def _fields(buf: memoryview) -> _Quick | None:
 
 
 def _harmless(data: bytes) -> tuple[str | None, int | None] | None:
-    """Path and time of a pax header, if all its records are of the harmless kind."""
+    """Return path and time of a pax header; None if it has records of other kinds."""
     path: str | None = None
     mtime_ns: int | None = None
     at = 0
@@ -479,7 +479,7 @@ def _harmless(data: bytes) -> tuple[str | None, int | None] | None:
         if record is None or not record.end() < end <= len(data) or data[end - 1] != ord("\n"):
             return None
         key, value = record[2], data[record.end() : end - 1]
-        if not value:  # it takes back what was said before
+        if not value:  # it cancels an earlier value
             return None
         if key == b"mtime":
             time = _TIME.fullmatch(value)

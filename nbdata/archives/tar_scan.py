@@ -1,8 +1,8 @@
-"""Finds plain files in tar data that lies in memory: the fast way over what most archives hold.
+"""Finds plain files in tar data in memory: a fast path for the contents of most archives.
 
-It knows headers whose numbers are octal digits, long names of GNU tar, and pax records that say nothing but name and
-time. At anything else it stops, for `tar_headers` to look at. Checksums are compared modulo 65521, the modulus of
-Adler-32, whose low half is the sum of all bytes and one more: they are at most twice that.
+It understands headers with octal numbers, long names of GNU tar, and pax records with only a name and a time. It stops
+at anything else, which `tar_headers` then parses. Checksums are compared modulo 65521, the modulus of Adler-32. The
+low half of Adler-32 is the sum of all bytes plus one, and the checksums are at most twice the modulus.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from nbdata.archives.tar_fields import decoded, joined
 
 __all__ = ["PlainFile", "plain_files"]
 
-#: Name, and where the content begins and how long it is.
+#: Name, start of the content and its size.
 PlainFile = tuple[str, int, int]
 
 _BLOCK = 512
 # Name, mode, size and time, checksum, magic, the first byte of the name's prefix.
 _FIELDS = struct.Struct("100s 8s 16x 24s 6s 103x 6s 82x c")
 _DIGITS = b"01234567"
-# What is behind mode, size and time.
+# The bytes after mode, size and time.
 _ENDS = frozenset(bytes(ends) for ends in itertools.product(b" \0", repeat=3))
 _KIND = 156
 _PLAIN, _PAX, _LONG_NAME = b"0xL"
 _LINE_END = ord("\n")
 _POSIX, _GNU = b"ustar\0", b"ustar "
-# Headers of pax headers, which programs write over and over, that are not looked at again.
+# Number of pax headers to remember as already checked; programs repeat the same ones often.
 _KNOWN = 16
 _MODULUS = 65521
-# A checksum is made with eight blanks in its own place.
+# A checksum is computed with eight spaces in its own field.
 _BLANKS = 8 * ord(" ")
-# One record: its length counts itself.
+# One record: its length includes the length field itself.
 _TIME = re.compile(rb"(\d{2,3}) [amc]time=[\d.]{1,40}\n")
 _PATH = re.compile(rb"(\d{2,4}) path=([^\n\0]+)\n")
 
 
 def plain_files(block: memoryview, at: int = 0) -> tuple[list[PlainFile], int]:
-    """The plain files that come next and lie there with all their content; and where to go on.
+    """Find the next plain files whose whole content is in the block; also returns where to continue.
 
     Parameters
     ----------
     block : memoryview
-        Of bytes.
+        A view of bytes.
     at : int
-        Where a header begins.
+        Position of a header.
     """
     found: list[PlainFile] = []
     end, begins, path = len(block), at, ""
@@ -99,8 +99,8 @@ def plain_files(block: memoryview, at: int = 0) -> tuple[list[PlainFile], int]:
 
 
 def _path_in(data: bytes) -> str | None:
-    """The path that a pax header says, or ''; None if it may say more than that and a time."""
-    # Most say nothing but one time.
+    """Return the path in a pax header, or ''; None if it may contain more than a path and a time."""
+    # Most contain only one time.
     if (
         data[2:9] == b" mtime="
         and data[-1] == _LINE_END

@@ -1,8 +1,8 @@
-"""Units of compressed data that are decompressed side by side, by a few threads, and come out in order.
+"""Decompresses units of compressed data in parallel on a few threads and returns the results in order.
 
-The decoders of all formats release Python's lock. The pool looks ahead in the compressed bytes and hands over whole
-units. One that turns out not to be as announced is put back with those behind it, and decompressed as a stream: so
-errors, and where they are noticed, are the same with and without the pool.
+The decoders of all formats release the GIL. The pool looks ahead in the compressed bytes and submits whole units. If a
+unit is not as announced, the pool puts it back with the units after it, and they are decompressed as a stream. So
+errors, and the places where they are noticed, are the same with and without the pool.
 """
 
 from __future__ import annotations
@@ -17,45 +17,46 @@ from nbdata.archives.units import Unit, Unsplit
 
 __all__ = ["IN_FLIGHT", "Ahead", "Taken", "UnitPool"]
 
-#: Bytes of units in the pool: compressed, which may be held twice, and what comes out at most. A single unit always
-#: fits. One more may be split off already, and what came out of another be on its way up: each `LARGEST` at most.
+#: Limit on the bytes of units in the pool: the compressed bytes, which may be held twice, plus the largest possible
+#: output. A single unit always fits. One more unit may already be split off, and the output of another may be on its
+#: way to the reader: at most `LARGEST` each.
 IN_FLIGHT = 64 << 20
-# What a unit costs besides.
+# Extra memory for each unit.
 _OVERHEAD = 1 << 10
-# Small units go to a thread together as one task, up to so many bytes of content.
+# Small units go to a thread together as one task, up to this many bytes of content.
 _TOGETHER = 1 << 20
-# Tasks besides one for each thread: few, so that what comes out is still in the cache of the processor.
+# Tasks beyond one for each thread. Few, so that output is still in the processor's cache when it is read.
 _MORE_TASKS = 1
-# Bytes that a decoder is given at a time, if it is not one for units, and that it gives.
+# Bytes of input at a time for a decoder that is not made for units, and bytes of its output.
 _INPUT, _OUTPUT = 256 << 10, 1 << 20
 
 
 class Ahead(Protocol):
-    """The compressed bytes that are not in the pool, and not decompressed.
+    """The compressed bytes that are neither in the pool nor decompressed.
 
     Attributes
     ----------
     position : int
-        Of the first of them in the archive.
+        Offset of the first of these bytes in the archive.
     ahead : bytearray
-        Those that were read already.
+        Bytes that were already read.
     """
 
     position: int
     ahead: bytearray
 
     def more(self) -> bool:
-        """Read some more; False at the end."""
+        """Read some more bytes; False at the end."""
 
     def pass_over(self, count: int) -> None:
-        """Leave bytes out that are ahead."""
+        """Skip bytes that were already read."""
 
     def give_back(self, data: bytes) -> None:
-        """Put the last bytes back that were left out."""
+        """Put back the last bytes that were skipped."""
 
 
 class Taken(NamedTuple):
-    """A unit, where it begins, and what came out of it."""
+    """A unit, its offset and its decompressed content."""
 
     position: int
     unit: Unit
@@ -63,7 +64,7 @@ class Taken(NamedTuple):
 
 
 class _Submitted(NamedTuple):
-    """A unit in the pool, where it begins, and its place among those of one task."""
+    """A unit in the pool, its offset, and its index within its task."""
 
     position: int
     unit: Unit
@@ -73,12 +74,12 @@ class _Submitted(NamedTuple):
 
 
 class UnitPool:
-    """The units ahead of where a stream is read; for one thread, but for `close`.
+    """The units ahead of the position at which a stream is read. For one thread, except `close`.
 
     Parameters
     ----------
     codec : Codec
-        One that has a splitter.
+        A codec that has a splitter.
     source : Ahead
     threads : int
     """
@@ -87,27 +88,27 @@ class UnitPool:
         assert codec.splitter is not None
         self._codec, self._source, self._threads = codec, source, threads
         self._split = codec.splitter()
-        self._state = ""  # behind the units in the pool
+        self._state = ""  # after the units in the pool
         self._next: Unit | None = None  # waits for room
         self._units: deque[_Submitted] = deque()
         self._bytes = self._tasks = 0  # in the pool
-        self._executor: ThreadPoolExecutor | None = None  # until there is a unit
-        self._broken = False  # closed, or the system gives no more threads
+        self._executor: ThreadPoolExecutor | None = None  # None until there is a unit
+        self._broken = False  # closed, or the system has no more threads
 
     @property
     def is_empty(self) -> bool:
-        """Whether the next unit has to be looked for."""
+        """True if the pool holds no unit."""
         return not self._units
 
     def take(self, state: str) -> Taken | None:
-        """The next unit; None if what comes next has to be decompressed as a stream, at the source's position.
+        """Take the next unit; None if the data at the source's position must be decompressed as a stream.
 
-        Raises nothing that is wrong with the data.
+        Never raises an error about the data.
 
         Parameters
         ----------
         state : str
-            What the decoder of that unit has to know.
+            State for the decoder of that unit.
         """
         if not self._units:
             self._state, self._next = state, None
@@ -123,7 +124,7 @@ class UnitPool:
         return Taken(first.position, first.unit, blocks)
 
     def close(self) -> None:
-        """Let what is being decoded end, and hold nothing any more; from any thread."""
+        """Let running decoders finish and release everything; callable from any thread."""
         self._broken, self._next = True, None
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
@@ -135,7 +136,7 @@ class UnitPool:
         self._tasks -= first.is_last
 
     def _put_back(self) -> None:
-        """Give all units back to the source."""
+        """Return all units to the source."""
         assert self._codec.splitter is not None
         self._source.give_back(b"".join(submitted.unit.raw for submitted in self._units))
         while self._units:
@@ -145,7 +146,7 @@ class UnitPool:
     # -- ahead --------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Hand over what is ahead, until enough is in the pool or the next unit is ready."""
+        """Submit units until the pool is full enough or the next unit is ready."""
         while not self._broken and self._tasks < self._threads + _MORE_TASKS:
             batch, together = list[tuple[int, Unit]](), 0
             found = self._following()
@@ -162,7 +163,7 @@ class UnitPool:
                 return
 
     def _following(self) -> Unit | Unsplit:
-        """The unit behind those in the pool."""
+        """Return the unit after those in the pool."""
         if self._next is None:
             found = self._split(self._source.ahead, self._state)
             if not isinstance(found, Unit):
@@ -174,13 +175,13 @@ class UnitPool:
         return not self._bytes or self._bytes + _weight(unit) <= IN_FLIGHT
 
     def _is_ready(self) -> bool:
-        """Whether the next unit is decoded: then nothing should wait for the source."""
+        """True if the next unit is decoded; then nothing should wait for the source."""
         return bool(self._units) and self._units[0].task.done()
 
     def _read(self) -> bool:
         try:
             return self._source.more()
-        except Exception:  # comes again, once the bytes before it are decompressed
+        except Exception:  # raised again once the bytes before it are decompressed
             return False
 
     def _submit(self, batch: list[tuple[int, Unit]]) -> None:
@@ -189,7 +190,7 @@ class UnitPool:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._threads, "nbdata-decoder")
             task = self._executor.submit(_decode_all, self._codec, units)
-        except RuntimeError:  # no thread can be started, or it is closed
+        except RuntimeError:  # no thread can be started, or the pool is closed
             self._broken = True
             self._bytes -= sum(map(_weight, units))
             self._source.give_back(b"".join(unit.raw for unit in units))
@@ -207,7 +208,7 @@ def _weight(unit: Unit) -> int:
 
 
 def _decode_all(codec: Codec, units: list[Unit]) -> list[list[bytes] | None]:
-    """What comes out of each unit; None if it is not as announced."""
+    """Decompress each unit; None for a unit that is not as announced."""
     return [_decode(codec, unit) for unit in units]
 
 

@@ -1,12 +1,12 @@
-"""Where the next unit of compressed data ends: a piece that can be decompressed without the ones before it.
+"""Finds the end of the next unit of compressed data: a piece that can be decompressed independently.
 
 A unit is a gzip member, a Zstandard frame or a bzip2 block. Its end is found without decompressing it, so that several
-can be decompressed at the same time (`nbdata.archives.unit_pool`). What does not tell its end, or may be large, is
-decompressed as a stream. Nothing here is trusted: a unit that does not decode as announced is decoded again as a
-stream, and that is what reports errors.
+units can be decompressed in parallel (`nbdata.archives.unit_pool`). Data whose end is not stated, or that may be large,
+is decompressed as a stream. Nothing here is trusted. A unit that does not decode as announced is decoded again as a
+stream, which then reports errors.
 
 Sources of the formats: RFC 1952 (gzip), RFC 8878 (Zstandard), the header that pzstd puts before each frame
-(zstd, contrib/pzstd), SAM/BAM specification 4.1 (BGZF); the subfield ``IG`` is that of mgzip and pgzip.
+(zstd, contrib/pzstd), SAM/BAM specification 4.1 (BGZF); mgzip and pgzip use the subfield ``IG``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import NamedTuple
 
 __all__ = ["LARGEST", "Split", "Unit", "Unsplit", "split_gzip", "split_zstd"]
 
-#: Bytes of a unit, compressed and decompressed; what has more is a stream.
+#: Largest unit in bytes, compressed and decompressed; larger ones are decompressed as a stream.
 LARGEST = 16 << 20
 
 
 class Unit(NamedTuple):
-    """A piece that can be decompressed by itself.
+    """A piece that can be decompressed independently.
 
     Attributes
     ----------
     raw : bytes
-        Its compressed bytes, up to those of the next unit.
+        Its compressed bytes, up to the start of the next unit.
     data : bytes or memoryview
-        What a decoder of its own decodes; nothing if nothing comes out.
+        Input for a separate decoder; empty if the unit has no output.
     most : int
-        Bytes that come out at most.
+        Largest possible output, in bytes.
     state : str
-        What the decoder of the next unit has to know.
+        State for the decoder of the next unit.
     """
 
     raw: bytes
@@ -44,18 +44,18 @@ class Unit(NamedTuple):
 
 
 class Unsplit(Enum):
-    """Why there is no unit: more bytes have to come, or what begins there is to be decompressed as a stream."""
+    """Why there is no unit: more bytes are needed, or the data must be decompressed as a stream."""
 
     MORE = "more"
     STREAM = "stream"
 
 
-#: Finds the unit that the bytes begin with; the state is that of the unit before. Called again when more bytes came.
+#: Finds the unit at the start of the bytes; the state comes from the previous unit. Called again with more bytes.
 Split = Callable[[bytearray, str], Unit | Unsplit]
 
 
 def _unit(data: bytearray, size: int, most: int, *, skip: int = 0) -> Unit | Unsplit:
-    """The unit of this size, if all of it is there; the first bytes need not be decoded."""
+    """Return the unit of this size if all of it has arrived; the first `skip` bytes need no decoding."""
     if size > LARGEST or most > LARGEST:
         return Unsplit.STREAM
     if len(data) < size:
@@ -71,7 +71,7 @@ _SMALLEST_MEMBER = 18
 
 
 def split_gzip(data: bytearray, _: str) -> Unit | Unsplit:
-    """A gzip member that carries its own size, as bgzip, mgzip and `pack` write them."""
+    """Find a gzip member that states its own size, as bgzip, mgzip and `pack` write them."""
     if len(data) < 12:
         return Unsplit.MORE
     if data[:3] != b"\x1f\x8b\x08" or not data[3] & _FEXTRA:
@@ -88,7 +88,7 @@ def split_gzip(data: bytearray, _: str) -> Unit | Unsplit:
 
 
 def _size_in_extra(data: bytearray, at: int, end: int) -> int:
-    """The size of the member as a subfield has it; 0 if none has."""
+    """Return the size of the member as stated in a subfield; 0 if there is none."""
     while at + 4 <= end:
         name, length = struct.unpack_from("<2sH", data, at)
         at += 4
@@ -108,12 +108,12 @@ _ZSTD, _SKIPPABLE, _PZSTD = 0xFD2FB528, 0x184D2A5, 0x184D2A50
 _PZSTD_HEADER = 12
 _LONGEST_HEADER = 18
 _RLE, _RESERVED = 1, 3
-_BLOCK = 128 << 10  # of content, at most
+_BLOCK = 128 << 10  # largest content in bytes
 _MOST_BLOCKS = 1 << 12
 
 
 def split_zstd(data: bytearray, _: str) -> Unit | Unsplit:
-    """A Zstandard frame that tells the size of its content, one that pzstd wrote, or a skippable one."""
+    """Find a Zstandard frame that states its content size or was written by pzstd, or a skippable frame."""
     if len(data) < _PZSTD_HEADER:
         return Unsplit.MORE
     magic, length, size = struct.unpack_from("<III", data)
@@ -121,7 +121,7 @@ def split_zstd(data: bytearray, _: str) -> Unit | Unsplit:
         return _frame(data, 0)
     if magic >> 4 != _SKIPPABLE:
         return Unsplit.STREAM
-    if magic != _PZSTD or length != 4:  # nothing comes out
+    if magic != _PZSTD or length != 4:  # it has no output
         return _unit(data, 8 + length, 0, skip=8 + length)
     if size > LARGEST:
         return Unsplit.STREAM
@@ -132,7 +132,7 @@ def split_zstd(data: bytearray, _: str) -> Unit | Unsplit:
 
 
 def _frame(data: bytearray, at: int) -> Unit | Unsplit:
-    """The frame that begins here, and what is before it; if that is nothing, the frame must tell its content's size."""
+    """Find the frame at `at`, including the bytes before it; without any before, it must state its content size."""
     if len(data) < at + _LONGEST_HEADER:
         return Unsplit.MORE
     descriptor = data[at + 4]

@@ -1,4 +1,4 @@
-"""Which names are the volumes of one archive, and in which order.
+"""Finds the names that are the volumes of one archive, and their order.
 
 ====================  ==============================================  ====================
 scheme                names                                           made by
@@ -12,11 +12,10 @@ scheme                names                                           made by
 ``single``            ``a.tar.gz``                                    everybody
 ====================  ==============================================  ====================
 
-Only what stands *at the end* of a name numbers a volume, or what follows the word *part*:
-``train-000001.tar`` is a whole archive, a shard. Many other names end in a number or two letters
-(``notes.md``, ``data_2023``), so a group counts as a set when at least half of it is there, or when
-the rest of its name is an archive's and it begins near the first volume. The last volume cannot be
-known from names, unless they say *of 5*; that one is missing shows when the archive ends too early.
+A number or letters count as an index only *at the end* of a name or after the word *part*: ``train-000001.tar`` is a
+whole archive, a shard. Many other names end in a number or two letters (``notes.md``, ``data_2023``). So a group counts
+as a set if at least half of it is present, or if the rest of its name is an archive's and it begins near the first
+volume. Names do not reveal the last volume unless they say *of 5*. If it is missing, the archive ends too early.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _ARCHIVES = {
     ".tar.lz4": "tar.lz4",
     ".zip": "zip",
 }
-# Compressions that are not supported; known so that `.lz` is not taken for the number of a volume.
+# Compressions that are not supported; listed so that `.lz` is not read as the index of a volume.
 _UNSUPPORTED = (
     *(".tar.lz", ".tlz", ".tar.lzo", ".tar.lzma"),
     *(".tar.z", ".tar.br", ".tar.sz", ".tar.rz", ".tar.zz"),
@@ -64,15 +63,15 @@ _DIGITS = "0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _INDEX = r"[0-9]+|[a-z]{2,3}|z[a-z]{3}|zz[a-z]{4}"
 _SEPARATED = re.compile(rf"(.+?)([._-]part[._-]?(?=[0-9]+$|[a-z]{{2}}$)|[._-])({_INDEX})", re.IGNORECASE)
-# ``split`` puts no separator of its own: its default prefix is x, and people give it a file's name.
+# ``split`` adds no separator: its default prefix is x, and users often pass a file name as prefix.
 _GLUED = re.compile(rf"((?:.*/)?x|.+\.(?:tar|tgz|zip|tar\.(?:gz|bz2|xz|zst|lz4)))()({_INDEX})")
-# The number of a part, perhaps of how many, before the suffix of the archive or at the end.
+# The number of a part, optionally with the total, before the suffix of the archive or at the end.
 _PART = re.compile(
     r"(.+?)([._-]part[._-]?)([0-9]+)([._-]?of[._-]?([0-9]+))?"
     r"((?:\.tar(?:\.gz|\.bz2|\.xz|\.zst|\.lz4)?|\.tgz|\.tbz2?|\.txz|\.tzst)?)",
     re.IGNORECASE,
 )
-# What may stand at the end of a name to number a volume; names that differ before that are no set.
+# Characters that may be an index at the end of a name; names that differ before them are not a set.
 _AT_END = re.compile(r"[0-9A-Za-z]*\Z")
 _ZIPPED = re.compile(r"(.+)(\.z)([0-9]{2,})", re.IGNORECASE)
 _SIDECAR = re.compile(
@@ -91,15 +90,15 @@ class VolumeSet:
     Attributes
     ----------
     stem : str
-        What the names have in common, with the folder: ``data/train.tar.gz``.
+        The common part of the names, with the folder: ``data/train.tar.gz``.
     scheme : str
         ``letters``, ``numbers``, ``part``, ``zip``, ``gnu`` or ``single``.
     names : tuple of str
-        All volumes, in the order in which they are joined.
+        All volumes, in joining order.
     format : str or None
-        What the name says about the content (``tar.gz``); None if it says nothing.
+        The format according to the name (``tar.gz``); None if the name does not tell.
     perhaps_whole : bool
-        Whether each name is also one that a whole archive may have, such as ``a.part1.tar``.
+        Whether each name may also belong to a whole archive, such as ``a.part1.tar``.
     """
 
     stem: str
@@ -110,34 +109,34 @@ class VolumeSet:
 
 
 def volume_sets(names: Iterable[str]) -> list[VolumeSet]:
-    """All volume sets among names, in the order of their stems.
+    """Find all volume sets among names, in the order of their stems.
 
     Parameters
     ----------
     names : iterable of str
-        Names as a folder or a store lists them, in any order. Digest sidecars, hidden files and
-        what lies under ``.nbdata/`` are no volumes. Sets do not reach over folders.
+        Names as a folder or a store lists them, in any order. Digest sidecars, hidden files and names under
+        ``.nbdata/`` are not volumes. The volumes of a set share a folder.
 
     Raises
     ------
     MissingVolume
-        If a set has a hole.
+        If a set has a gap.
     BadOption
-        If a volume is there twice, as ``a-1`` and ``a-01``.
+        If a volume occurs twice, as ``a-1`` and ``a-01``.
     """
     return [group.ordered() for group in _groups(names, claimed=None)]
 
 
 def set_titles(names: Iterable[str]) -> list[str]:
-    """What the archives are called that lie among names, in the order of their stems; whether they are whole or not.
+    """List the titles of the archives among names, in the order of their stems, including incomplete ones.
 
-    One that comes twice is that of two sets, such as ``a.tar.gz`` and ``a.tar.gz.aa …``.
+    A title that occurs twice belongs to two sets, such as ``a.tar.gz`` and ``a.tar.gz.aa …``.
     """
     return [group.title for group in _groups(names, claimed=None)]
 
 
 def folder_name(title: str) -> str:
-    """An archive's title without the suffix that says that it is one."""
+    """Return an archive's title without its archive suffix."""
     lower = title.lower()
     suffix = max((s for s in (*_ARCHIVES, *_COMPRESSED) if lower.endswith(s)), key=len, default="")
     bare = title[: len(title) - len(suffix)]
@@ -145,24 +144,24 @@ def folder_name(title: str) -> str:
 
 
 def choose_set(names: Iterable[str], *, first: str | None = None, title: str | None = None) -> VolumeSet:
-    """The set that one name belongs to, or that has a title, or the only set.
+    """Choose the set that contains a name or has a title, or the only set.
 
     Parameters
     ----------
     names : iterable of str
-        As for `volume_sets`; holes in sets that are not chosen do not matter.
+        As for `volume_sets`; gaps in sets that are not chosen do not matter.
     first : str, optional
-        Any volume of the wanted set, or an archive of any name. None means the only set there is.
+        Any volume of the wanted set, or an archive of any name. None means the only set.
     title : str, optional
-        Of the wanted set, as `set_titles` tells it, or its `folder_name`.
+        Title of the wanted set as listed by `set_titles`, or its `folder_name`.
 
     Raises
     ------
     MissingVolume, BadOption
-        As `volume_sets`; BadOption also if several sets are there and it is not said which, and then ``details`` has
-        their titles as ``stems``.
+        As for `volume_sets`. BadOption also if there are several sets and none is chosen; ``details`` then has their
+        titles as ``stems``.
     NotFound
-        If `first` is not among the names, no set has the title, or no name is a volume's.
+        If `first` is not among the names, no set has the title, or no name belongs to a volume.
     """
     names = list(names)
     if first is not None:
@@ -193,18 +192,18 @@ def choose_set(names: Iterable[str], *, first: str | None = None, title: str | N
 
 
 def guess_format(name: str) -> str | None:
-    """What a name says about its content: ``tar.gz`` for ``a.tgz``; None if it says nothing."""
+    """Return the format that a name indicates: ``tar.gz`` for ``a.tgz``; None if there is none."""
     return _by_suffix(name, _ARCHIVES) or _by_suffix(name, _COMPRESSED)
 
 
 def set_prefix(name: str) -> str:
-    """What the names of all volumes of a set begin with that this name may belong to."""
+    """Return the common start of all names in the set that this name may belong to."""
     part = _PART.fullmatch(name)
     return part[1] + part[2] if part is not None else _AT_END.sub("", name)
 
 
 def is_later_part(name: str) -> bool:
-    """Whether a name is both that of an archive and of a part that is not the first, such as ``a.part7.tar``."""
+    """True if a name fits both an archive and a later part of one, such as ``a.part7.tar``."""
     part = _PART.fullmatch(name)
     return part is not None and bool(part[6]) and int(part[3]) > 1
 
@@ -223,7 +222,7 @@ def _set_of(first: str, names: list[str]) -> VolumeSet:
 
 
 def _is_suffix(group: _Group) -> bool:
-    """Whether the indexes of a group are rather types of files, as in ``data.bin``, or ``7.jpg`` beside ``7.cls``."""
+    """True if the indexes of a group look like file types, as in ``data.bin``, or ``7.jpg`` beside ``7.cls``."""
     return (
         group.scheme == "letters" and all(len(text) == 3 for text in group.texts) and not group.is_plausible()
     )
@@ -244,21 +243,21 @@ def _by_suffix(name: str, suffixes: dict[str, str]) -> str | None:
 
 @dataclass
 class _Group:
-    """Names that differ in their index only; not yet known to be whole, or a set at all."""
+    """Names that differ only in their index; it is not yet known if they form a complete set, or a set at all."""
 
     stem: str
     separator: str
     scheme: str
     texts: dict[str, str] = field(default_factory=dict)  # index as written -> name
-    total: int | None = None  # how many there are, where the names say so
-    behind: str = ""  # what stands behind the index: the total, and the suffix of the archive
-    suffix: str = ""  # of the archive, behind the index
+    total: int | None = None  # number of volumes, if the names state it
+    behind: str = ""  # text after the index: the total, and the suffix of the archive
+    suffix: str = ""  # of the archive, after the index
     head: str | None = None  # gnu: the first volume, which has no number
     tail: str | None = None  # zip: the last volume, which has no number
 
     @property
     def title(self) -> str:
-        """The name of the archive that the volumes make up."""
+        """The name of the archive that the volumes form."""
         return self.stem + self.suffix
 
     @property
@@ -267,7 +266,7 @@ class _Group:
 
     @property
     def extended(self) -> bool:
-        """Whether ``split`` widened the index on its way: …, 89, 9000, … or …, yz, zaaa, …"""
+        """True if ``split`` widened the index while writing: …, 89, 9000, … or …, yz, zaaa, …"""
         last, lengths = self.alphabet[-1], {len(text) for text in self.texts}
         return (
             len(lengths) > 1
@@ -279,7 +278,7 @@ class _Group:
         )
 
     def numbered(self) -> dict[int, str]:
-        """Position of each volume -> name, counted as the scheme counts."""
+        """The names by position, counted as in the scheme."""
         alphabet, extended = self.alphabet, self.extended
         found: dict[int, str] = {} if self.head is None else {1: self.head}
         for text, name in self.texts.items():
@@ -295,7 +294,7 @@ class _Group:
         return name in (self.head, self.tail) or name in self.texts.values()
 
     def holes(self, present: Iterable[int]) -> Iterator[int]:
-        """Positions that are missing, ascending; never the end, which is not known."""
+        """Yield missing positions in ascending order; the end is unknown unless the names state the total."""
         ordered = sorted(present)
         expected = 0 if self.alphabet is _LETTERS else min(ordered[0], 1)
         for number in ordered:
@@ -305,7 +304,7 @@ class _Group:
             yield from range(expected, self.total + (ordered[0] > 0))
 
     def is_plausible(self) -> bool:
-        """Whether these names mean volumes, rather than years, versions or file types."""
+        """True if these names look like volumes rather than years, versions or file types."""
         if self.scheme in ("single", "zip", "gnu") or self.total is not None:
             return True
         alphabet, extended = self.alphabet, self.extended
@@ -348,7 +347,7 @@ class _Group:
 
 
 def _groups(names: Iterable[str], *, claimed: str | None) -> list[_Group]:
-    """All groups that are sets; the one of the claimed name is, however little of it is there."""
+    """Return all groups that are sets; the group of the claimed name is always included."""
     candidates = sorted({name for name in names if _is_candidate(name)})
     groups: dict[tuple[str, ...], _Group] = {}
     for name in candidates:
@@ -404,7 +403,7 @@ def _add(groups: dict[tuple[str, ...], _Group], name: str, stem: str, separator:
 
 
 def _add_unnumbered(groups: dict[tuple[str, ...], _Group], names: set[str]) -> None:
-    """Give ``a.zip`` to its ``.z01 …``, and ``a.tar`` to its ``a.tar-2 …``."""
+    """Add ``a.zip`` to the group of ``.z01 …``, and ``a.tar`` to the group of ``a.tar-2 …``."""
     for group in groups.values():
         if group.scheme == "zip":
             spellings = (group.stem, group.stem[:-4] + ".ZIP")
@@ -416,7 +415,7 @@ def _add_unnumbered(groups: dict[tuple[str, ...], _Group], names: set[str]) -> N
 
 
 def _drop_plain_archives(group: _Group) -> None:
-    """Take ``a.tar.gz`` out of ``a.tar.aa …``, unless it is the volume after ``a.tar.gy``; ``a.tar.lz`` likewise."""
+    """Remove ``a.tar.gz`` from ``a.tar.aa …``, unless it is the volume after ``a.tar.gy``; same for ``a.tar.lz``."""
     if group.alphabet is _LETTERS:
         for text in sorted(group.texts):
             before = _encode(max(_decode(text, _LETTERS) - 1, 0), _LETTERS, len(text))
@@ -427,10 +426,10 @@ def _drop_plain_archives(group: _Group) -> None:
 
 
 def _decode(text: str, alphabet: str, *, extended: bool = False) -> int:
-    """Position that an index means.
+    """Return the position that an index means.
 
-    ``split`` widens an index that would run out: it keeps the last symbol (9 or z) as a mark in
-    front, once for each widening, so that names still sort as text. Source: coreutils, split.c.
+    ``split`` widens an index before it runs out. It keeps the last symbol (9 or z) as a marker in front, once for each
+    widening, so that names still sort as text. Source: coreutils, split.c.
     """
     base, marks = len(alphabet), (len(text) // 2 - 1 if extended else 0)
     number = 0
@@ -452,5 +451,5 @@ def _encode(number: int, alphabet: str, width: int, *, extended: bool = False) -
 
 
 def _widened(base: int, marks: int) -> int:
-    """How many volumes come before the first one with so many marks."""
+    """Count the volumes before the first one with this many markers."""
     return int(base ** (marks + 1)) - base

@@ -1,4 +1,4 @@
-"""The members of a zip archive, read by ranges: what is not asked for is not fetched."""
+"""Reads the members of a zip archive by byte ranges; members that are not requested are not fetched."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["ZipSource", "read_zip"]
 
 _LOCAL, _LOCAL_SIZE = b"PK\3\4", 30
-# Bytes between two members that are rather read than asked for anew; and of a stretch that is asked for at once.
+# A gap between two members up to this size is read instead of sending a new request. Largest stretch per request.
 _GAP, _STRETCH = 1 << 20, 64 << 20
 _BLOCK = 256 << 10
-# Bytes of the target of a link.
+# Largest target of a link, in bytes.
 _LINK = 4096
 _METHODS = {
     1: "Shrink", 2: "Reduce", 3: "Reduce", 4: "Reduce", 5: "Reduce", 6: "Implode", 9: "Deflate64", 10: "Implode",
@@ -42,14 +42,14 @@ _METHODS = {
 
 
 class ZipSource(RangeSource, Protocol):
-    """Volumes that can also be read on and on."""
+    """Volumes that can also be read as a stream."""
 
     def stream(self, start: int, end: int) -> io.RawIOBase:
-        """The bytes from one offset to another, as a stream that its reader closes."""
+        """Open a stream of the bytes between two offsets; the reader closes it."""
 
 
 class _Reading:
-    """What is being read of the volumes, at one place."""
+    """Reads the volumes at one position, across members if they are close together."""
 
     def __init__(self, source: ZipSource) -> None:
         self._source = source
@@ -57,7 +57,7 @@ class _Reading:
         self._at = self._end = 0
 
     def at(self, offset: int, end: Callable[[], int]) -> None:
-        """Read on at an offset; `end` says up to where more will be wanted, if it has to be asked for."""
+        """Move to an offset; `end` returns the offset to read ahead to, if a new request is needed."""
         if self._stream is not None and 0 <= offset - self._at <= _GAP and offset < self._end:
             left, scratch = offset - self._at, memoryview(bytearray(min(offset - self._at, _BLOCK)))
             while left:
@@ -68,7 +68,7 @@ class _Reading:
         self._stream = self._source.stream(offset, self._end)
 
     def into(self, buffer: memoryview) -> int:
-        """Some of the next bytes; raises where there should be more."""
+        """Read some of the next bytes; raises EOFError at an early end."""
         count = 0
         if self._stream is not None:
             count = self._stream.readinto(buffer) or 0
@@ -78,7 +78,7 @@ class _Reading:
         return count
 
     def exactly(self, count: int) -> bytes:
-        """So many of the next bytes."""
+        """Read exactly `count` bytes."""
         data, filled = bytearray(count), 0
         while filled < count:
             filled += self.into(memoryview(data)[filled:])
@@ -91,7 +91,7 @@ class _Reading:
 
 
 class _Content:
-    """The bytes of one member; opened when they are first asked for."""
+    """The bytes of one member; opened at the first read."""
 
     def __init__(
         self, entry: Entry, most: int, reading: _Reading, end: Callable[[], int],
@@ -101,7 +101,7 @@ class _Content:
         self._bad, self._spend = bad, spend
         self._decoder: Decoder | None = None
         self._packed = entry.packed  # not read so far
-        self._left = entry.size  # not given out so far
+        self._left = entry.size  # not handed out so far
         self._crc = 0
         self._begun = False
         self.closed = False
@@ -167,7 +167,7 @@ class _Content:
                 data = self._reading.exactly(min(self._packed, _BLOCK))
                 self._packed -= len(data)
             made = self._decoder.decompress(data, len(view))
-            if len(made) > len(view):  # of Zstandard, whose output has no bound
+            if len(made) > len(view):  # only with Zstandard, whose output is unbounded
                 raise ValueError("more than announced")
             if made:
                 view[: len(made)] = made
@@ -195,7 +195,7 @@ class _Content:
 
 
 def _lzma(reading: _Reading) -> Decoder:
-    """LZMA as zip has it: version, length of the properties, and these; source: APPNOTE 5.8."""
+    """Create a decoder for LZMA in zip: version, size of the properties, properties. Source: APPNOTE 5.8."""
     version = reading.exactly(4)
     if version[2:] != b"\5\0":
         raise ValueError("unknown properties of LZMA")
@@ -228,15 +228,15 @@ def read_zip(
     name: str = "",
     links: bool = True,
 ) -> Generator[Member, None, None]:
-    """The members of a zip archive in the order in which they lie there; what nobody reads is not fetched.
+    """Iterate over the members of a zip archive in the order of their data; content that is not read is not fetched.
 
     Parameters
     ----------
     source : ZipSource
     members, exclude, strip_components, max_expansion, remarks, name
-        As of `nbdata.archives.tar.read_members`.
+        As in `nbdata.archives.tar.read_members`.
     links : bool
-        Whether to read where symbolic links lead, which is their content.
+        Whether to read the targets of symbolic links, which are stored as their content.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def read_zip(
     BadArchive
         If the archive is damaged, encrypted, compressed in an unknown way, or passes `max_expansion`.
     NotFound
-        If a pattern of `members` matches nothing; before the first member is handed over.
+        If a pattern of `members` matches nothing; raised before the first member is handed over.
     """
     directory = ZipDirectory(source, name)
     selection, guard = Selection(members, exclude=exclude), PathGuard(strip_components=strip_components)
@@ -264,7 +264,7 @@ def read_zip(
             )
 
     def end_of(number: int) -> int:
-        """Up to where it is worth to read on from a member."""
+        """Return the offset up to which it is worthwhile to read ahead from a member."""
         start, end = directory.offset(number), directory.end(number)
         for following in range(number + 1, len(directory)):
             if directory.offset(following) - end > _GAP or end - start > _STRETCH:

@@ -1,9 +1,9 @@
-"""The directory of a zip archive: what its members are and where they begin.
+"""Reads the directory of a zip archive: the members and the offsets of their data.
 
-It stands at the end of the archive, so a member can be had without reading the others. Source of the format: PKWARE's
+The directory is at the end of the archive, so a member can be read without the others. Source of the format: PKWARE's
 APPNOTE.TXT 6.3.10, sections 4.3 to 4.5; extra fields 0x5455 (times) and 0x7075 (names) as Info-ZIP writes them.
 
-In memory are the directory as it is stored, some 80 bytes and the name of each member, and 16 bytes beside it.
+Memory holds the directory as it is stored, about 80 bytes and the name for each member, plus 16 bytes for each.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ __all__ = ["Entry", "RangeSource", "ZipDirectory"]
 _END, _LOCATOR, _END64, _ENTRY = (b"PK\5\6", b"PK\6\7", b"PK\6\6", b"PK\1\2")
 _END_SIZE, _LOCATOR_SIZE, _END64_SIZE, _ENTRY_SIZE = 22, 20, 56, 46
 _COMMENT = 0xFFFF
-# Bytes that are read at the end at first: they hold the directory of a few thousand members, too.
+# Bytes at the end that are read first; they also contain the directory of up to a few thousand members.
 _TAIL = 256 << 10
-# Bytes of the largest directory: of some five million members.
+# Largest directory in bytes: about five million members.
 _MOST = 512 << 20
 _ENCRYPTED, _UTF8 = 1, 1 << 11
 _UNIX = 3
-# Seconds from 1601, with which times of NTFS begin, to 1970.
+# Seconds from 1601, the epoch of NTFS times, to 1970.
 _NTFS = 11_644_473_600
 
 
 class RangeSource(Protocol):
-    """The volumes of an archive, of known sizes, of which any bytes can be had."""
+    """The volumes of an archive, with known sizes and random access."""
 
     @property
     def starts(self) -> Sequence[int]:
-        """Where each volume begins."""
+        """Offset of each volume."""
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Total size in bytes."""
 
     def range(self, start: int, end: int) -> bytes:
-        """Some bytes."""
+        """Read the bytes between two offsets."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """What the directory says of one member.
+    """A directory entry: one member.
 
     Attributes
     ----------
     name : str
-        As it is stored, with slashes; bytes that are not UTF-8 are surrogates where a Unix wrote it.
+        As stored, with slashes; if a Unix program wrote it, bytes that are not UTF-8 become surrogates.
     kind : str
-        ``file``, ``folder``, ``symlink``, or what else a Unix knows: ``device`` or ``fifo``.
+        ``file``, ``folder``, ``symlink``, or another Unix type: ``device`` or ``fifo``.
     method : int
-        How it is compressed.
+        Compression method.
     packed, size : int
-        Bytes in the archive, and of the content.
+        Size in the archive and size of the content, in bytes.
     crc : int
     mode : int
     mtime_ns : int
     offset : int
-        Of its local header, in all volumes together.
+        Offset of its local header, counted over all volumes.
     encrypted : bool
     """
 
@@ -91,17 +91,17 @@ class ZipDirectory:
     ----------
     source : RangeSource
     name : str
-        How messages call the archive.
+        Name of the archive in messages.
 
     Attributes
     ----------
     start : int
-        Where it begins: all members lie before.
+        Offset of the directory; all members come before it.
 
     Raises
     ------
     BadArchive
-        If there is none, or it does not fit together.
+        If there is no directory, or its parts contradict each other.
     """
 
     def __init__(self, source: RangeSource, name: str) -> None:
@@ -115,7 +115,7 @@ class ZipDirectory:
         if disks > 1:
             self.start = self._starts[disk] + offset
         else:
-            # What stands before the archive, as the program that unpacks it, was not counted by some who put it there.
+            # Data before the archive, such as a self-extractor, is missing in the offsets that some programs write.
             self.start = at - self._behind(at) - size
             self._shift = self.start - offset
         if size > _MOST or not 0 <= self.start <= self.start + size <= source.size:
@@ -124,7 +124,7 @@ class ZipDirectory:
         self._index(count)
 
     def bad(self, what: str) -> BadArchive:
-        """The error for damage."""
+        """Return the error for a damaged archive."""
         return BadArchive(
             f"the zip archive has {what}", path=self._name,
             remedy="It is damaged, or not whole: compare digests, and fetch it again",
@@ -136,7 +136,7 @@ class ZipDirectory:
         return self._source.range(start, end)
 
     def _find_end(self) -> int:
-        """Where the record of the end stands."""
+        """Find the offset of the end record."""
         tail = self._tail
         least = max(0, len(tail) - _END_SIZE - _COMMENT)
         at = len(tail)
@@ -151,7 +151,7 @@ class ZipDirectory:
         )  # fmt: skip
 
     def _end(self, at: int) -> tuple[int, int, int, int, int]:
-        """Members, bytes and offset of the directory, its volume, and how many volumes there are."""
+        """Return the number of members, the directory's size, offset and volume, and the number of volumes."""
         record = self._bytes(at, at + _END_SIZE)
         _, disk, start_disk, _, count, size, offset, _ = struct.unpack("<4sHHHHIIH", record)
         disks = disk + 1
@@ -183,11 +183,11 @@ class ZipDirectory:
         return count, size, offset, start_disk, disks
 
     def _behind(self, at: int) -> int:
-        """Bytes between the directory and the record of the end."""
+        """Count the bytes between the directory and the end record."""
         return 0 if self._end64_at is None else at - self._end64_at
 
     def _index(self, count: int) -> None:
-        """Find where each entry stands, in the order of their offsets."""
+        """Find the position of each entry and sort the entries by offset."""
         data, at = self._data, 0
         positions, offsets = array("Q"), array("Q")
         while at + _ENTRY_SIZE <= len(data) and data[at : at + 4] == _ENTRY:
@@ -215,7 +215,7 @@ class ZipDirectory:
         return found
 
     def _place(self, at: int, extra: dict[int, bytes]) -> tuple[int, int]:
-        """Volume and offset in it."""
+        """Return the volume of a member and the offset within it."""
         packed, size = struct.unpack_from("<II", self._data, at + 20)
         (disk,) = struct.unpack_from("<H", self._data, at + 34)
         (offset,) = struct.unpack_from("<I", self._data, at + 42)
@@ -235,7 +235,7 @@ class ZipDirectory:
         return int(struct.unpack_from("<Q", wide, at)[0])
 
     def _extra(self, at: int) -> dict[int, bytes]:
-        """The extra fields of an entry, by their kind; what is cut off is passed over, as others do."""
+        """Parse the extra fields of an entry, by kind; truncated ones are ignored, as in other programs."""
         name, length = struct.unpack_from("<HH", self._data, at + 28)
         data = self._data[at + _ENTRY_SIZE + name : at + _ENTRY_SIZE + name + length]
         found: dict[int, bytes] = {}
@@ -249,26 +249,26 @@ class ZipDirectory:
         return len(self._positions)
 
     def offset(self, number: int) -> int:
-        """Where a member begins, by its number in the order of offsets."""
+        """Return the offset of a member, given its number in the order of offsets."""
         return self._offsets[number]
 
     def end(self, number: int) -> int:
-        """Where the next one begins, or the directory: a member ends there or before."""
+        """Return the offset of the next member or the directory; the member ends there or earlier."""
         return self._offsets[number + 1] if number + 1 < len(self._offsets) else self.start
 
     def volume_at(self, offset: int) -> int:
-        """The number of the volume that holds a byte."""
+        """Return the number of the volume that contains a byte."""
         return bisect_right(self._source.starts, offset) - 1
 
     def name(self, number: int) -> str:
-        """The name of a member."""
+        """Return the name of a member."""
         return self._named(self._positions[number])
 
     def __iter__(self) -> Iterator[Entry]:
         return map(self.entry, range(len(self)))
 
     def entry(self, number: int) -> Entry:
-        """All that is said of a member."""
+        """Return the full entry of a member."""
         at, data = self._positions[number], self._data
         made_by, flags, method, clock, date, crc, packed, size = struct.unpack_from(
             "<HxxHHHHIII", data, at + 4
@@ -300,7 +300,7 @@ class ZipDirectory:
         if made_by >> 8 == _UNIX:
             return stored.decode("utf-8", "surrogateescape")
         name = stored.decode("cp437")
-        return name if "/" in name else name.replace("\\", "/")  # as some programs of Windows write it
+        return name if "/" in name else name.replace("\\", "/")  # as some Windows programs write it
 
 
 def _kind(name: str, mode: int, attributes: int) -> str:
@@ -315,7 +315,7 @@ def _kind(name: str, mode: int, attributes: int) -> str:
 
 
 def _time(clock: int, date: int, extra: dict[int, bytes]) -> int:
-    """Nanoseconds since 1970: by the extra fields, else the time of day where this runs, as unzip does."""
+    """Return nanoseconds since 1970 from the extra fields; without them from the local time, as unzip does."""
     told = extra.get(0x5455, b"")
     if len(told) >= 5 and told[0] & 1:
         return int(struct.unpack_from("<i", told, 1)[0]) * 10**9

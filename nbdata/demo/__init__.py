@@ -1,9 +1,8 @@
 """An embedded S3 server and a real sample data set, for the demo, the tutorials and the tests.
 
-`server` starts a server on loopback, `programs` knows which servers there are and how they are
-called, `supervisor` is the small process that ends a server with its owner, and `dataset` makes a
-set of tar.gz volumes with md5 sidecars from the files of the running Python. `serve` is a store to
-play with. Nothing of this is loaded before it is called.
+`server` starts a server on loopback. `programs` lists the supported servers and their commands. `supervisor` is the
+small process that ends a server with its owner. `dataset` makes a set of tar.gz volumes with md5 sidecars from the
+files of the running Python. `serve` starts a store for experiments. These modules are loaded only when they are used.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ def serve(
 ) -> PlayStore:
     """Start an S3 server on a free port of 127.0.0.1, with a bucket that holds some data.
 
-    Its supervisor ends it and removes its folder however this process ends, also by SIGTERM or SIGKILL.
+    Its supervisor ends the server and removes its folder however this process ends, even by SIGTERM or SIGKILL.
 
     Parameters
     ----------
     folder : path, optional
-        Where it keeps what it has, which then stays. None: a temporary folder.
+        Folder for the server's data, which is kept. None: a temporary folder.
     size : int, optional
-        Bytes of this Python's files that are packed; None: 8 MB.
+        Bytes of this Python's files to pack; None: 8 MB.
     server : {'auto', 'seaweedfs', 'moto'}
-        Which server; ``auto`` is SeaweedFS where it is installed, else moto.
+        Which server; ``auto`` is SeaweedFS if it is installed, else moto.
 
     Returns
     -------
     PlayStore
-        It ends with `PlayStore.stop`, or when its ``with`` is left; ``print(store.lines)`` shows lines to paste.
+        Ends with `PlayStore.stop` or with its ``with`` block; ``print(store.lines)`` shows lines to paste.
 
     Examples
     --------

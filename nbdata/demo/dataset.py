@@ -4,14 +4,14 @@
 
     FOLDER/compressed/site-00 … site-19     the stream in equal pieces; ``cat`` them and they are one tar.gz
     FOLDER/md5/site-00.md5 … site-19.md5    one line each, as ``md5sum`` writes it
-    FOLDER/dataset.json                     what it is; written last, so it is there only when all else is
+    FOLDER/dataset.json                     its description; written last, so it exists only for a complete data set
 
-It stands for what a data provider ships. The input is thousands of small real files, there on every
-machine without a download: the standard library, then the installed packages.
+It represents the data of a typical provider. The input is thousands of small real files that exist on every machine
+without a download: the standard library, then the installed packages.
 
-The same files, options and processor give the same bytes: members are sorted and carry their own
-modification times and permissions, and nobody's user name. Only regular files are taken: links and
-sockets, ``__pycache__``, what cannot be read, and single big files are left out.
+The same files, options and processor give the same bytes. Members are sorted and carry their own modification times and
+permissions, and no user names. Only regular files are taken. Links, sockets, ``__pycache__``, unreadable files and
+single big files are left out.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = ["DEFAULT_LIMIT", "Dataset", "build_dataset"]
 
 DEFAULT_LIMIT = 120_000_000
 _FORMAT = 1
-_BIG, _SMALL = 8_000_000, 64_000  # a member has at most a tenth of the wanted size, between these
+_BIG, _SMALL = 8_000_000, 64_000  # a member has at most a tenth of the wanted size, within these bounds
 _BLOCK = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SKIP = frozenset({"__pycache__", "site-packages", "dist-packages"})  # packages come as trees of their own
+_SKIP = frozenset({"__pycache__", "site-packages", "dist-packages"})  # packages are separate trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +52,19 @@ class Dataset:
     Attributes
     ----------
     folder : Path
-        Where it is.
+        Folder of the data set.
     name : str
-        What its volumes are called.
+        Prefix of the volumes' names.
     volumes : list of Path
         The pieces of the tar.gz stream, in order.
     bytes : int
-        Their size together.
+        Total size of the volumes.
     members : int
         Files in the archive.
     member_bytes : int
-        Their size together, unpacked.
+        Total size of the files, unpacked.
     fingerprint : str
-        SHA-256 over the volumes' digests: the same for the same bytes.
+        SHA-256 over the volumes' digests; equal for equal bytes.
     """
 
     folder: Path
@@ -84,30 +84,30 @@ class Dataset:
 def build_dataset(
     folder: str | os.PathLike[str], *, size: int | str | None = None, volumes: int = 20, name: str = "site"
 ) -> Dataset:
-    """Make the data set in ``folder``, or return at once the one that was made there with these options.
+    """Make the data set in ``folder``, or return an existing one that was made with these options.
 
-    An interrupted build leaves no ``dataset.json`` and starts anew; another process that builds in the
-    same folder is waited for. On disk it needs the result and one volume more.
+    An interrupted build leaves no ``dataset.json`` and starts from the beginning. If another process builds in the same
+    folder, this call waits for it. The build needs disk space for the result and one more volume.
 
     Parameters
     ----------
     folder : path
-        Made if it is missing; of what is in it, only an earlier data set's files are replaced.
+        Created if missing; only files of an earlier data set in it are replaced.
     size : int or str, optional
-        Bytes of input, for example ``2GB``; passed by a tenth (or 64 kB) at most. Less than there is:
-        the first files. More: all of it again under ``copy-0001/`` and so on.
-        None: everything once, at most `DEFAULT_LIMIT`.
+        Bytes of input, for example ``2GB``; exceeded by at most a tenth (or 64 kB). If there is more input than this,
+        the first files are taken. If there is less, all of it is repeated under ``copy-0001/`` and so on. None:
+        everything once, at most `DEFAULT_LIMIT`.
     volumes : int
         Number of volumes; the last may be shorter than the others.
     name : str
-        What the volumes are called.
+        Prefix of the volumes' names.
 
     Raises
     ------
     BadOption
-        If an option makes no sense, or the stream is too short for so many volumes.
+        If an option is invalid, or the stream is too short for so many volumes.
     AccessDenied, NotEnoughSpace
-        If the disk refuses.
+        If the disk refuses access or is full.
     """
     if not _NAME.fullmatch(name):
         raise BadOption(f"name: {name!r} is not a plain file name", expected="letters, digits, . _ -")
@@ -150,7 +150,7 @@ def build_dataset(
 
 
 def _trees() -> list[tuple[str, str]]:
-    """(prefix in the archive, folder) of the trees to take; each folder once."""
+    """Return (prefix in the archive, folder) of each tree to take; each folder only once."""
     paths = sysconfig.get_paths()
     found: dict[str, str] = {}
     for key, prefix in (("stdlib", "stdlib"), ("purelib", "packages"), ("platlib", "packages-platform")):
@@ -161,7 +161,7 @@ def _trees() -> list[tuple[str, str]]:
 
 
 def _members(trees: list[tuple[str, str]], own: Path, wanted: int | None) -> Iterator[tuple[str, str]]:
-    """(name in the archive, path) of each member; the taker stops at the wanted size."""
+    """Yield (name in the archive, path) of each member; the caller stops at the wanted size."""
     biggest = max(_SMALL, min(_BIG, (DEFAULT_LIMIT if wanted is None else wanted) // 10))
     files = [
         (f"{prefix}/{name}", os.path.join(root, name), size)
@@ -177,7 +177,7 @@ def _members(trees: list[tuple[str, str]], own: Path, wanted: int | None) -> Ite
 
 
 def _files(root: str, own: str, below: str = "") -> Iterator[tuple[str, int]]:
-    """Relative names and sizes of the readable regular files below a folder, in a fixed order."""
+    """Yield the relative names and sizes of the readable regular files below a folder, in a fixed order."""
     try:
         with os.scandir(os.path.join(root, below)) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
@@ -222,7 +222,7 @@ def _build(where: Path, options: dict[str, Any], members: Iterator[tuple[str, st
 
 
 def _compress(stream: Path, members: Iterator[tuple[str, str]], wanted: int | None) -> tuple[int, int]:
-    """Write the tar.gz stream; the number of members and their bytes."""
+    """Write the tar.gz stream; returns the number of members and their bytes."""
     from isal import igzip_threaded
 
     count = total = 0
@@ -260,7 +260,7 @@ def _header(name: str, file: IO[bytes]) -> tarfile.TarInfo:
 
 
 def _cut(stream: Path, building: Path, name: str, volumes: int) -> dict[str, str]:
-    """Cut the stream into volumes with sidecars, from its end so that it shrinks as they come."""
+    """Cut the stream into volumes with sidecars, starting at its end, so that it shrinks as they are written."""
     total = stream.stat().st_size
     each = -(-total // volumes)
     if each * (volumes - 1) >= total:
@@ -287,7 +287,7 @@ def _cut(stream: Path, building: Path, name: str, volumes: int) -> dict[str, str
 
 
 def _load(where: Path, options: dict[str, Any]) -> Dataset | None:
-    """The data set in the folder, if it was made with these options and is whole."""
+    """Return the data set in the folder, if it was made with these options and is complete."""
     try:
         facts = json.loads((where / "dataset.json").read_text(encoding="utf-8"))
         if facts["options"] != options:
@@ -313,7 +313,7 @@ def _dataset(where: Path, facts: dict[str, Any]) -> Dataset:
 
 
 def _remove_old(where: Path, name: str) -> None:
-    """Remove what earlier builds left: the marker first, then its volumes and those of this name."""
+    """Remove the files of earlier builds: first the marker, then its volumes and those with this name."""
     old: list[str] = []
     try:
         facts = json.loads((where / "dataset.json").read_text(encoding="utf-8"))

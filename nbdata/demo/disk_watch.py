@@ -1,4 +1,4 @@
-"""What stands in some folders of the disk while something else runs; and files as one, for who reads only a stream."""
+"""Measures the peak disk use of folders while other code runs; also joins files into one readable stream."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import IO
 
 __all__ = ["ChainedFiles", "DiskWatch"]
 
-# Seconds between two looks.
+# Seconds between two measurements.
 _LOOK = 0.05
 
 
 class DiskWatch(threading.Thread):
-    """Looks at folders again and again; a context manager.
+    """Measures folders repeatedly in a thread; a context manager.
 
     Attributes
     ----------
     most : int
-        Bytes that stood in them at most beside what was there at the beginning, as the disk counts.
+        Peak disk use of the folders in bytes, less their use at the beginning, in allocated blocks.
     """
 
     def __init__(self, *folders: str | os.PathLike[str]) -> None:
@@ -51,7 +51,7 @@ def _bytes_of(folder: str) -> int:
     for path in _files(folder):
         try:
             found += os.lstat(path).st_blocks * 512
-        except OSError:  # gone since
+        except OSError:  # deleted meanwhile
             continue
     return found
 
@@ -63,7 +63,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 class ChainedFiles(io.RawIOBase):
-    """Files one after the other, as a file that is read forwards."""
+    """Files joined into one stream that is read forwards."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class ChainedFiles(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Some of the next bytes; none at the end."""
+        """Return some of the next bytes; empty at the end."""
         while self._file is not None or self._paths:
             if self._file is None:
                 self._file = self._paths.pop().open("rb")

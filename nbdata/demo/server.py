@@ -6,10 +6,10 @@
         server.create_bucket("demo")
         os.environ.update(server.environment())
 
-The server runs in a session of its own, so Ctrl-C in a terminal or notebook does not reach it, under
-a small supervisor (`nbdata.demo.supervisor`) that ends it when the process that started it ends, also
-by SIGKILL. Several processes can share it: `EmbeddedServer.start` on a folder whose server runs
-attaches to that, as `EmbeddedServer.attach` does. It lives as long as the one that started it.
+The server runs in its own session, so Ctrl-C in a terminal or notebook does not reach it. A small supervisor
+(`nbdata.demo.supervisor`) ends it when the process that started it ends, even by SIGKILL. Several processes can share
+the server: `EmbeddedServer.start` on a folder with a running server attaches to it, like `EmbeddedServer.attach`. The
+server ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CLASH = ("already in use", "in use by another program", "not available", "bind:
 
 
 class EmbeddedServer:
-    """A running S3 server on 127.0.0.1; made by `start` or `attach`, ended by `stop`.
+    """A running S3 server on 127.0.0.1; created by `start` or `attach`, ended by `stop`.
 
     Attributes
     ----------
@@ -47,13 +47,13 @@ class EmbeddedServer:
     kind : str
         ``seaweedfs`` or ``moto``.
     why : str
-        One sentence: which server this is, and why.
+        One sentence that names the server and the reason for its choice.
     access_key, secret_key : str
-        What the server accepts; not shown by ``repr``.
+        The keys that the server accepts; not shown by ``repr``.
     pid : int
         Process id of the server.
     owned : bool
-        Whether this object started the server, so that `stop` ends it.
+        Whether this object started the server; if so, `stop` ends it.
     """
 
     def __init__(self, folder: Path, state: dict[str, Any], keys: tuple[str, str]) -> None:
@@ -71,7 +71,7 @@ class EmbeddedServer:
 
     @property
     def owned(self) -> bool:
-        """Whether this process started the server through this object."""
+        """True if this process started the server through this object."""
         return self._supervisor is not None and self._owner == os.getpid()
 
     # -- starting and finding -----------------------------------------------------------------------
@@ -86,32 +86,32 @@ class EmbeddedServer:
         secret_key: str | None = None,
         wait: float = 60.0,
     ) -> EmbeddedServer:
-        """Start a server that keeps its state in ``folder``, or attach to the one that runs there.
+        """Start a server that keeps its state in ``folder``, or attach to one that already runs there.
 
-        It returns when the server has answered a signed request. A folder used before keeps its
-        objects (SeaweedFS), its keys and, if it is free, its port.
+        Returns after the server has answered a signed request. A folder that was used before keeps its objects
+        (SeaweedFS), its keys and, if it is free, its port.
 
         Parameters
         ----------
         folder : path
-            Made with mode 0700 if it is missing.
+            Created with mode 0700 if missing.
         kind : {'auto', 'seaweedfs', 'moto'}
-            ``auto`` is SeaweedFS where it is installed and starts, else moto.
+            ``auto`` is SeaweedFS if it is installed and starts, else moto.
         access_key, secret_key : str, optional
-            Give both or none. None: those of ``credentials.json``, at first random ones.
+            Give both or neither. None: the keys of ``credentials.json``, which are random at first.
         wait : float
-            Seconds until the server must answer.
+            Seconds within which the server must answer.
 
         Raises
         ------
         BadOption
-            If an option makes no sense, or another kind or key is in use there now.
+            If an option is invalid, or the folder's running server has another kind or key.
         AccessDenied
-            If the folder cannot be used, or others could read or change what is in it.
+            If the folder cannot be used, or other users could read or change its content.
         NotFound
             If no server is installed.
         StoreUnavailable
-            If it did not come up; with the last lines of its log.
+            If the server did not start; includes the last lines of its log.
         """
         if (access_key is None) != (secret_key is None) or access_key == "" or secret_key == "":
             raise BadOption("access_key and secret_key belong together", remedy="Give both or none")
@@ -140,9 +140,9 @@ class EmbeddedServer:
 
     @classmethod
     def attach(cls, folder: str | os.PathLike[str]) -> EmbeddedServer | None:
-        """The server that another process runs in ``folder``, or None if none answers there yet.
+        """Return the server that another process runs in ``folder``, or None if none answers there yet.
 
-        Its `stop` only lets go of it: it ends with the process that started it.
+        Its `stop` only detaches: the server ends with the process that started it.
         """
         where = Path(folder).absolute()
         if not serverstate.is_locked(where):
@@ -186,7 +186,7 @@ class EmbeddedServer:
     def _run(self, command: list[str], leftovers: list[str], lock: IO[bytes]) -> None:
         data = self.folder / "data"
         data.mkdir(mode=0o700, exist_ok=True)
-        scratch = self.folder / "tmp"  # SeaweedFS writes more logs there, at each start
+        scratch = self.folder / "tmp"  # SeaweedFS writes additional logs there at each start
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700, exist_ok=True)
         task: dict[str, Any] = {"command": command, "leftovers": leftovers, "folder": str(self.folder)}
@@ -221,10 +221,10 @@ class EmbeddedServer:
                 try:
                     client.list_buckets()
                     ready = programs.data_ready(self.kind, ports, self.folder / "data")
-                    if ready and self.is_alive():  # not a stranger's answer from a port that we failed to get
+                    if ready and self.is_alive():  # not another program that took the port
                         return
                     error = ConnectionError("no volume server yet")
-                except Exception as exc:  # of botocore, whatever it is: not ready yet
+                except Exception as exc:  # any error of botocore means: not ready yet
                     error = exc
                 if not self.is_alive() or time.monotonic() > deadline:
                     ended = "ended" if not self.is_alive() else "did not answer"
@@ -239,10 +239,10 @@ class EmbeddedServer:
         finally:
             client.close()
 
-    # -- living with it -----------------------------------------------------------------------------
+    # -- using it -----------------------------------------------------------------------------------
 
     def environment(self) -> dict[str, str]:
-        """The variables by which AWS tools and libraries find this server."""
+        """Return the environment variables by which AWS tools and libraries find this server."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -252,18 +252,18 @@ class EmbeddedServer:
         }
 
     def storage_options(self) -> dict[str, Any]:
-        """The same as options of s3fs."""
+        """Return the same settings as options of s3fs."""
         return {"key": self.access_key, "secret": self.secret_key, "endpoint_url": self.url}
 
     def create_bucket(self, name: str) -> None:
-        """Make a bucket; nothing happens if it is there.
+        """Create a bucket if it does not exist.
 
         Raises
         ------
         BadOption
-            If the server takes the name for none.
+            If the server rejects the name.
         StoreUnavailable
-            If it cannot be made.
+            If the bucket cannot be created.
         """
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
@@ -283,12 +283,12 @@ class EmbeddedServer:
             client.close()
 
     def put(self, bucket: str, key: str, file: Path) -> None:
-        """Make an object of a file.
+        """Upload a file as an object.
 
         Raises
         ------
         StoreUnavailable
-            If it cannot be made.
+            If the object cannot be created.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -302,16 +302,16 @@ class EmbeddedServer:
             client.close()
 
     def remove_at_end(self) -> None:
-        """Have the server's folder removed with it, however its owner ends."""
+        """Mark the server's folder for removal when the server ends, however its owner ends."""
         (self.folder / "temporary").touch(mode=0o600)
 
     def is_alive(self) -> bool:
-        """Whether the server's process runs."""
+        """True if the server's process runs."""
         if self.owned:
             assert self._supervisor is not None
             return self._supervisor.poll() is None
         if self._supervisor is not None and not serverstate.is_locked(self.folder):
-            return False  # asked in a forked child of the owner
+            return False  # called in a forked child of the owner
         with contextlib.suppress(OSError, ValueError):
             return serverstate.is_locked(self.folder) and bool(
                 serverstate.read(self.folder / "server.json").get("pid") == self.pid
@@ -319,9 +319,9 @@ class EmbeddedServer:
         return False
 
     def stop(self) -> None:
-        """End the server and wait for that; for a server of another process, only let go of it.
+        """End the server and wait for its end; for another process's server, only detach.
 
-        It gets SIGTERM and, if it does not end, SIGKILL, from its own supervisor.
+        Its own supervisor sends it SIGTERM and, if it does not end, SIGKILL.
         """
         atexit.unregister(self.stop)
         if not self.owned:
@@ -330,7 +330,7 @@ class EmbeddedServer:
         assert process is not None
         assert process.stdin is not None
         if not process.stdin.closed:
-            with contextlib.suppress(OSError):  # a line, since forked children may hold the pipe open
+            with contextlib.suppress(OSError):  # not only a close: forked children may hold the pipe open
                 process.stdin.write(b"stop\n")
                 process.stdin.flush()
             with contextlib.suppress(OSError):
@@ -350,7 +350,7 @@ class EmbeddedServer:
         self.stop()
 
     def _client(self, *, attempts: int, patience: float) -> Any:
-        """A botocore client for this server, whatever profile, proxy or endpoint the user has."""
+        """Create a botocore client for this server, independent of the user's profile, proxy and endpoint."""
         from botocore.config import Config
 
         config = Config(
@@ -372,7 +372,7 @@ class EmbeddedServer:
 
 @functools.lru_cache(maxsize=1)
 def _session() -> Any:
-    """A botocore session that reads no settings; one for all, since each reads its models anew."""
+    """Return a botocore session that reads no settings; shared, because each session loads its models again."""
     from botocore.session import Session
 
     nowhere = (None, None, os.devnull, None)

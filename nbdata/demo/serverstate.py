@@ -1,14 +1,14 @@
-"""What an embedded server keeps in its folder: its lock, what it says of itself, its keys.
+"""The files in an embedded server's folder: its lock, its state and its keys.
 
-What a folder holds, all of it private to the user::
+Files in the folder, all private to the user::
 
-    server.lock        flock'ed while a server runs: the sign of life
+    server.lock        flock'ed while a server runs: shows that it is alive
     server.json        url, kind, process id, ports; written when the server answers
     server.log         what the server printed, since its last start
     credentials.json   the two keys, mode 0600; made once, so that every start uses the same
     data/              the objects (SeaweedFS)
     tmp/               the server's temporary files
-    temporary          there if the whole folder is to go with the server
+    temporary          present if the whole folder is removed when the server ends
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from nbdata.errors import AccessDenied
 
 
 def private(path: str, flags: int) -> int:
-    """Opener of files that only the user may read."""
+    """Open a file so that only the user may read it; an `opener` for `open`."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def private_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder, made if missing; AccessDenied if it is not the user's own or cannot be used."""
+    """Return the folder, created if missing; AccessDenied if it belongs to another user or is unusable."""
     where = Path(folder).absolute()
     try:
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def private_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def try_lock(where: Path) -> IO[bytes] | None:
-    """The folder's lock, held as long as any process has it open; None if another holds it."""
+    """Take the folder's lock, which is held while any process has it open; None if another process holds it."""
     lock = open(where / "server.lock", "ab", opener=private)  # noqa: SIM115 - handed to the supervisor
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,7 +65,7 @@ def try_lock(where: Path) -> IO[bytes] | None:
 
 
 def is_locked(where: Path) -> bool:
-    """Whether a server lives in the folder, or is about to."""
+    """True if a server runs in the folder or is about to start."""
     try:
         with open(where / "server.lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def is_locked(where: Path) -> bool:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+    """Read a JSON object from a file."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict):
         raise ValueError(f"{path}: not a JSON object")
@@ -85,7 +85,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON object whole or not at all, mode 0600."""
+    """Write a JSON object atomically, with mode 0600."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     with open(new, "x", encoding="utf-8", opener=private) as file:
@@ -94,7 +94,7 @@ def write(path: Path, data: dict[str, Any]) -> None:
 
 
 def forget_state(where: Path, kind: str) -> dict[str, int] | None:
-    """Remove what the last server said of itself; its ports, if it was of this kind."""
+    """Remove the state of the last server; returns its ports if it was of this kind."""
     try:
         old = read(where / "server.json")
         (where / "server.json").unlink()
@@ -104,7 +104,7 @@ def forget_state(where: Path, kind: str) -> dict[str, int] | None:
 
 
 def read_credentials(where: Path) -> tuple[str, str]:
-    """Access key and secret key of the folder; FileNotFoundError if there are none yet."""
+    """Read the folder's access key and secret key; FileNotFoundError if there are none yet."""
     path = where / "credentials.json"
     if path.stat().st_mode & 0o077:
         raise AccessDenied(
@@ -125,7 +125,7 @@ def read_credentials(where: Path) -> tuple[str, str]:
 
 
 def make_credentials(where: Path, access_key: str | None, secret_key: str | None) -> tuple[str, str]:
-    """The keys given, else those of the folder, else random ones; and keep them. Needs the lock."""
+    """Return and store the given keys, else the folder's keys, else random ones. The caller must hold the lock."""
     if access_key is None or secret_key is None:
         with contextlib.suppress(FileNotFoundError):
             return read_credentials(where)
@@ -135,7 +135,7 @@ def make_credentials(where: Path, access_key: str | None, secret_key: str | None
 
 
 def tail(log: Path, *, lines: int = 8) -> str:
-    """The last lines of a log, for an error."""
+    """Return the last lines of a log, for an error message."""
     with contextlib.suppress(OSError):
         text = log.read_bytes()[-4000:].decode(errors="replace")
         return "\n" + "\n".join(text.splitlines()[-lines:])

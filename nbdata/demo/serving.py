@@ -1,4 +1,4 @@
-"""A store to play with: `serve` starts an S3 server with some data in a bucket, and takes all of it away at the end."""
+"""A store for experiments: `serve` starts an S3 server with some data in a bucket and later removes it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from nbdata.errors import StoreUnavailable
 __all__ = ["BUCKET", "PlayStore", "serve"]
 
 BUCKET = "nbdata-demo"
-# Bytes of files that are packed, and in how many volumes.
+# Bytes of files to pack, and number of volumes.
 _SIZE, _VOLUMES = 8_000_000, 4
-# Seconds between two looks whether the server still runs.
+# Seconds between two checks that the server still runs.
 _LOOK = 0.5
 
 
 class PlayStore:
-    """A running S3 server on 127.0.0.1, with a bucket that holds volumes of an archive; made by `nbdata.demo.serve`.
+    """A running S3 server on 127.0.0.1 whose bucket holds an archive's volumes; made by `nbdata.demo.serve`.
 
-    It ends with `stop`, when its ``with`` is left, or with the process that made it.
+    Ends with `stop`, at the end of its ``with`` block, or with the process that made it.
 
     Attributes
     ----------
     url : str
-        The bucket as nbdata takes it: ``s3://nbdata-demo/``.
+        URL of the bucket for nbdata: ``s3://nbdata-demo/``.
     server : EmbeddedServer
         The server.
     """
@@ -42,16 +42,16 @@ class PlayStore:
         self.url = f"s3://{BUCKET}/"
 
     def environment(self) -> dict[str, str]:
-        """The variables by which nbdata and other tools find the server; for ``os.environ.update``."""
+        """Return the variables by which nbdata and other tools find the server; for ``os.environ.update``."""
         return {k: v for k, v in self.server.environment().items() if k != "AWS_DEFAULT_REGION"}
 
     def storage_options(self) -> dict[str, Any]:
-        """The same as ``storage_options`` of the verbs."""
+        """Return the same settings as ``storage_options`` for the verbs."""
         return self.server.storage_options()
 
     @property
     def lines(self) -> str:
-        """Lines to paste: into a terminal, or into a notebook."""
+        """Lines to paste into a terminal or a notebook."""
         values = [f"{name}={shlex.quote(value)}" for name, value in self.environment().items()]
         lines = [
             "In another terminal:",
@@ -71,19 +71,19 @@ class PlayStore:
         return f"<{self.url} at {self.server.url} ({self.server.kind})>"
 
     def wait(self) -> None:
-        """Stay until somebody presses Ctrl-C.
+        """Wait until the user presses Ctrl-C.
 
         Raises
         ------
         StoreUnavailable
-            If the server ends by itself.
+            If the server ends on its own.
         """
         while self.server.is_alive():
             time.sleep(_LOOK)
         raise StoreUnavailable("the embedded server ended", path=str(self.server.folder / "server.log"))
 
     def stop(self) -> None:
-        """End the server, and remove what it kept; may be said twice."""
+        """End the server and remove its data; may be called twice."""
         self.server.stop()
         if self._temporary and self.server.owned:
             shutil.rmtree(self.server.folder, ignore_errors=True)
@@ -100,7 +100,7 @@ class PlayStore:
 def serve(
     *, folder: str | os.PathLike[str] | None = None, size: int | None = None, server: str = "auto"
 ) -> PlayStore:
-    """See `nbdata.demo.serve`."""
+    """Start a server with some data; see `nbdata.demo.serve`."""
     temporary = folder is None
     where = Path(tempfile.mkdtemp(prefix="nbdata-demo-") if folder is None else folder).absolute()
     try:

@@ -1,22 +1,22 @@
-"""The small process between an embedded server and its owner: when the owner goes, the server goes.
+"""The small process between an embedded server and its owner: it ends the server when the owner ends.
 
 Run as a script by `nbdata.demo.server`, never imported by it::
 
     python -I -S supervisor.py '{"command": […], "owner": PID, "lock": FD, "leftovers": […], "folder": PATH}'
 
-It starts the command, writes its process id as one line to standard output, and then waits for the
-first of: a line on standard input (the owner stops us), its end (the owner died), another
-parent process (the owner died while a forked child of it still holds the pipe), SIGTERM, or the end
-of the server. Then the server gets SIGTERM, `GRACE` seconds later SIGKILL, and this process ends. A folder that holds
-a file ``temporary`` it takes along.
+It starts the command, writes the server's process id as one line to standard output, and then waits for the first of
+these events: a line on standard input (the owner stops it), the end of standard input (the owner died), another parent
+process (the owner died, but a forked child still holds the pipe), SIGTERM, or the end of the server. Then the server
+gets SIGTERM and, `GRACE` seconds later, SIGKILL, and this process ends. It also removes the folder if that contains a
+file ``temporary``.
 
-Why a process of its own: ``atexit`` does not run after SIGKILL, ``preexec_fn`` is unsafe in a process
-with threads such as a kernel, and Linux's parent-death signal fires when the *thread* that started the
-child ends. This process has one thread, so it may fork, and on Linux asks for that signal in the
-child: then even a SIGKILL to the supervisor leaves no server behind.
+A separate process is needed for three reasons. ``atexit`` does not run after SIGKILL. ``preexec_fn`` is unsafe in a
+process with threads, such as a kernel. Linux's parent-death signal is sent when the *thread* that started the child
+ends. This process has one thread, so it may fork, and on Linux it requests that signal in the child. So even a SIGKILL
+to the supervisor leaves no server behind.
 
-The lock (flock on the inherited descriptor) is the sign of life. Server and supervisor both hold it:
-as long as one of them lives, nobody else opens the same data.
+The lock (flock on the inherited descriptor) shows that the server is alive. Server and supervisor both hold it. As long
+as one of them lives, no other process opens the same data.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ import time
 from types import FrameType
 from typing import Any
 
-GRACE = 4.0  # SeaweedFS takes one, or hangs once its data is closed
+GRACE = 4.0  # SeaweedFS needs one second, or hangs once its data is closed
 _POLL = 0.5
 _PR_SET_PDEATHSIG = 1
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Ended(Exception):
-    """A signal asked for the end."""
+    """Raised when a signal requests the end."""
 
 
 def _on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -48,7 +48,7 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 def _death_signal() -> Any:
-    """The C library's prctl on Linux, looked up before the fork; elsewhere None."""
+    """Return the C library's prctl on Linux, looked up before the fork; elsewhere None."""
     if not sys.platform.startswith("linux"):
         return None
     with contextlib.suppress(OSError, AttributeError):
@@ -65,7 +65,7 @@ def _spawn(command: list[str]) -> int:
     try:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != us:  # died before the signal was asked for
+            if os.getppid() != us:  # died before the signal was requested
                 os._exit(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -85,7 +85,7 @@ def _ended(pid: int) -> bool:
 
 
 def _wait(pid: int, owner: int) -> bool:
-    """Wait for a reason to end; True if it is that the server itself ended."""
+    """Wait for a reason to end; True if the server itself ended."""
     while True:
         ready, _, _ = select.select([0], [], [], _POLL)
         if _ended(pid):
@@ -96,7 +96,7 @@ def _wait(pid: int, owner: int) -> bool:
 
 def _stop(pid: int) -> None:
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
-        os.kill(pid, number)  # our own child, not waited for yet: the id cannot be another's
+        os.kill(pid, number)  # our own child, not yet waited for, so its id cannot be reused
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             if _ended(pid):
@@ -111,7 +111,8 @@ def main(text: str) -> int:
     for number in _ENDING:
         signal.signal(number, _on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Held back over the fork: none is lost in the child before its exec, none ends us without it.
+    # Signals are blocked during the fork: none is lost in the child before its exec, and none ends this process without
+    # it.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     pid = _spawn(task["command"])
     gone = False

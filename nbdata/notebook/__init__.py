@@ -1,4 +1,4 @@
-"""The notebook's face: magics and progress bars. Loaded by ``%load_ext nbdata``."""
+"""The notebook interface: magics and progress bars. Loaded by ``%load_ext nbdata``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["load", "unload"]
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the magics, and show progress in the cell's output."""
+    """Register the magics and show progress in the cell's output."""
     from nbdata.notebook import magics, panels
 
     magics.register(shell)
@@ -23,7 +23,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magics away again."""
+    """Remove the magics."""
     from nbdata.display import TextDisplay
     from nbdata.notebook import magics, panels
 

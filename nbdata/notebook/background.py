@@ -1,7 +1,7 @@
-"""Background jobs in a cell: a panel that follows the job from a thread, in the cell where it was shown.
+"""Shows a background job in a cell: a panel that a thread updates in the cell where the job was shown.
 
-Updates go to the display's id, so they land in that cell whichever cell runs at the time. The thread is a daemon with a
-connection of its own: it keeps no kernel alive, and a forked child has neither the thread nor a trace of it.
+Updates are sent to the display's id, so they reach that cell whichever cell runs at the time. The thread is a daemon
+with its own connection, so it does not keep the kernel alive. A forked child has neither the thread nor its state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["JobPanel", "show_carried", "show_inline"]
 
 # Jobs that end sooner show only their report.
 _SHOW_AFTER = 0.4
-# Jobs followed at a time; each costs a thread and a connection.
+# Largest number of jobs followed at once; each uses a thread and a connection.
 _MOST = 16
-# Seconds to wait for the first word of an agent.
+# Seconds to wait for the agent's first message.
 _FIRST = 5.0
 
 _followed: dict[str, JobPanel] = {}
@@ -35,7 +35,7 @@ _lock = ForkLock()
 
 
 class JobPanel:
-    """One job, wherever it is shown in this notebook: a display of what it does, and one of buttons."""
+    """One job as shown in this notebook: one display for its progress and one for its buttons."""
 
     def __init__(self, job: Job, *, carried: bool) -> None:
         self._job, self._carried = job, carried
@@ -50,17 +50,17 @@ class JobPanel:
     # -- what the cell calls --------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Begin to follow the job."""
+        """Start to follow the job."""
         threading.Thread(target=self._follow, name=f"nbdata-panel-{self._job.id}", daemon=True).start()
 
     def show(self) -> None:
-        """Put it into this cell's output; jobs that end at once only show their report."""
+        """Show the job in this cell's output; a job that ends at once shows only its report."""
         with self._changed:
             self._changed.wait_for(lambda: self._latest is not None or self._over, _FIRST)
             if self._latest is not None and not self._shown:
                 self._changed.wait_for(lambda: self._over, max(0.0, _SHOW_AFTER - self._latest.seconds))
             if self._latest is not None and self._latest.finished:
-                self._changed.wait_for(lambda: self._over, _FIRST)  # its report is on the way
+                self._changed.wait_for(lambda: self._over, _FIRST)  # its report is about to arrive
             display(self._bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
             self._shown = True
             if not self._over:
@@ -105,7 +105,7 @@ class JobPanel:
                 self._buttons.update(snapshot)
 
     def _ended(self) -> tuple[Bundle, str]:
-        """The last bundle: the report, or what the last snapshot says if there is none."""
+        """Return the final bundle: the report, or a view of the last snapshot if there is no report."""
         last = self._latest
         assert last is not None
         try:
@@ -122,7 +122,7 @@ class JobPanel:
         return view(self._latest, str(error), state="interrupted"), str(error)
 
     def _end(self, bundle: Bundle, line: str) -> None:
-        """Replace the panel by what stays, and take the buttons away: a saved notebook needs no widgets."""
+        """Replace the panel by its final form and remove the buttons: a saved notebook needs no widgets."""
         self._over, self._bundle = True, bundle
         if self._shown:
             update_display(bundle, raw=True, display_id=self._name)  # type: ignore[no-untyped-call]
@@ -147,17 +147,17 @@ def _show(job: Job, *, carried: bool) -> None:
 
 
 def show_carried(job: Any) -> None:
-    """Show a job that the agent carries."""
+    """Show a job that runs in the agent."""
     _show(job, carried=True)
 
 
 def show_inline(job: Any) -> None:
-    """Show a job that lives in this process."""
+    """Show a job that runs in this process."""
     _show(job, carried=False)
 
 
 def _after_fork() -> None:
-    """The threads are the parent's; a child that shows a job follows it itself."""
+    """Forget the parent's threads; a child that shows a job follows it with its own thread."""
     _followed.clear()
 
 

@@ -1,10 +1,10 @@
-"""Pause, resume and cancel as ipywidgets under the panel of a background job; nothing where ipywidgets is missing.
+"""Buttons to pause, resume and cancel a background job, as ipywidgets; none if ipywidgets is not installed.
 
-Only buttons are widgets. What a job did is never told by one: a widget lives in its kernel, and in a saved notebook
-it is nothing, or an error in its place. So the buttons have a display of their own, which is emptied when the job ends.
+Only buttons are widgets; results never are. A widget lives in its kernel, and a saved notebook shows nothing or an
+error in its place. So the buttons have a display of their own, which is emptied when the job ends.
 
-A click waits until the kernel is idle, as everything that a page asks of a kernel; so there are no buttons for the
-foreground, where the stop button does it.
+A click waits until the kernel is idle, like every request from a page to a kernel. So there are no buttons for
+foreground jobs; Jupyter's stop button cancels these.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from nbdata.report import Snapshot
 
 __all__ = ["EMPTY", "Buttons"]
 
-# What the display of the buttons holds when there are none.
+# Content of the buttons' display when there are no buttons.
 EMPTY = {"text/plain": ""}
-# Buttons of ended jobs whose widgets are kept: a page that was loaded again meanwhile reads in them how it ended.
+# Number of ended jobs whose widgets are kept, so that a page that was reloaded meanwhile can read how they ended.
 _KEPT = 16
 
 _USABLE = {
@@ -71,7 +71,7 @@ class Buttons:
 
     @property
     def bundle(self) -> dict[str, Any]:
-        """What to display."""
+        """The bundle to display."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
         return {**EMPTY, "application/vnd.jupyter.widget-view+json": reference}
 
@@ -79,20 +79,20 @@ class Buttons:
         def pressed(_: Any) -> None:
             try:
                 getattr(self._job, action)()
-            except NbdataError as error:  # beside the buttons, for a print would go into any cell
+            except NbdataError as error:  # shown beside the buttons, because a print could go into any cell
                 self._said.value = escape(str(error))
 
         return pressed
 
     def update(self, snapshot: Snapshot) -> None:
-        """Enable what makes sense now; silent unless the state has changed."""
+        """Enable the buttons that apply to the current state; does nothing if the state is unchanged."""
         if snapshot.state != self._state:
             self._state = snapshot.state
             for action, button in self._buttons.items():
                 button.disabled = snapshot.state not in _USABLE[action]
 
     def end(self, line: str) -> None:
-        """There is nothing left to press."""
+        """Disable the buttons of an ended job."""
         self._said.value = escape(line)
         self._box.children = (self._said,)
         _ended.append(self)
@@ -100,7 +100,7 @@ class Buttons:
             _ended.popleft().close()
 
     def close(self) -> None:
-        """Take the widgets out of the page and the kernel, with those that say how they look."""
+        """Remove the widgets, with their layouts and styles, from the page and the kernel."""
         for widget in (self._box, self._said, *self._buttons.values()):
             for each in (widget, widget.layout, getattr(widget, "style", None)):
                 if each is not None:

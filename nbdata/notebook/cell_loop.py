@@ -1,4 +1,4 @@
-"""``%%cache_stream``: the cell's body, run once per item as the body of a ``for``."""
+"""``%%cache_stream``: runs the cell's body once for each item, like the body of a ``for`` loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_body"]
 
-#: The name that the body finds its item under.
+#: The name of the loop variable in the body.
 ITEM = "item"
 _ITEMS = "_nbdata_items"
 
@@ -21,17 +21,17 @@ _ITEMS = "_nbdata_items"
 def run_body(shell: InteractiveShell, items: Callable[[], Iterable[Any]], body: str) -> None:
     """Run `body` in the user's namespace for each of the items, bound to ``item``.
 
-    ``break`` and ``continue`` mean what they mean in a loop, magics work, and a traceback shows the
-    body's own lines. The stream is asked for only when the body was found to be Python.
+    ``break`` and ``continue`` work as in a loop, magics work, and a traceback shows the body's own lines. The stream is
+    requested only after the body has been parsed as Python.
 
     Raises
     ------
     BadOption
         If the body is empty.
     SyntaxError
-        If it is no Python.
+        If it is not valid Python.
     """
-    __tracebackhide__ = True  # a traceback is about the body
+    __tracebackhide__ = True  # tracebacks show only the body
     source: str = shell.transform_cell(body)  # type: ignore[no-untyped-call]
     # Named like a cell, so that tracebacks find its lines.
     name = shell.compile.cache(source, shell.execution_count, raw_code=body)

@@ -1,9 +1,9 @@
-"""``%nbdata VERB …``, and ``%ls`` for URLs: the magics that are not just named like a verb.
+"""``%nbdata VERB …``, and ``%ls`` for URLs: the magics that are not simply named after a verb.
 
-IPython has a ``%ls`` of its own, which lists folders of the disk as the shell does, and which works without the percent
-sign; notebooks everywhere use it. To take it away would be rude, and so would be an ``ls s3://…`` that fails. So
-``%ls`` is nbdata's for a line that names a URL, and IPython's for every other line; when the extension is unloaded,
-IPython's stands there as before. ``%nbdata ls data`` is nbdata's for a folder of the disk, too.
+IPython has its own ``%ls``, which lists folders of the disk as the shell does and also works without the percent sign.
+Many notebooks use it, so it must keep working, and ``ls s3://…`` should work too. So nbdata handles a ``%ls`` command
+that names a URL, and IPython handles every other one. Unloading the extension restores IPython's ``%ls``. ``%nbdata ls
+data`` uses nbdata for a folder of the disk as well.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME", "beside_ipython", "by_name"]
 
-#: The magic that takes the verb as its first word.
+#: The magic whose first word is the verb.
 NAME = "nbdata"
 
 _Magic = Callable[[str], Any]
 
 
 def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]) -> _Magic:
-    """``%nbdata VERB …``.
+    """Create ``%nbdata VERB …``.
 
     Parameters
     ----------
     magics : dict
         The magic of each verb.
     refused : callable
-        Makes an error ready to be shown.
+        Converts an error into one that can be shown.
     """
 
     @no_var_expand
@@ -57,7 +57,7 @@ def by_name(magics: dict[str, _Magic], refused: Callable[[BadOption], Exception]
 
 
 def beside_ipython(shell: InteractiveShell, ours: _Magic, before: _Magic | None) -> _Magic:
-    """``%ls``: `ours` for a line with a URL, else what stood there `before`."""
+    """Create ``%ls``: runs `ours` for a command with a URL, otherwise the earlier magic `before`."""
     if before is None:
         return ours
 
@@ -80,10 +80,10 @@ def beside_ipython(shell: InteractiveShell, ours: _Magic, before: _Magic | None)
 def _names_url(line: str, shell: InteractiveShell) -> bool:
     try:
         return any(is_url(canonical(word)) for word in words_of(line, shell.user_ns, prog="%ls") if word)
-    except BadOption:  # what is wrong is told by the magic whose line it is
+    except BadOption:  # the magic that gets the command reports the error
         return "://" in line
 
 
 def _expanded(_nbdata_shell: InteractiveShell, _nbdata_line: str) -> str:
-    """The line with the user's variables, as IPython writes them; its names would hide variables of the user."""
+    """Return the command with IPython's expansion of variables; parameter names must not hide the user's."""
     return str(_nbdata_shell.var_expand(_nbdata_line))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Line magics, one for each verb, made from its declaration; ``%verb?`` is its manual."""
+"""Line magics, one for each verb, generated from the verb's declaration; ``%verb?`` shows its manual."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["register", "unregister"]
 
 
 def _extra(cls: type[Operation]) -> dict[str, Option]:
-    """The option that magics add to a verb."""
+    """Return the option that magics add to a verb."""
     what = "stream" if cls.bound else "Report (with -b the Job)"
     return {"output": Option(f"Put the {what} in the variable NAME too.", short="o", metavar="NAME")}
 
 
 def register(shell: InteractiveShell) -> None:
-    """Make ``%pull``, ``%push`` … known to a shell."""
+    """Register ``%pull``, ``%push`` … in a shell."""
     magics = {cls.verb: _magic(cls, shell) for cls in VERBS.values()}
     known = shell.magics_manager.magics["line"]
     before = known.get(Ls.verb)
@@ -48,7 +48,7 @@ def register(shell: InteractiveShell) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Forget them."""
+    """Remove them from the shell."""
     for name in (*VERBS, NAME):
         magic = shell.magics_manager.magics["line"].pop(name, None)
         if (before := getattr(magic, "ipython_has", None)) is not None:
@@ -80,7 +80,7 @@ def _loop(shell: InteractiveShell) -> Callable[[str, str], None]:
 
     @no_var_expand
     def loop(line: str, cell: str) -> None:
-        __tracebackhide__ = True  # a traceback is about the body
+        __tracebackhide__ = True  # tracebacks show only the body
 
         def items() -> Any:
             return _run(CacheStream, prog, line, shell)
@@ -120,16 +120,16 @@ def _run(cls: type[Operation], prog: str, line: str, shell: InteractiveShell) ->
     else:
         result = operation.run(quiet=quiet)
         if isinstance(result, Report):
-            shown(result)  # its display has just shown it; as the value of the cell it would come twice
+            shown(result)  # its display has just shown it; as the cell's value it would appear twice
     if name:
         shell.user_ns[name] = result
     return result
 
 
 def _in_one_line(error: NbdataError) -> NbdataError:
-    """Let IPython show the error as one line: who reads a cell wants to know what to do, not where it was raised.
+    """Let IPython show the error as one line: users need the remedy, not the place where it was raised.
 
-    Several failures are named by the report above it.
+    If there are several failures, the report above the error lists them.
     """
     said = str(error)
     if (

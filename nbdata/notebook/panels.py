@@ -1,10 +1,10 @@
-"""Progress and results in a cell's output: one display, updated in place, true to the end without a kernel.
+"""Shows progress and results in a cell's output: one display, updated in place, that stays correct without a kernel.
 
-What a job does and did is plain HTML and text under one display id, never a widget. A front end that finds a widget in
-a bundle shows that alone, and does not fall back to the rest when the widget is gone: after the kernel's end, a reload
-or ``nbconvert`` there would be an error or nothing. HTML that is replaced at most four times a second costs one message
-each, whatever the number of objects, and whatever was saved last is readable everywhere. So that it also is true, each
-view says when it was so (`views`), the last one is the report, and only the buttons of background jobs are widgets
+Progress and results are plain HTML and text under one display id, never a widget. A front end that finds a widget in a
+bundle shows only the widget, and does not fall back to the rest when the widget is gone. After the kernel ends, after a
+reload or in ``nbconvert``, it would show an error or nothing. The HTML is replaced at most four times a second, which
+costs one message each, whatever the number of objects. The last saved HTML is readable everywhere. To keep it correct,
+each view states its time (`views`), and the last view is the report. Only the buttons of background jobs are widgets
 (`buttons`), in a display of their own.
 """
 
@@ -30,12 +30,12 @@ __all__ = ["NotebookDisplay", "register", "shown", "unregister"]
 # Jobs that end sooner show no bar.
 _SHOW_AFTER = 0.4
 
-# Reports that a panel has shown, and in which cell: a later one that asks for them is to see them.
+# Reports that a panel has shown, and the cell in which it did; a later cell that returns one shows it again.
 _just_shown: weakref.WeakKeyDictionary[Report, int] = weakref.WeakKeyDictionary()
 
 
 class NotebookDisplay(Follower):
-    """The panel of a foreground job; at the end its report stands in its place."""
+    """The panel of a foreground job; at the end it is replaced by the report."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -62,7 +62,7 @@ class NotebookDisplay(Follower):
     def end(self, text: str, report: Report | None, *, raised: bool = False) -> None:
         last = self._last
         if report is not None and raised:
-            # The error says the rest. Where nothing went well and nothing was shown, it says all.
+            # The error states the rest. If nothing succeeded and nothing was shown, it states everything.
             good = any(n and name not in BAD_OUTCOMES for name, n in report.counts.items())
             if good or self._handle is not None or len(report.failures) > 1:
                 self._show({"text/plain": report.text(raised=True), "text/html": report.html(raised=True)})
@@ -74,11 +74,11 @@ class NotebookDisplay(Follower):
             state, _, note = text.partition("; ")
             self._show(view(last, note, state=state))
         elif self._handle is not None and last is not None:
-            self._show(view(last, "", state=last.state.lower()))  # the error is told by itself
+            self._show(view(last, "", state=last.state.lower()))  # the error is shown separately
 
     def lost(self, error: BaseException) -> None:
         if self._handle is not None and self._last is not None:
-            del error  # it is told by itself
+            del error  # it is shown separately
             self._show(view(self._last, "", state="interrupted"))
 
     def tell(self, text: str) -> None:
@@ -93,12 +93,12 @@ class NotebookDisplay(Follower):
 
 
 def shown(report: Report) -> None:
-    """Note that a report has just been displayed, so that it does not come again as the value of this cell."""
+    """Note that a report has just been displayed, so that it is not displayed again as the value of this cell."""
     _just_shown[report] = _cell()
 
 
 def _cell() -> int:
-    """The number of the cell that runs."""
+    """Return the number of the running cell."""
     shell = get_ipython()
     return 0 if shell is None else int(shell.execution_count)
 
@@ -127,7 +127,7 @@ def _show_inline(job: Any) -> None:
     show_inline(job)
 
 
-# By name, so that nothing is loaded before there is one to show.
+# By name, so that a module is loaded only when there is an object to show.
 _SHOWN = {
     ("nbdata.report", "Report"): _show_report,
     ("nbdata.verbs.transfers", "JobList"): _show_jobs,
@@ -137,14 +137,14 @@ _SHOWN = {
 
 
 def register(shell: InteractiveShell) -> None:
-    """Show reports that were not just shown; jobs and lists of jobs as panels and tables that move."""
+    """Show reports unless they were just shown, and jobs and lists of jobs as live panels and tables."""
     assert shell.display_formatter is not None
     for (module, name), show in _SHOWN.items():
         shell.display_formatter.ipython_display_formatter.for_type_by_name(module, name, show)
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Show them as any other object."""
+    """Restore the default display of these objects."""
     assert shell.display_formatter is not None
     formatter = shell.display_formatter.ipython_display_formatter
     for module, name in _SHOWN:

@@ -1,4 +1,4 @@
-"""Tab in a cell: options and places for the magics of nbdata."""
+"""Tab completion in a cell: options and places for nbdata's magics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "unregister"]
 
-# ``%pull …`` and ``%nbdata pull …``, also behind ``name =``.
+# ``%pull …`` and ``%nbdata pull …``, also after ``name =``.
 _LINE = re.compile(rf"\s*(?:\w+\s*=\s*)?%%?(?:{NAME}\s+)?({'|'.join(VERBS)})\s(.*)", re.DOTALL)
 
 
 def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping[str, Option]]) -> None:
-    """Offer completions in a shell, in place of what Python's own completers would make of such a line."""
+    """Offer completions in a shell, instead of those from Python's own completers."""
 
     @context_matcher(identifier="nbdata")  # type: ignore[untyped-decorator]
     def complete(context: CompletionContext) -> SimpleMatcherResult:
@@ -36,7 +36,7 @@ def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping
         offered = completions(cls, words, current, extra=extra(cls))
         if not found[2].endswith(
             current
-        ):  # quotes or backslashes: what is replaced is only the last name in it
+        ):  # with quotes or backslashes, the completion replaces only the last name
             current = re.split(r"[\s/\\'\"]", found[2])[-1]
             offered = [text[text.rindex(current) :] for text in offered if current in text]
         return _result(offered, current)
@@ -46,7 +46,7 @@ def register(shell: InteractiveShell, extra: Callable[[type[Operation]], Mapping
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Offer them no more."""
+    """Stop offering completions."""
     matchers = shell.Completer.custom_matchers
     matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != "nbdata"]
 

@@ -1,7 +1,7 @@
-"""The table of ``%transfers`` in a cell: kept up to date once a second while jobs run, without holding the cell.
+"""The table of ``%transfers`` in a cell: updated once a second while jobs run, without blocking the cell.
 
-Only the table shown last is alive; an older one, and one that has been followed for long enough, stays as it is and
-says when it was so.
+Only the most recent table is live. An older table, or one that has been followed for the full time, stays as it is and
+states its time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from nbdata.verbs.transfers import JobList
 
 __all__ = ["show_jobs"]
 
-# Seconds between two looks, and for how long a table is followed.
+# Seconds between two updates, and seconds for which a table is followed.
 _EVERY, _FOLLOW = 1.0, 600.0
 
 _newest: threading.Event | None = None
 
 
 def show_jobs(jobs: JobList) -> None:
-    """Show a list of jobs; follow it if it is that of all jobs and some are not over.
+    """Show a list of jobs; follow it if it lists all jobs and some of them have not ended.
 
-    Jobs that are over have a display of their own, which is drawn anew only when another one has ended: who has opened
-    the details of one can read them.
+    Ended jobs have a display of their own, which is redrawn only when another job has ended. So details that a user has
+    opened there stay open.
     """
     global _newest
     if not (jobs.whole and jobs.active):
@@ -55,16 +55,16 @@ def _follow(jobs: JobList, name: str, end: threading.Event) -> None:
         try:
             jobs = JobList(slots.host().jobs(), limit=jobs.limit, whole=True)
         except (NbdataError, OSError):
-            return  # what is shown says when it was so
+            return  # the view states its time
         running, over = _bundles(jobs)
-        if over != shown:  # first, so that no job is in neither
+        if over != shown:  # first, so that each job is in at least one
             update_display(over, raw=True, display_id=f"{name}-over")  # type: ignore[no-untyped-call]
             shown = over
         update_display(running, raw=True, display_id=name)  # type: ignore[no-untyped-call]
 
 
 def _bundles(jobs: JobList) -> tuple[Bundle, Bundle]:
-    """What runs, with all jobs as text; and what is over."""
+    """Return two bundles: the running jobs, with all jobs as text, and the ended jobs."""
     text = jobs.text()
     running, over = jobs.html_parts()
     if jobs.active:
@@ -75,7 +75,7 @@ def _bundles(jobs: JobList) -> tuple[Bundle, Bundle]:
 
 def _after_fork() -> None:
     global _newest
-    _newest = None  # its thread is the parent's
+    _newest = None  # its thread belongs to the parent
 
 
 os.register_at_fork(after_in_child=_after_fork)

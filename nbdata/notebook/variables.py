@@ -1,7 +1,8 @@
-"""The user's variables in the line of a magic: ``$name``, ``{name}``, ``{job.id}``, ``{urls[0]}``, ``{made['a']}``.
+"""Expands the user's variables in a magic's command: ``$name``, ``{name}``, ``{job.id}``, ``{urls[0]}``,
+``{made['a']}``.
 
-Nothing is evaluated: names, attributes and items with a constant key are looked up, and all else in braces is refused.
-IPython's own expansion would evaluate what is in braces, and make a tuple of ``{a,b}`` and nonsense of ``{000..099}``.
+Nothing is evaluated. Names, attributes and items with a constant key are looked up; anything else in braces is refused.
+IPython's own expansion would evaluate the text in braces, turn ``{a,b}`` into a tuple and misread ``{000..099}``.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from nbdata.paths import is_brace_pattern
 __all__ = ["words_of"]
 
 _BRACES = re.compile(r"\$?\{([^{}]*)\}")
-# What stands for the value of braces while the line is split: it must be one word, whatever is in it.
+# Placeholder for braces while the command is split: it must be one word, whatever the braces contain.
 _HELD = re.compile(r"\0(\d+)\0|\$(\w+)")
 
 
 def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
-    """The words of a line, split as a shell does, with the variables that it names from `names`.
+    """Split a command into words as a shell does, and expand its variables from `names`.
 
-    ``{a,b}`` and ``{000..099}`` are brace patterns, and stay; so do values that hold what looks like a name.
+    ``{a,b}`` and ``{000..099}`` are brace patterns and stay as they are. Values are not expanded again.
 
     Raises
     ------
     BadOption
-        If quotes are not closed; if a variable is not set, or is neither text, a number nor a path; if something else
-        is in braces.
+        If quotes are not closed, if a variable is not set or is not text, a number or a path, or if the braces contain
+        anything else.
     """
     values: list[str] = []
 
@@ -60,7 +61,7 @@ def words_of(line: str, names: Mapping[str, object], *, prog: str) -> list[str]:
 
 
 def _parsed(inner: str) -> ast.expr | None:
-    """What is in braces, if it is a name, or attributes and items of one; else None."""
+    """Parse the text in braces; None unless it is a name with attributes and items."""
     try:
         node = top = ast.parse(inner.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -79,7 +80,7 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _found(written: str, inner: str, node: ast.expr | None, names: Mapping[str, object]) -> object:
-    """The value of what is written so."""
+    """Look up the value of an expression."""
     if isinstance(node, ast.Name):
         if node.id not in names:
             raise BadOption(
@@ -98,7 +99,7 @@ def _found(written: str, inner: str, node: ast.expr | None, names: Mapping[str, 
         if isinstance(node, ast.Attribute):
             return getattr(of, node.attr)
         return of[ast.literal_eval(node.slice)]  # type: ignore[index]  # what has no items says so
-    except Exception as error:  # whatever the user's own object raises
+    except Exception as error:  # any error of the user's own object
         raise BadOption(
             f"{written} is not there ({type(error).__name__}: {error})",
             remedy=f"Look at what {ast.unparse(node.value)} holds",

@@ -1,7 +1,7 @@
-"""A job's snapshot as a display bundle, complete as text and as HTML, and still true when nobody updates it any more.
+"""Shows a job's snapshot as a display bundle, complete as text and as HTML, and correct even without further updates.
 
-Therefore every view says at what time it was so, in full, and what to do if it does not move: a notebook may be saved,
-and its kernel or its page may end, between any two updates.
+Each view therefore states its full date and time, and what to do if it does not change. A notebook may be saved, and
+its kernel or page may end, between any two updates.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ _COLOR = {"RUNNING": "moving", "PLANNING": "moving", "DONE": "good", "FAILED": "
 
 
 def foreground_note(job_id: str) -> str:
-    """What who waits for a job has to know."""
+    """Return the note for a user who waits for a job."""
     return f"job {job_id}: the stop button stops it; run it again to resume, also if this no longer moves"
 
 
 def loop_note(job_id: str) -> str:
-    """The same for a stream."""
+    """Return the note for a user who waits for a stream."""
     return f"job {job_id} ends with this loop, and deletes what it has on the disk"
 
 
 def background_note(job_id: str, *, carried: bool) -> str:
-    """The same for a job in the background; `carried` by the agent, or by this kernel."""
+    """Return the note for a background job that runs in the agent (`carried`) or in this kernel."""
     if carried:
         return f"job {job_id} goes on without this notebook; %transfers {job_id} shows how it stands"
     return f"job {job_id} ends with this kernel; run it again to resume"
 
 
 def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = None) -> Bundle:
-    """A job as it was at one moment.
+    """Show a job as it was at one moment.
 
     Parameters
     ----------
     snapshot : Snapshot
     note : str
-        What the user should know besides.
+        Additional text for the user.
     state : str, optional
-        What to say in place of the snapshot's state, when more is known by now; it then is no bar of a running job.
+        Replaces the snapshot's state if a newer one is known; the view then has no progress bar.
     at : float, optional
-        The moment, as `time.time` has it (None: now).
+        The moment, as a `time.time` value (None: now).
     """
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     moving = not state and snapshot.state == "RUNNING"
@@ -61,7 +61,7 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
     numbers = numbers_of(snapshot, moving=moving)
     first = numbers[: 1 + (moving and snapshot.eta is not None)] if known else []
     rest = numbers[len(first) :]
-    # What matters most comes first: how far, and how long yet; a state that is not the usual one before that.
+    # The most important facts come first: progress and time left; an unusual state comes before them.
     begin = [*first, said] if moving else [said, *first]
     others = "".join(f" · {word}" for word in begin[2:] + rest)
     note = f"as of {when}" + (f"; {note}" if note else "")
@@ -78,5 +78,5 @@ def view(snapshot: Snapshot, note: str, *, state: str = "", at: float | None = N
 
 
 def message(text: str) -> Bundle:
-    """A line without numbers."""
+    """A message without numbers."""
     return {"text/plain": text, "text/html": f"<div>{escape(text)}</div>"}

@@ -1,7 +1,7 @@
-"""The Jupyter server's face: routes below ``nbdata/api/`` for the JupyterLab panel.
+"""The Jupyter server extension: routes below ``nbdata/api/`` for the JupyterLab panel.
 
-The server asks the agents; nothing passes through a kernel, so one that is busy, dead or of another environment
-does not matter. It neither starts an agent nor keeps one alive.
+The server asks the agents directly and uses no kernel. So it does not matter if a kernel is busy, dead or in another
+environment. The server neither starts an agent nor keeps one alive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["_load_jupyter_server_extension"]
 
 
 def _load_jupyter_server_extension(app: ServerApp) -> None:
-    """Add the routes, and keep the server awake while jobs run; called by Jupyter, whose name this is."""
+    """Add the routes, and keep the server awake while jobs run. Jupyter calls this function and requires its name."""
     from nbdata.server.disks import Disks
     from nbdata.server.feed import Feed
     from nbdata.server.routes import routes

@@ -1,6 +1,6 @@
-"""Limits, disks and caches for the panel: what ``%quota`` knows, and ``%cleanup`` of one cache, in this process.
+"""Limits, disks and caches for the panel: runs ``%quota``'s queries and ``%cleanup`` of one cache in this process.
 
-Not in the agent: looking at the panel must neither start one nor keep it alive.
+They do not run in the agent, because looking at the panel must neither start an agent nor keep it alive.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from nbdata.verbs.quota import Quota
 
 __all__ = ["Disks"]
 
-# Seconds for which an answer serves all browsers.
+# Seconds for which one answer is reused for all browsers.
 _FRESH = 1.0
 
 
 class Disks:
-    """The gauges, for the server's root folder and the home folder; used by the event loop's thread only."""
+    """The panel's gauges for the server's root folder and the home folder; used only by the event loop's thread."""
 
     def __init__(self, workers: Workers, root: str) -> None:
         self._workers = workers
@@ -35,12 +35,12 @@ class Disks:
         self._looking: asyncio.Task[None] | None = None
 
     async def seen(self) -> dict[str, list[dict[str, Any]]]:
-        """Gauges of ``disks``, and ``caches`` of samples.
+        """Return the gauges of ``disks`` and the sample ``caches``.
 
-        Of disks, limits come first: path, source, limit, used, reserved, free, and whether notebooks are *here*. A
-        cache has its path, source, limit, used, hit_rate, consumers, and whether it is in_use.
+        Entries of ``disks`` list limits first: path, source, limit, used, reserved, free, and whether notebooks are
+        *here*. A cache has path, source, limit, used, hit_rate, consumers and in_use.
 
-        One look at a time serves all who ask meanwhile: disks that take long to answer hold one thread, not all.
+        One query at a time serves all callers that wait meanwhile, so slow disks block one thread instead of all.
         """
         if self._looking is None and time.monotonic() - self._at >= _FRESH:
             self._looking = asyncio.get_running_loop().create_task(self._renew())
@@ -99,13 +99,13 @@ class Disks:
         return gauges, [{name: cache[name] for name in _OF_A_CACHE} for cache in details[0]["caches"]]
 
 
-# What the panel shows of a cache.
+# Fields of a cache that the panel shows.
 _OF_A_CACHE = ("path", "source", "limit", "used", "hit_rate", "consumers", "in_use")
 
 
 def _clear(path: str) -> None:
     known = inline_host().submit(Quota(os.path.expanduser("~")), background=False).wait().details["caches"]
-    if path not in [cache["path"] for cache in known]:  # a button means a cache, and no other folder
+    if path not in [cache["path"] for cache in known]:  # a button removes a known cache, never another folder
         raise NotFound("there is no such cache any more", path=path)
     report = inline_host().submit(Cleanup(source=path, all=True), background=False).wait()
     if report.counts.get("in use"):

@@ -1,7 +1,8 @@
-"""What the jobs of all agents look like, asked for once for all browsers.
+"""The state of all agents' jobs, queried once for all browsers.
 
-While somebody watches, the agents are asked up to four times a second if a job runs, else once a second; while nobody
-does, twice a minute, to keep the server awake during transfers. Asking starts no agent and keeps none alive.
+While a browser watches, the agents are asked up to four times a second if a job runs, otherwise once a second. Without
+watchers they are asked twice a minute, to keep the server awake during transfers. Asking neither starts an agent nor
+keeps one alive.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from nbdata.server.workers import Workers
 __all__ = ["Feed"]
 
 _LIVE, _QUIET, _ALONE = 0.25, 1.0, 30.0
-# Finished jobs that are remembered when their agent has ended.
+# Number of finished jobs that are kept after their agent has ended.
 _KEPT = 200
-# A job that vanished is called interrupted only if it was seen this recently, in seconds.
+# A vanished job is reported as interrupted only if it was seen within this many seconds.
 _RECENT = 10.0
-# Agents' jobs that go to the browsers at most.
+# Largest number of agents' jobs that are sent to the browsers.
 _MOST = 1000
 
 _LOST = NbdataError("it was interrupted: its agent ended", remedy="Run it again to resume")
@@ -39,13 +40,13 @@ Jobs = dict[str, "dict[str, Any]"]
 
 
 class Feed:
-    """The newest state; `newer` waits for the next one. Used by the event loop's thread only."""
+    """The newest state; `newer` waits for the next one. Used only by the event loop's thread."""
 
     def __init__(self, workers: Workers, root: str, settings: dict[str, Any]) -> None:
         self._workers, self._root, self._settings = workers, root, settings
         self._over: dict[str, Snapshot] = {}
         self._unfinished: dict[str, Snapshot] = {}
-        self._cleared = set[str]()  # finished jobs that nobody wants to see any more
+        self._cleared = set[str]()  # finished jobs that the user has cleared
         self._seen_at = 0.0
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
@@ -57,21 +58,21 @@ class Feed:
         self.watchers = 0
 
     def start(self) -> None:
-        """Begin to ask; called once, in the event loop."""
+        """Start to ask the agents; called once, in the event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def poke(self) -> None:
-        """Look soon: something was asked of a job."""
+        """Ask the agents soon, because a job was changed."""
         self._wake.set()
 
     def clear(self) -> None:
-        """Show the jobs that are finished now no more, in no browser; ``transfers`` still knows them."""
+        """Hide the jobs that are finished now, in all browsers; ``transfers`` still lists them."""
         self._cleared |= self._over.keys()
         self.poke()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While somebody wants to know."""
+        """Count the caller as a watcher while the context is open."""
         self.watchers += 1
         self.poke()
         try:
@@ -80,7 +81,7 @@ class Feed:
             self.watchers -= 1
 
     async def fresh(self) -> int:
-        """Wait for the next answer of the agents, whether anything changed or not; its version."""
+        """Wait for the agents' next answer, whether or not anything changed, and return its version."""
         polls = self.polls
         self.poke()
         while self.polls == polls:
@@ -88,7 +89,7 @@ class Feed:
         return self.version
 
     async def newer(self, version: int) -> int:
-        """Wait until the state is another than that of `version`; the new version."""
+        """Wait until the state differs from `version`, and return the new version."""
         while self.version == version:
             await self._tick.wait()
         return self.version
@@ -104,7 +105,7 @@ class Feed:
             except Exception:
                 _log.exception("nbdata: the jobs could not be listed")
                 self._publish(self.jobs, "internal error; the server's log says more")
-            # Not sooner than this, however often somebody pokes.
+            # The shortest interval, however often `poke` is called.
             await asyncio.sleep(max(0.0, began + _LIVE - time.monotonic()))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), began + self._pause() - time.monotonic())
@@ -115,9 +116,9 @@ class Feed:
         return _LIVE if self._unfinished else _QUIET
 
     def _take(self, seen: list[Snapshot], silent: bool) -> None:
-        """Make the state of what the agents said, and of what is known of jobs whose agent is gone.
+        """Build the state from the agents' answers and from the known jobs of ended agents.
 
-        While an agent that lives is `silent`, jobs that are missing stay as they were.
+        While a live agent is `silent`, missing jobs stay as they were.
         """
         now = time.monotonic()
         found = {key_of(snapshot): snapshot for snapshot in seen}
@@ -139,14 +140,14 @@ class Feed:
         over = {key: s for key, s in over.items() if key not in hidden}
         self._over = dict(sorted(over.items(), key=lambda item: item[1].created)[-_KEPT:])
         if any(s.state != "PAUSED" for s in self._unfinished.values()):
-            # Cullers of idle servers look at every setting of such a name.
+            # Programs that end idle servers look at every setting with such a name.
             self._settings["nbdata_last_activity"] = datetime.now(timezone.utc)
         newest = sorted(self._unfinished.items(), key=lambda item: item[1].created)[-_MOST:]
         jobs = {key: shown(s, self._root) for key, s in [*self._over.items(), *newest]}
         self._publish(jobs, _SILENT if silent else "")
 
     def _publish(self, jobs: Jobs, problem: str) -> None:
-        # What has not changed stays the same object: that is how watchers know.
+        # Unchanged jobs stay the same objects, so watchers can compare by identity.
         same = {key: self.jobs[key] if self.jobs.get(key) == job else job for key, job in jobs.items()}
         if problem != self.problem or same != self.jobs:
             self.jobs, self.problem = same, problem

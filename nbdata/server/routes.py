@@ -1,9 +1,9 @@
 """The routes below ``nbdata/api/``.
 
-``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/finished/clear``, ``POST
-caches/clear`` with ``{"path": PATH}`` as its body, and the websocket ``live``, which sends what changed:
-``{"jobs": [job, …], "gone": [key, …], "problem": text}``, the first time all jobs. All ask for the server's token or
-cookie; what changes something asks for the XSRF token too.
+``GET jobs``, ``GET disks``, ``POST jobs/ID/pause|resume|cancel|again``, ``POST jobs/finished/clear``, and ``POST
+caches/clear`` with the body ``{"path": PATH}``. The websocket ``live`` sends changes: ``{"jobs": [job, …], "gone":
+[key, …], "problem": text}``; its first message lists all jobs. All routes require the server's token or cookie. Routes
+that change something require the XSRF token too.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from nbdata.server.workers import Workers
 
 __all__ = ["routes"]
 
-# Browsers that may watch at a time.
+# Largest number of browsers that watch at once.
 _WATCHERS = 100
 
 
 class _Handler(APIHandler):
-    """What all plain routes share."""
+    """Base of all plain routes."""
 
     auth_resource = "nbdata"
-    # A panel that looks by itself is no sign of a user; nbdata_last_activity says when jobs run.
+    # A panel's automatic requests are not user activity; nbdata_last_activity says when jobs run.
     _track_activity = False
 
     def initialize(self, feed: Feed, disks: Disks, workers: Workers) -> None:
         self.feed, self.disks, self.workers = feed, disks, workers
 
     def refuse(self, error: NbdataError) -> None:
-        """Answer with the error in words."""
+        """Respond with the error as text."""
         self.set_status(
             404 if isinstance(error, NotFound) else 503 if isinstance(error, AgentUnavailable) else 409
         )
@@ -74,7 +74,7 @@ class _Action(_Handler):
 
 def _act(job_id: str, action: str) -> None:
     job = ChoosingHost().job(job_id)
-    if job.id != job_id:  # hosts also take the beginning of an id; a button means one job
+    if job.id != job_id:  # hosts also accept the beginning of an id; a button means one job
         raise NotFound(f"there is no job {job_id!r}", remedy="It may have ended with its agent")
     {"pause": job.pause, "resume": job.resume, "cancel": job.cancel, "again": job.again}[action]()
 
@@ -120,7 +120,7 @@ class _ClearCache(_Handler):
 
 
 class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """One browser's view: at most four messages a second, and no next one before the last is sent."""
+    """Sends updates to one browser: at most four messages a second, each after the previous one is sent."""
 
     auth_resource = "nbdata"
 
@@ -140,7 +140,7 @@ class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._sender = asyncio.get_running_loop().create_task(self._send())
 
     def on_message(self, message: str | bytes) -> None:
-        """Browsers have nothing to say here."""
+        """Ignore messages from browsers."""
 
     def on_close(self) -> None:
         if self._sender is not None:
@@ -168,7 +168,7 @@ class _Live(WebSocketMixin, WebSocketHandler, JupyterHandler):
 def routes(
     base_url: str, feed: Feed, disks: Disks, workers: Workers
 ) -> list[tuple[str, type[Any], dict[str, Any]]]:
-    """The handlers with their paths, for a tornado application."""
+    """Return the handlers with their paths, for a tornado application."""
 
     def at(path: str) -> str:
         return str(url_path_join(base_url, "nbdata/api", path))

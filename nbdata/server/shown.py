@@ -1,4 +1,4 @@
-"""A job's snapshot as the panel gets it: the fields that it shows, and no other."""
+"""Converts a job's snapshot for the panel: only the fields that the panel shows."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _FIELDS = (
 
 
 def key_of(snapshot: Snapshot) -> str:
-    """What tells a job from all others; ids alone are only unique in one agent."""
+    """Return a key that is unique among all agents' jobs; ids alone are unique only within one agent."""
     return f"{snapshot.id}-{snapshot.created:.3f}"
 
 
 def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
-    """The snapshot as JSON-able data.
+    """Convert the snapshot to JSON-able data.
 
     Parameters
     ----------
     snapshot : Snapshot
     root : str
-        The server's root folder; ``folder`` is the job's local place relative to it, or None if the file browser
-        cannot go there.
+        The server's root folder. ``folder`` is the job's local folder relative to it, or None if the file browser
+        cannot open it.
     """
     data = {name: getattr(snapshot, name) for name in _FIELDS}
     data["key"] = key_of(snapshot)
@@ -59,7 +59,7 @@ def shown(snapshot: Snapshot, root: str) -> dict[str, Any]:
 
 
 def _below(place: str, root: str) -> str | None:
-    """A local place relative to `root`; None if it is elsewhere, or hidden as the file browser sees it."""
+    """Return a local path relative to `root`; None if it is outside, or hidden from the file browser."""
     if not root or not place or is_url(place) or not is_inside(place, root):
         return None
     relative = os.path.relpath(place, root)

@@ -1,4 +1,4 @@
-"""A few threads for what blocks, so that the server's event loop never does."""
+"""A small thread pool for blocking calls, which keeps the server's event loop free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nbdata.errors import AgentUnavailable
 __all__ = ["Workers"]
 
 _THREADS = 4
-# Calls that may run or wait at a time; more are refused.
+# Largest number of running and waiting calls; further calls are refused.
 _WAITING = 64
 
 _T = TypeVar("_T")
@@ -26,12 +26,12 @@ class Workers:
         self._pending = 0
 
     async def run(self, ask: Callable[[], _T]) -> _T:
-        """The callable's result.
+        """Run the callable in a thread and return its result.
 
         Raises
         ------
         AgentUnavailable
-            If too many calls wait already.
+            If too many calls are already waiting.
         """
         if self._pending >= _WAITING:
             raise AgentUnavailable(

@@ -1,23 +1,22 @@
-"""The campaign: a verb again and again behind a proxy that spoils it, and a look at every byte afterwards.
+"""The campaign: runs verbs repeatedly behind a proxy that injects faults, and checks every byte afterwards.
 
-A run is one line (`pull`, `push` or `pack`) of some 300 small objects and two big ones, or `untar_volumes` of an
-archive of the same in some 20 volumes, or a pass through tar shards of them (`stream`), and faults by a seed
-(`seeded.Seeded`). It may end in two ways:
+A run is one command with faults chosen by a seed (`seeded.Seeded`). The command is one of these: `pull`, `push` or
+`pack` of some 300 small objects and two big ones; `untar_volumes` of an archive with the same content in some 20
+volumes; or a pass through tar shards with that content (`stream`). A run may end in two ways:
 
-- *right*: the line says that it went well, and every file is, byte for byte, what it was to be;
-- *said*: the line ends with an error of nbdata's; nothing wrong stands under a final name, and the same command, said
-  again without faults, goes well, and is right.
+- *right*: the command reports success, and every file is correct byte for byte; - *said*: the command ends with an
+nbdata error, no file with a final name is wrong, and the same command, repeated without faults, succeeds with correct
+files.
 
-Everything else is a fault of nbdata, and is told: wrong bytes, a line that does not end in time, an error that is an
-accident, a line that cannot be completed. Bytes that are flipped on the way can be noticed only where the store vouches
-for the object; where it does not, they are counted as *unguarded*. An extraction writes while it reads, and learns at
-the end of a volume, or of what is compressed in one piece, that its bytes are wrong: members that were written of it
-before are counted as *unsure*, and have to be right when the line was said again. So are samples of a shard whose
-bytes turn out wrong at its end.
+Anything else is reported as a bug in nbdata: wrong bytes, a command that exceeds its time limit, an unexpected kind of
+error, or a command that cannot be completed. Bytes flipped in transit can be noticed only if the store has a checksum
+of the object; otherwise the objects are counted as *unguarded*. An extraction writes while it reads. It learns only at
+the end of a volume, or of a separately compressed piece, that the bytes are wrong. Members written from it before are
+counted as *unsure*, and must be correct after the repeated command. The same holds for samples of a shard whose bytes
+turn out wrong at its end.
 
-The lines are carried out by one agent for all runs, as users' are, and not in this process: the proxy has an
-interpreter for itself then, and an agent that loses a thread or a connection with each fault is found out. A stream is
-read by this process.
+One agent carries out the commands of all runs, as for users, outside this process. So the proxy has an interpreter to
+itself, and an agent that leaks a thread or a connection with each fault is detected. Streams are read by this process.
 """
 
 from __future__ import annotations
@@ -45,45 +44,45 @@ from tests.faults.seeded import Seeded
 
 __all__ = ["EXTRACTIONS", "PACKS", "RIGHT", "SAID", "STALL", "STREAMS", "Result", "environment", "run_all"]
 
-#: How runs may end; whatever else `Result.end` says is a fault of nbdata.
+#: Permitted ends of a run; any other `Result.end` describes a bug in nbdata.
 RIGHT, SAID = "right", "said, and right when said again"
-#: Seconds of silence after which nbdata is told to give a connection up: as long as a busy disk may take at most.
+#: Seconds of silence after which nbdata gives a connection up: the longest stall of a busy disk.
 STALL = 2.0
-# Seconds within which a line must end.
+# Seconds within which a command must end.
 _BOUND = 180.0
-#: Runs with this number or a higher one are extractions, packs, and streams.
+#: Runs from these numbers on are extractions, packs and streams.
 EXTRACTIONS, PACKS, STREAMS = 10_000, 20_000, 30_000
-# Bytes of a shard or volume that a pack makes, and the archives that it makes; a big object has a shard of its own.
+# Bytes of a shard or volume made by a pack, and the archives that it makes; a big object has its own shard.
 _SHARD = 20_000_000
 _ARCHIVES = ("tar", "tar.gz", "tar.zst", "zip")
-# Of so many runs one has a doomed object, and one an object that is overwritten meanwhile.
+# One run out of this many has a doomed object, and one has an object that is overwritten meanwhile.
 _DOOMED, _REPLACED = 8, 5
-# The same of extractions.
+# The same for extractions.
 _DOOMED_VOLUMES = 3
 
 
 @dataclass
 class Result:
-    """What became of one run.
+    """The outcome of one run.
 
     Attributes
     ----------
     end : str
-        `RIGHT`, `SAID`, or what is wrong.
+        `RIGHT`, `SAID`, or a description of the bug.
     errors : Counter
-        Classes of the errors that were said, of single objects and of the whole.
+        Classes of the reported errors, for single objects and for the whole command.
     retries : int
-        As the job counts them.
+        Number of retries that the job reports.
     tally : Tally
-        Of the line with faults.
+        The tally of the command with faults.
     again : int
-        Bytes of objects that went over the wire beyond those of what was moved.
+        Bytes of objects transferred in addition to the size of the moved objects.
     unsure : int
-        Files that were wrong when an error was said.
+        Files that were wrong when an error was reported.
     unguarded : int
-        Objects that are wrong by a byte that was flipped where the store vouches for nothing.
+        Objects that are wrong because a byte was flipped and the store has no checksum.
     left : int
-        Uploads that are begun at the store and not finished.
+        Uploads at the store that were started and not finished.
     """
 
     number: int
@@ -100,12 +99,12 @@ class Result:
 
     @property
     def good(self) -> bool:
-        """Whether it ended as it may."""
+        """True if the run ended in a permitted way."""
         return self.end in (RIGHT, SAID)
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The outcome as one line of text."""
         errors = ", ".join(f"{count} × {name}" for name, count in self.errors.items())
         return (
             f"{self.number:4} {self.verb}: {len(self.tally.faults):3} faults, {self.retries:3} retries, "
@@ -114,7 +113,7 @@ class Result:
 
 
 def environment(scene: Scene, proxy: FaultProxy) -> dict[str, str]:
-    """The variables with which lines go through the proxy."""
+    """Return the environment variables that route commands through the proxy."""
     return {
         **scene.server.environment(),
         "AWS_ENDPOINT_URL": proxy.url,
@@ -131,9 +130,9 @@ def run_all(
     told: Callable[[str], None],
     switch: Callable[[dict[str, str]], None],
 ) -> Iterator[Result]:
-    """The runs of these numbers, pull and push in turn, and extractions.
+    """Yield the results of the runs with these numbers: pull and push alternately, and extractions.
 
-    `switch` sets the variables that lines are to be said with.
+    `switch` sets the environment variables for the commands.
     """
     with FaultProxy(scene.server.url, opaque=OPAQUE, replace=scene.replace) as proxy:
         switch(environment(scene, proxy))
@@ -144,7 +143,7 @@ def run_all(
 
 
 class _Run:
-    """One run."""
+    """One run of the campaign."""
 
     def __init__(self, scene: Scene, proxy: FaultProxy, seed: int, number: int) -> None:
         self._scene, self._proxy = scene, proxy
@@ -161,7 +160,7 @@ class _Run:
             doomed = "" if source.randrange(_DOOMED_VOLUMES) else f"x-{source.randrange(12):03}.tar"
             self._plan = Seeded(f"{seed} {number}", doomed=doomed, volumes=True)
             return
-        # One of three doomed ones is big.
+        # One doomed object in three is big.
         doomed = source.choice(BIG) if not source.randrange(3) else source.choice(list(scene.files))
         self._plan = Seeded(
             f"{seed} {number}",
@@ -170,7 +169,7 @@ class _Run:
         )
 
     def result(self) -> Result:
-        """Do it, and look."""
+        """Perform the run and check the result."""
         {
             "pull": self._pull,
             "push": self._push,
@@ -187,7 +186,7 @@ class _Run:
         line = nbdata.Pull(f"s3://{scene.bucket}/", str(target))
         if self._said(line):
             self._again(sum(map(len, files_of(target).values())))
-            # The whole of what was there before, if an object was replaced only when it had been read.
+            # Or the complete earlier content, if an object was replaced only after it had been read.
             self._look(files_of(target), old, whole=True)
             if (target / ".nbdata").exists():
                 self._bad("its own folder is left in the target")
@@ -215,7 +214,7 @@ class _Run:
             scene.client.delete_bucket(Bucket=self._bucket)
 
     def _extract(self) -> None:
-        """To the disk, and a quarter to a store, where each small object can meet a fault; each for all forms."""
+        """Extract to the disk, or in a quarter of the runs to a store, where each small object can meet a fault."""
         if (self._result.number - EXTRACTIONS) // len(PACKED) % 4 == 1:
             self._extract_to_store()
             return
@@ -248,7 +247,7 @@ class _Run:
             scene.client.delete_bucket(Bucket=self._bucket)
 
     def _pack(self) -> None:
-        """Into shards, and every second time into volumes of an archive, of each form in turn."""
+        """Pack into shards, and every second time into volumes of an archive, with the forms in turn."""
         scene, turn = self._scene, self._result.number - PACKS
         scene.server.create_bucket(self._bucket)
         old, source, target = scene.now(), f"s3://{scene.bucket}/", f"s3://{self._bucket}/x"
@@ -263,7 +262,7 @@ class _Run:
                 self._again(sum(map(len, (*old.values(), *made.values()))))
                 self._look(_members(made, form), old, whole=True)
             else:
-                if not form:  # of an archive there may be later volumes only
+                if not form:  # an archive may have only later volumes
                     self._look(_members(objects_of(scene.client, self._bucket)), old)
                 self._second(line)
                 self._look(_members(objects_of(scene.client, self._bucket), form), whole=True)
@@ -297,7 +296,7 @@ class _Run:
     # -- a line -----------------------------------------------------------------------------------
 
     def _said(self, line: Operation) -> bool:
-        """Say it, with faults; whether it went well."""
+        """Run the command with faults; True if it succeeds."""
         result = self._result
         result.tally = self._proxy.begin(self._plan)
         began = time.monotonic()
@@ -316,7 +315,7 @@ class _Run:
         return False
 
     def _second(self, line: Operation) -> None:
-        """Say it again, without faults."""
+        """Run it again without faults."""
         self._proxy.begin()
         self._scene.now()
         error = _error_of(line.start())
@@ -330,7 +329,7 @@ class _Run:
     # -- what came of it ----------------------------------------------------------------------------
 
     def _look(self, found: dict[str, bytes], *others: dict[str, bytes], whole: bool = False) -> None:
-        """Compare all that stands under final names with what is to be there, or with `others`."""
+        """Compare all files with final names with the expected content, or with `others`."""
         wanted = self._scene.now() if self._result.verb in ("pull", "pack") else self._scene.files
         wrong = differences(found, wanted, *others)
         flipped = {request.key for request, fault in self._result.tally.faults if fault.kind == "flip"}
@@ -349,7 +348,7 @@ class _Run:
 
 
 def _error_of(job: Job) -> Exception | None:
-    """Why a job did not go well; TimeoutError if it does not end."""
+    """Return the error of a job, if any; TimeoutError if it does not end."""
     try:
         job.wait(_BOUND)
     except TimeoutError as error:
@@ -368,7 +367,7 @@ def _verb_of(number: int) -> str:
 
 
 def _members(objects: dict[str, bytes], form: str = "") -> dict[str, bytes]:
-    """What is in all shards, or in the volumes of an archive of this form, as Python reads them."""
+    """Return the content of all shards, or of the volumes of an archive of this form, as Python reads it."""
     found: dict[str, bytes] = {}
     if form:
         joined = b"".join(objects[name] for name in sorted(objects))
@@ -386,7 +385,7 @@ def _members(objects: dict[str, bytes], form: str = "") -> dict[str, bytes]:
 
 
 def _streamed(url: str) -> tuple[list[tuple[str, bytes]], Exception | None]:
-    """The samples that a pass through shards gives, and why it did not end well; TimeoutError if it does not end."""
+    """Return the samples of a pass through shards, and its error if any; TimeoutError if it does not end."""
     found: list[tuple[str, bytes]] = []
     errors: list[Exception] = []
 
@@ -408,7 +407,7 @@ def _streamed(url: str) -> tuple[list[tuple[str, bytes]], Exception | None]:
 
 
 def _classes(error: Exception) -> Counter[str]:
-    """The classes of what went wrong: of each object, or of the whole."""
+    """Count the error classes: of each object, or of the whole command."""
     if isinstance(error, TransferFailed) and error.report is not None:
         return Counter(row.detail["error"] for row in error.report.rows if row.action == "failed")
     return Counter([type(error).__name__])

@@ -1,4 +1,4 @@
-"""A line whose machine is to be lost, what is right after it, and how it is recorded."""
+"""A command for the machine-loss tests, the correct state after it, and how it is recorded."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _PROGRAM = Path(__file__).with_name("recording.py")
 
 @dataclass
 class Case:
-    """A line, and what is right.
+    """A command and its correct result.
 
     Attributes
     ----------
     root : Path
-        Holds the target, ``state`` and perhaps a source; all of it is watched.
+        Folder that contains the target, ``state`` and perhaps a source; all of it is watched.
     verb, options :
-        The line.
+        The command.
     target : str
-        Below `root`; '' if nothing is written but the state.
+        Path below `root`; '' if the command writes only state.
     right : dict of str to list of bytes
-        What may stand under each path of the target: what is right in the end, then what was before.
+        Permitted contents for each path of the target: first the final content, then earlier ones.
     tags : dict of (path, tag) to bytes
-        What the store calls so.
+        Content that the store identifies by this tag.
     gone : dict of str to bytes
-        What stood in the target, and does not in the end.
+        Files that the target contains before, and not after the command.
     links : dict of str to str
         Symbolic links of the target.
     whole : bool
-        Whether all of `right` is there in the end.
+        Whether all of `right` exists at the end.
     reset : callable
-        Brings the other side to what it was, given the keys of objects that were being made there or were made, and
-        those of what was being deleted or was.
+        Restores the other side, given the keys of objects that were created or about to be, and of those that were
+        deleted or about to be.
     deletes : set of str
-        Keys of what the line deletes at its source in the end: nothing is missing in the target by then.
+        Keys that the command deletes at its source at the end, when the target must be complete.
     ended : callable
-        More that must hold when the line was said again.
+        Further checks after the repeated command.
     """
 
     root: Path
@@ -64,7 +64,7 @@ class Case:
     ended: Callable[[], list[str]] = list
 
     def record(self, log: Path, environment: Mapping[str, str]) -> None:
-        """Say the line in a process of its own, and write down what it does."""
+        """Run the command in a separate process and record what it does."""
         done = subprocess.run(
             [sys.executable, str(_PROGRAM), str(log), str(self.root), json.dumps(self.asked)],
             env={**os.environ, **environment, "NBDATA_HOST": "inline", **self.environment},
@@ -76,17 +76,17 @@ class Case:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The line as JSON-able data."""
+        """Return the command as JSON-able data."""
         return {"verb": self.verb, "options": self.options}
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the line needs to be told beside the store."""
+        """Return the environment variables of the command, except the store's."""
         return {"NBDATA_STATE_DIR": str(self.root / "state")}
 
 
 def crc_lines(data: bytes) -> tuple[list[list[Any]], bytes]:
-    """The sound lines that a file of the state begins with, and the rest of it."""
+    """Split a state file into its intact leading lines and the rest."""
     found, at = [], 0
     for line in data.splitlines(keepends=True):
         crc, _, body = line.partition(b" ")

@@ -1,4 +1,4 @@
-"""The bytes of files, many versions of which have most of them in common."""
+"""File contents in many versions that share most of their bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PAGE = 1 << 16
 
 
 class Content:
-    """The bytes of a file; never changed, only replaced."""
+    """The bytes of a file, as an immutable object."""
 
     __slots__ = ("_pages", "size")
 
@@ -19,11 +19,11 @@ class Content:
 
     @classmethod
     def of(cls, data: bytes) -> Content:
-        """Some bytes."""
+        """Create a content from bytes."""
         return cls().written(0, memoryview(data))
 
     def written(self, at: int, data: memoryview) -> Content:
-        """What they are after `data` was written there."""
+        """Return the content after `data` is written at `at`."""
         pages, done = dict(self._pages), 0
         while done < len(data):
             number, start = divmod(at + done, _PAGE)
@@ -36,7 +36,7 @@ class Content:
         return Content(max(self.size, at + len(data)), pages)
 
     def truncated(self, size: int) -> Content:
-        """What they are when the file was given a size."""
+        """Return the content after it is truncated or extended to a size."""
         last, rest = divmod(size, _PAGE)
         pages = {n: page for n, page in self._pages.items() if n < last}
         if rest and last in self._pages:
@@ -44,7 +44,7 @@ class Content:
         return Content(size, pages)
 
     def blocks(self) -> Iterator[bytes]:
-        """All of them, in order."""
+        """Iterate over all bytes in order."""
         for number in range(-(-self.size // _PAGE)):
             length = min(_PAGE, self.size - number * _PAGE)
             yield self._pages.get(number, b"")[:length].ljust(length, b"\0")
@@ -53,7 +53,7 @@ class Content:
         return b"".join(self.blocks())
 
     def same(self, other: Content, start: int, end: int) -> bool:
-        """Whether both hold the same from `start`, where a page begins, to `end`."""
+        """True if both have the same bytes from `start`, a page boundary, to `end`."""
         assert start % _PAGE == 0
         if min(self.size, other.size) < end:
             return False

@@ -1,31 +1,32 @@
-"""A model of a disk that may lose its machine at any moment: what was written, and what of it may be left.
+"""A model of a disk whose machine may fail at any moment: the writes, and the states that may remain.
 
-Fed with a log of `recording`, it keeps for each file the bytes that are on the disk for sure and the changes since,
-and the same for the names in each folder. Only a sync makes sure: `fsync` and `fdatasync` of a file its bytes (not its
-name), `fsync` of a folder its names (not what they name), `syncfs` all of a file system. That is what POSIX promises,
-and less than ext4, XFS or btrfs keep. What stands directly in the watched folder are file systems, each of its own.
+It replays a log of `recording`. For each file it keeps the bytes that are certainly on the disk and the changes since,
+and the same for the names in each folder. Only a sync makes data certain: `fsync` and `fdatasync` of a file cover its
+bytes (not its name), `fsync` of a folder covers its names (not the files' content), and `syncfs` covers a whole file
+system. POSIX promises this much; ext4, XFS and btrfs keep more. Each direct child of the watched folder is a file
+system of its own.
 
-What may be left is any of these (`KINDS`, or a seed for a random choice):
+The remaining state is one of these (`KINDS`, or a seed for a random choice):
 
 ``nothing``
-    what is sure, and no more;
+        only what is certain;
 ``names``
-    all names, but only the bytes that are sure: the file of no length under its final name;
+        all names, but only the certain bytes: an empty file under its final name;
 ``sizes``
-    all names and all sizes, with zeros for bytes that are not sure;
+        all names and all sizes, with zeros for bytes that are not certain;
 ``bytes``
-    all bytes, but only the names that are sure;
+        all bytes, but only the certain names;
 ``everything``
     as after a kill;
 ``all of NAME``
-    one file system as after a kill, and of the others what is sure;
+        one file system as after a kill, and only what is certain of the others;
 a seed
-    each name as it is sure or as it ever was since, each change of a file kept, lost or kept in part.
+ each name as certain or as at any time since; each change of a file kept, lost or partly kept.
 
-Two things are kept as every file system in use keeps them: a rename does not lose the file between its two names, and
-is sure when either folder is synced; and a truncation comes before what is written after it, since freed blocks do not
-come back. Not modelled: a disk that says ``synced`` before it has, damage to what was sure, an order within one sync,
-and the times and permissions of files.
+Two rules hold on every file system in use. A rename never loses the file between its two names, and is certain when
+either folder is synced. A truncation comes before later writes, because freed blocks do not come back. The model does
+not cover a disk that reports ``synced`` too early, damage to certain data, an order within one sync, or the times and
+permissions of files.
 """
 
 from __future__ import annotations
@@ -48,29 +49,29 @@ _ALL_OF = "all of "
 _Looks = tuple[int, int, int]
 
 
-_Change = tuple[int, memoryview | None]  # where and what was written; or a size and None
+_Change = tuple[int, memoryview | None]  # offset and data of a write; or a size and None
 
 
 @dataclass(eq=False)
 class Node:
-    """A file, a folder or a symbolic link, under whatever names.
+    """A file, a folder or a symbolic link, independent of its names.
 
     Attributes
     ----------
     kind : str
         ``file``, ``folder`` or ``link``.
     target : str
-        Of a link; on the disk as soon as its name is.
+        Target of a link; on the disk as soon as its name is.
     now, sure : Content
-        Bytes of a file, as they were written, and as they are on the disk.
+        Bytes of a file as written, and as they are certainly on the disk.
     changes : list
-        What was done to a file since.
+        Changes to a file since then.
     names, sure_names : dict of str to Node
-        The same of a folder.
+        Names in a folder as changed, and as they are certainly on the disk.
     were : dict of str to list
-        What each name of a folder stood for since it was synced; None for nothing.
+        Everything that each name of a folder referred to since the last sync; None for nothing.
     looks : set
-        Size, mtime and ctime that a file had when somebody looked.
+        Size, mtime and ctime of a file at the times of its stat calls.
     """
 
     kind: str
@@ -84,12 +85,12 @@ class Node:
     looks: set[_Looks] = field(default_factory=set)
 
     def sync(self) -> None:
-        """What is so now is sure."""
+        """Make the current state certain."""
         self.sure, self.changes = self.now, []
         self.sure_names, self.were = dict(self.names), {}
 
     def name(self, name: str, node: Node | None) -> None:
-        """Give a name in a folder to something, or to nothing."""
+        """Let a name in a folder refer to a node, or to nothing."""
         self.were.setdefault(name, [self.names.get(name)]).append(node)
         if node is None:
             del self.names[name]
@@ -97,9 +98,9 @@ class Node:
             self.names[name] = node
 
     def is_sure(self, name: str, node: Node | None) -> None:
-        """What a name in a folder stands for is on the disk; perhaps it stands for something else since."""
+        """Note that a name's node is on the disk; the name may refer to another node since."""
         if name not in self.were:
-            return  # all of it is sure
+            return  # all of it is certain
         if self.names.get(name) is node:
             del self.were[name]
         if node is None:
@@ -108,7 +109,7 @@ class Node:
             self.sure_names[name] = node
 
     def left(self, kind: str, source: random.Random) -> Content:
-        """The bytes of a file that are left."""
+        """Return the remaining bytes of a file."""
         if kind in ("bytes", "everything"):
             return self.now
         if kind == "sizes":
@@ -129,7 +130,7 @@ class Node:
         return found
 
     def names_left(self, kind: str, source: random.Random) -> dict[str, Node]:
-        """The names in a folder that are left."""
+        """Return the remaining names in a folder."""
         if kind in ("names", "sizes", "everything"):
             return self.names
         if kind in KINDS:
@@ -145,7 +146,7 @@ class Node:
 
 
 class _Rename(NamedTuple):
-    """What had the old name has the new one."""
+    """A rename: its node moved from the old name to the new one."""
 
     node: Node
     old: Node
@@ -156,7 +157,7 @@ class _Rename(NamedTuple):
 
 @dataclass
 class Tree:
-    """What is left below the folder: files with their bytes, links with their targets, folders; by relative path."""
+    """The remaining files with their bytes, links with their targets, and folders, by relative path."""
 
     files: dict[str, Content] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
@@ -164,7 +165,7 @@ class Tree:
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def write(self, root: Path) -> None:
-        """Make it in a folder; what has one file's several names there has several files."""
+        """Write it into a folder; a file with several names becomes several files."""
         for path in sorted(self.folders):
             (root / path).mkdir(exist_ok=True)
         for path, content in self.files.items():
@@ -174,7 +175,7 @@ class Tree:
             (root / path).symlink_to(target)
 
     def below(self, folder: str) -> Tree:
-        """What of it lies in a folder, by the path from there."""
+        """Return the part below a folder, with paths relative to it."""
         start = folder + "/"
 
         def cut(found: Any) -> Any:
@@ -185,7 +186,7 @@ class Tree:
 
 
 class Disk:
-    """What lies below a folder, from before a recording on; all of that is sure."""
+    """The content of a folder from the start of a recording, when all of it is certain."""
 
     def __init__(self, root: Path) -> None:
         self._root_path = os.path.realpath(root)
@@ -194,7 +195,7 @@ class Disk:
         self.root = self._read(Path(self._root_path))
         del self._inodes
         self._unsure: set[Node] = set()
-        self._renames: list[_Rename] = []  # that are not sure
+        self._renames: list[_Rename] = []  # not yet certain
 
     def _read(self, path: Path) -> Node:
         found = path.lstat()
@@ -213,7 +214,7 @@ class Disk:
         return node
 
     def _at(self, path: str) -> tuple[Node, str]:
-        """The folder and the name of a path; of the root itself, itself and ''."""
+        """Return the folder node and name of a path; for the root, the root itself and ''."""
         node = self.root
         *above, name = os.path.relpath(path, self._root_path).split("/")
         for each in above:
@@ -225,7 +226,7 @@ class Disk:
         return folder.names[name] if name else folder
 
     def take(self, what: list[Any], data: memoryview) -> None:
-        """One entry of a log, with the bytes that were written."""
+        """Apply one entry of a log, with the bytes that were written."""
         do, *rest = what
         if do == "open":
             self._opened(*rest)
@@ -292,7 +293,7 @@ class Disk:
         self._unsure.add(folder)
 
     def left(self, kind: str) -> Tree:
-        """What may be left if the machine is lost now; `kind` is one of `KINDS`, ``all of NAME``, or a seed."""
+        """Return a state that may remain if the machine fails now; `kind` is in `KINDS`, ``all of NAME`` or a seed."""
         tree, source = Tree(), random.Random(kind)
         contents: dict[Node, Content] = {}
         names: dict[Node, dict[str, Node]] = {}
@@ -337,7 +338,7 @@ def _all_below(node: Node, found: set[Node]) -> set[Node]:
 
 
 def read_log(log: Path) -> Iterator[tuple[list[Any], memoryview]]:
-    """The entries of a log, each with the bytes that were written."""
+    """Read the entries of a log, each with the bytes that were written."""
     data = memoryview(b"")
     with Path(f"{log}.bytes").open("rb") as file:
         if os.fstat(file.fileno()).st_size:

@@ -1,16 +1,15 @@
-"""The campaign of disks: lines that write to a disk with too little room, or hardly enough, and others who fill it.
+"""The campaign of disks: commands that write to a disk with too little or barely enough room while others fill it.
 
-A run is one line, or two of two processes, on a disk or in a limited folder that has, by a seed, 0.3 to 1.5 times
-the room that is needed; in half of them somebody else fills it in the middle, at a byte that a proxy holds. Another
-process watches what is on the disk. A line may end in these ways:
+A run is one command, or two in two processes, on a disk or in a limited folder. By a seed, the room is 0.3 to 1.5 times
+the need. In half of the runs another process fills the disk in the middle, at a byte at which a proxy holds the
+transfer. Another process watches the disk's content. A command may end in these ways:
 
-- *right*: all is there, byte for byte;
-- *refused*: the need was known and more than there is; nothing was moved, and the numbers are true;
-- *filled*: with NotEnoughSpace in the middle, and nothing wrong under a final name;
-- *waited*: it ran in the background, paused for want of room, and went on by itself when there was some.
+- *right*: everything is there, byte for byte; - *refused*: the need was known and exceeded the room; nothing was moved,
+and the reported numbers are true; - *filled*: with NotEnoughSpace in the middle, and no wrong file with a final name; -
+*waited*: it ran in the background, paused for lack of room, and resumed by itself when there was some.
 
-Then room is made, and the same command ends well, and right; nothing is left in `.nbdata`, nor in the books. Never is
-more in a limited folder than its limit and `spare_of` it, and nothing ever beyond what a cache may hold.
+Then room is made. The same command must succeed with correct files and leave nothing in `.nbdata` or in the ledger. A
+limited folder must never hold more than its limit and `spare_of` it, and a cache never more than its limit.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from tests.watcher import Watcher
 
 __all__ = ["LINES", "NOT_RUN", "WAYS", "Result", "run_all", "spare_of"]
 
-#: What is said.
+#: The commands to run.
 LINES = ("pull", "untar_volumes", "cache_stream", "two pulls")
-#: How a line may end the first time.
+#: Permitted ends of the first attempt.
 WAYS = ("right", "refused", "filled", "waited")
 NOT_RUN = "not run"
-# Room, as a share of what is needed; in a third of the runs it is close to it.
+# Room as a share of the need; in a third of the runs it is close to the need.
 _FEWEST, _MOST = 0.3, 1.5
 _CLOSE = 0.98, 1.03
 KIB, MIB = 1 << 10, 1 << 20
@@ -55,24 +54,24 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass
 class Result:
-    """What became of one run.
+    """The outcome of one run.
 
     Attributes
     ----------
     room : float
-        What there was, as a share of what is needed.
+        The room as a share of the need.
     filled : bool
-        Whether somebody else filled the disk in the middle.
+        Whether another process filled the disk in the middle.
     ways : list of str
-        How each line ended the first time.
+        How each command ended at the first attempt.
     words : list of str
-        What each said then, if it did not go well.
+        Each command's error message of that attempt, if it failed.
     end : str
-        '' if all is well, or what is wrong; or `NOT_RUN` and why.
+        '' if all is well, or a description of the bug; or `NOT_RUN` and the reason.
     over : int
-        Most bytes in a limited folder beyond its limit, at any moment that was seen; negative: below it.
+        Largest observed excess of a limited folder over its limit in bytes; negative: below the limit.
     samples : int
-        Such moments.
+        Number of observations.
     """
 
     number: int
@@ -89,12 +88,12 @@ class Result:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return not self.end or self.end.startswith(NOT_RUN)
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The outcome as one line of text."""
         over = "" if self.over is None else f", {self.over / KIB:+,.0f} KiB of the limit"
         filled = ", filled by others" if self.filled else ""
         return (
@@ -104,15 +103,16 @@ class Result:
 
 
 def spare_of(files: Mapping[str, bytes], block: int) -> int:
-    """Bytes beyond a limit that are allowed while these files are written: what a plan does not count.
+    """Return the bytes that writing these files may use beyond a limit, because a plan does not count them.
 
-    A block for each folder, and for those of nbdata's own: `.nbdata`, a mark, and the record of an object in parts.
+    This is one block for each folder, and for nbdata's own files: `.nbdata`, a marker, and the record of an object in
+    parts.
     """
     return block * (folders_of(files) + 3)
 
 
 def run_all(goods: Goods, *, seed: int, numbers: Iterable[int], told: Any = print) -> Iterator[Result]:
-    """The runs of these numbers; kinds of disks and lines in turn."""
+    """Yield the results of the runs with these numbers; kinds of disks and commands alternate."""
     before = {name: os.environ.get(name) for name in ("NBDATA_HOST", *goods.server.environment())}
     try:
         for number in numbers:
@@ -132,7 +132,7 @@ def run_all(goods: Goods, *, seed: int, numbers: Iterable[int], told: Any = prin
 
 
 class _Run:
-    """One run."""
+    """One run of the campaign."""
 
     def __init__(self, goods: Goods, seed: int, number: int) -> None:
         self._goods = goods
@@ -145,7 +145,7 @@ class _Run:
         self._block = self._dice.choice((1024, 4096)) if kind == "ext4" else 4096
 
     def do(self) -> None:
-        """Do it, and look."""
+        """Perform the run and check the result."""
         result, began = self.result, time.monotonic()
         streams = result.said == "cache_stream"
         names = {"pull": ["tree"], "untar_volumes": ["members"], "two pulls": ["one", "other"]}.get(
@@ -196,7 +196,7 @@ class _Run:
             assert line.job is not None
             if (
                 line.way != "waited" or disk.order.kind == "NBDATA_QUOTA"
-            ):  # which a job has from who said its line
+            ):  # inherited from the process that ran the command
                 line.start()
             if (error := error_of(line.job)) is not None:
                 self._bad(f"with room, {line.operation.verb} said: {error}")
@@ -209,7 +209,7 @@ class _Run:
             if self.result.said == "two pulls"
             else self._dice.choice(("agent", "inline"))
         )
-        # Beside them the folder for temporaries, its mark, and of what is large a record of its parts.
+        # In addition: the folder for temporaries, its marker, and for each large object a record of its parts.
         parted = sum(len(data) > PART for data in files.values())
         needed, inodes = blocks_of(files, self._block), len(files) + folders_of(files) + 2 + parted
         operation: Operation = nbdata.Pull(goods.url(name), str(target))
@@ -221,7 +221,7 @@ class _Run:
         return Line(operation, host, target, files, needed, inodes, background)
 
     def _ends(self, disk: SmallDisk, lines: list[Line], free: tuple[int, int]) -> None:
-        """Whether each line could end as it did, given what was free."""
+        """Check that each command could end as it did, given the free space."""
         sees = self.result.kind not in UNSEEN
         for line in lines:
             if line.way == "waited" and not line.words.startswith("no space"):
@@ -233,19 +233,20 @@ class _Run:
                 self._bad("begun although it cannot fit")
         if self.result.filled:
             return
-        # With this, for what a file system makes beside the files, there is room for one, and for all.
+        # This leaves a reserve for what a file system creates beside the files.
         room, spare = min(free[0], disk.order.room), 2 * MIB
         needs = [blocks_of(line.files, self._block) + spare for line in lines]
         counts = [len(line.files) + folders_of(line.files) + 8 for line in lines]
         done = [line.way == "right" for line in lines]
-        # What one has written counts twice for the others, until it is noted half a second later.
+        # Bytes written by one command count twice for the others, until its ledger entry is updated half a second
+        # later.
         if len(lines) * sum(needs) <= room and len(lines) * sum(counts) <= free[1] and not all(done):
             self._bad("there was room, and yet it was not done")
         if sees and max(needs) <= room and max(counts) <= free[1] and not any(done):
             self._bad("there was room for one, and yet none was done")
 
     def _numbers(self, disk: SmallDisk, line: Line, free: tuple[int, int]) -> None:
-        """Whether what a line said is true."""
+        """Check the numbers that a command reported."""
         error = line.error
         if not isinstance(error, NotEnoughSpace):
             self._bad(f"{type(error).__name__}: {error}")
@@ -297,7 +298,7 @@ class _Run:
             self._bad(f"with room, the stream said: {error}")
 
     def _consumed(self, line: CacheStream) -> Exception | None:
-        """Read all items; why it ended before the last one."""
+        """Read all items; returns the error if it ended early."""
         left = dict(self._goods.items)
         try:
             with make_stream(line, quiet=True) as stream:
@@ -314,7 +315,7 @@ class _Run:
 
     @contextmanager
     def _other(self, disk: SmallDisk, gate: Gate) -> Iterator[None]:
-        """Somebody else, who fills the disk as soon as the gate holds."""
+        """Fill the disk from another process as soon as the gate holds."""
         leave, over = self._dice.randrange(MIB), threading.Event()
 
         def fill() -> None:
@@ -349,7 +350,7 @@ class _Run:
             self._bad(f"{self.result.over:,} bytes over the limit, where {spare:,} may be")
 
     def _look_behind(self, disk: SmallDisk) -> None:
-        """Nothing is left of nbdata's own, on the disk and in the books."""
+        """Check that nothing of nbdata's own is left on the disk or in the ledger."""
         left = [str(path.relative_to(disk.folder)) for path in disk.folder.rglob(".nbdata*")]
         if left:
             self._bad(f"left behind: {', '.join(left)}")

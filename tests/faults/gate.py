@@ -1,4 +1,4 @@
-"""A proxy on loopback that lets so many bytes through and then holds the rest: a moment to kill somebody at."""
+"""A proxy on loopback that holds a transfer after a number of bytes, so that a process can be killed then."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tests.waiting import PATIENCE
 
 
 class Gate(SlowProxy):
-    """Forwards at full speed until `limit` bytes have gone one way; then they wait until `open`.
+    """Forwards at full speed until `limit` bytes have passed in one direction; later bytes wait until `open`.
 
-    Whoever is to be caught with some objects whole asks for few at a time: of objects of `size` bytes, `concurrency` of
-    them under way, more than ``limit / size - concurrency`` are whole when the gate holds.
+    A test that needs some complete objects at that moment requests few at a time. With objects of `size` bytes and
+    `concurrency` of them in progress, more than ``limit / size - concurrency`` are complete when the gate holds.
 
     Parameters
     ----------
     limit : int
-        Bytes, heads included; negative: all.
+        Limit in bytes, including headers; negative: no limit.
     answers : bool
-        Which way is counted and held: what the server says, or what it is told.
+        The direction that is counted and held: responses if true, else requests.
     """
 
     def __init__(self, upstream: str, *, limit: int = -1, answers: bool = True) -> None:
@@ -35,25 +35,25 @@ class Gate(SlowProxy):
         super().__exit__(kind, error, trace)
 
     def open(self) -> None:
-        """Let all through from now on."""
+        """Let everything pass from now on."""
         with self._passing:
             self._limit = -1
             self._passing.notify_all()
 
     def close(self, *, after: int = 0) -> None:
-        """Hold all that comes when so many more bytes have passed."""
+        """Hold all bytes after `after` more have passed."""
         with self._passing:
             self._limit = self.passed + after
             self._passing.notify_all()
 
     @property
     def holds(self) -> bool:
-        """Whether somebody waits at the gate."""
+        """True if a transfer waits at the gate."""
         with self._passing:
             return self._waiting > 0
 
     def wait_until_it_holds(self) -> None:
-        """Until somebody waits at the gate."""
+        """Wait until a transfer waits at the gate."""
         with self._passing:
             held = self._passing.wait_for(lambda: self._waiting > 0, PATIENCE)
             assert held, f"only {self.passed:,} bytes came to the gate"

@@ -1,4 +1,4 @@
-"""What lines move onto disks that are too small: trees, volumes of an archive, and items, small for the disk's sake."""
+"""Test data for disks that are too small: trees, volumes of an archive, and items, all of small size."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tests.conftest import client_of
 
 __all__ = ["Goods", "blocks_of", "folders_of"]
 
-# Bytes of an object that goes in parts.
+# Size of an object that is transferred in parts.
 _BIG = 17_500_000
 _VOLUME = 1_000_000
 
 
 def blocks_of(files: Mapping[str, bytes], block: int) -> int:
-    """Bytes of the blocks that files take."""
+    """Count the bytes of the blocks that files occupy."""
     return sum(-(-len(data) // block) * block for data in files.values())
 
 
 def folders_of(files: Mapping[str, bytes]) -> int:
-    """In how many folders they lie, the target among them."""
+    """Count the folders that contain files, including the target."""
     return len({str(above) for name in files for above in Path(name).parents})
 
 
 class Goods:
-    """A bucket with all of it, and what it holds.
+    """A bucket with all test data, and its content.
 
     Attributes
     ----------
     tree, one, other : dict of str to bytes
-        To be pulled: some 21 MB with an object in parts, and two of some 8 MB.
+        Trees to pull: about 21 MB with an object in parts, and two of about 8 MB.
     members, volumes : dict of str to bytes
-        What a set of volumes unpacks to, some 14 MB, and the set, of half as much.
+        The unpacked content of a set of volumes, about 14 MB, and the set, half as large.
     items : dict of str to bytes
-        To be streamed: some 10 MB.
+        Items to stream: about 10 MB.
     """
 
     def __init__(self, server: EmbeddedServer, work: Path, *, seed: int) -> None:
@@ -65,12 +65,12 @@ class Goods:
 
     @property
     def all(self) -> dict[str, dict[str, bytes]]:
-        """By the folder of the bucket in which they lie."""
+        """All files, by their folder in the bucket."""
         names = ("tree", "one", "other", "volumes", "items")
         return {name: getattr(self, name) for name in names}
 
     def url(self, name: str) -> str:
-        """Of what lies there."""
+        """Return the URL of a folder in the bucket."""
         return f"s3://{self.bucket}/{name}/"
 
     def close(self) -> None:

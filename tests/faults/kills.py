@@ -1,14 +1,15 @@
-"""kill -9 of the agent or of the kernel at random moments of pull, push and extraction; then the same command again.
+"""Kills the agent or the kernel by SIGKILL at random moments of pull, push and extraction, and repeats the command.
 
-The moment is chosen by bytes, not by time: the proxy counts the bytes of objects that it carries, and at the chosen one
-it carries nothing more until the process is dead. Afterwards nothing wrong stands under a final name; the same command,
-said again, goes well, and all is as if nothing had happened; and no more is moved twice, as the proxy counted it, than
+The moment is chosen by bytes, not by time. The proxy counts the bytes of objects that it carries, and at the chosen
+byte it stops until the process is dead. Afterwards no file with a final name is wrong. The repeated command succeeds
+with the same result as without a kill. According to the proxy, no more is moved twice than
 
-* a part a connection, by a pull or a push;
-* what lies behind the last checkpoint, by an extraction: the report of the second line says where it went on.
+* one part per connection, for a pull or a push;
+* the data after the last checkpoint, for an extraction: the second command's report states where it resumed.
 
-A kernel says its line as a cell. When it is killed the job goes on in the agent; a new kernel says the same cell at
-once and is attached to it, or finds it done; in a third of the cases the agent is killed right behind its kernel.
+A kernel runs its command as a cell. When it is killed, the job continues in the agent. A new kernel runs the same cell
+at once and is attached to the job, or finds it done. In a third of the cases the agent is killed right after its
+kernel.
 """
 
 from __future__ import annotations
@@ -36,41 +37,41 @@ from tests.kernel import Kernel
 
 __all__ = ["AGENT", "ATTACHED", "BOTH", "DONE", "KERNEL", "PART", "VERBS", "Killed", "agent", "kill_all"]
 
-#: What is fetched or sent in one piece, and recorded then.
+#: Size of a part: transferred in one piece and then recorded.
 PART = 16 << 20
 VERBS = ("pull", "push", "untar_volumes")
-#: Who is killed; and of a kernel's kills, what comes next.
+#: The process that is killed; and what follows after the kill of a kernel.
 AGENT, KERNEL = "agent", "kernel"
 ATTACHED, DONE, BOTH = "attached", "found done", "the agent killed, too"
-# What may come to that: small objects that were not recorded yet, and what of a part came since it was last noted.
+# Additional allowance: small objects that were not recorded yet, and the bytes of a part since it was last noted.
 _SLACK = 2_000_000 + NOTED
-# Seconds within which a line must end, and those for each byte.
+# Seconds within which a command must end, and additional seconds for each byte.
 _BOUND, _SLOWEST = 120.0, 1 / 5_000_000
 RIGHT = "right"
 
 
 @dataclass
 class Killed:
-    """What became of one kill.
+    """The outcome of one kill.
 
     Attributes
     ----------
     tree : int
-        Bytes of the tree.
+        Size of the tree in bytes.
     form : str
-        Of the volumes; '' of pull and push.
+        Form of the volumes; '' for pull and push.
     then : str
-        What was done when a kernel was dead: `ATTACHED`, `DONE` or `BOTH`; '' of an agent.
+        What followed the kernel's death: `ATTACHED`, `DONE` or `BOTH`; '' for an agent.
     share : float
         The moment, as a share of the bytes.
     end : str
-        `RIGHT`, or what is wrong.
+        `RIGHT`, or a description of the bug.
     again : int
-        Bytes of objects that went over the wire twice.
+        Bytes of objects that were transferred twice.
     allowed : int
-        How many those may be.
+        Upper limit on `again`.
     resumed_at : int
-        Where an extraction went on, in bytes of the volumes.
+        Position in the volumes at which an extraction resumed, in bytes.
     """
 
     number: int
@@ -89,17 +90,17 @@ class Killed:
 
     @property
     def good(self) -> bool:
-        """Whether it ended as it must."""
+        """True if the run ended as required."""
         return self.end == RIGHT
 
     @property
     def moves_again(self) -> bool:
-        """Whether somebody died who moved bytes."""
+        """True if the killed process moved bytes."""
         return self.victim == AGENT or self.then == BOTH
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The outcome as one line of text."""
         what = f"{self.verb} {self.form}".strip()
         return (
             f"{self.number:4} {what} of {self.tree / 1e6:.0f} MB: {self.victim} killed at {self.share:4.0%}, "
@@ -109,7 +110,7 @@ class Killed:
 
 
 def agent() -> int:
-    """The process id of the agent, which is started if it does not run."""
+    """Return the process id of the agent, which is started if necessary."""
     with connect() as connection:
         return int(connection.ask({"do": "hello"})["pid"])
 
@@ -124,9 +125,10 @@ def kill_all(
     switch: Callable[[dict[str, str]], None],
     over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Killed]:
-    """So many kills of each, in turns of verbs; `switch` sets the variables that lines are to be said with.
+    """Perform this many kills of each process, with the verbs in turn; `switch` sets the commands' environment
+    variables.
 
-    Nothing more is begun when it is `over`.
+    Starts no new kill once `over` returns true.
     """
     chosen = _chosen(tree.size, seed, kills, kernel_kills)
     with FaultProxy(tree.server.url) as proxy, ExitStack() as stack:
@@ -151,7 +153,7 @@ def kill_all(
 
 
 def _chosen(tree: int, seed: int, kills: int, kernel_kills: int) -> list[Killed]:
-    """Victims in any order, but of each the verbs in turn, and of extractions the forms, and what comes next."""
+    """Choose the victims in random order, with the verbs, forms and follow-ups of each in turn."""
     victims = [AGENT] * kills + [KERNEL] * kernel_kills
     random.Random(f"{seed} victims").shuffle(victims)
     found, turn = [], {AGENT: 0, KERNEL: 0}
@@ -169,7 +171,7 @@ def _chosen(tree: int, seed: int, kills: int, kernel_kills: int) -> list[Killed]
 
 
 class _Kernels:
-    """Real kernels that wait to be told a cell; a context manager."""
+    """Running kernels that wait for a cell; a context manager."""
 
     def __init__(self, tree: Tree) -> None:
         self._folder = tree.work
@@ -183,7 +185,7 @@ class _Kernels:
             self.end(kernel)
 
     def take(self) -> Kernel:
-        """One that is ready."""
+        """Take a kernel that is ready."""
         if self._waiting:
             return self._waiting.pop()
         kernel = Kernel(self._folder).__enter__()
@@ -192,17 +194,17 @@ class _Kernels:
         return kernel
 
     def give_back(self, kernel: Kernel) -> None:
-        """It lives, and has nothing to do."""
+        """Return an idle, living kernel."""
         self._waiting.append(kernel)
 
     def end(self, kernel: Kernel) -> None:
-        """It is dead, or may be."""
+        """End a kernel that is dead or may be."""
         self._living.remove(kernel)
         kernel.__exit__(None, None, None)
 
 
 class _Case:
-    """One kill; a context manager around what it needs."""
+    """One kill; a context manager for its resources."""
 
     def __init__(self, tree: Tree, proxy: FaultProxy, kernels: _Kernels, killed: Killed) -> None:
         self._tree, self._proxy, self._kernels, self._killed = tree, proxy, kernels, killed
@@ -232,7 +234,7 @@ class _Case:
         self._stack.close()
 
     def run(self) -> None:
-        """Say a line, kill, look, say it again, look again."""
+        """Run a command, kill, check, run it again and check again."""
         try:
             self._by_kernel() if self._killed.victim == KERNEL else self._by_agent()
             self._look(whole=True)
@@ -240,7 +242,7 @@ class _Case:
                 raise _Wrong("its own folder is left in the target")
         except _Wrong as wrong:
             self._killed.end = str(wrong)
-        except Exception as error:  # whatever it is: the others are still to be run
+        except Exception as error:  # of any kind: the other kills are still to be run
             self._killed.end = f"an accident: {error!r}"
 
     # -- the agent ------------------------------------------------------------------------------------
@@ -336,4 +338,4 @@ class _Case:
 
 
 class _Wrong(Exception):
-    """It did not end as it must."""
+    """Raised if a run did not end as required."""

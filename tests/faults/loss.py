@@ -1,21 +1,21 @@
-"""A line whose machine is lost at any moment: what must hold of what is left, and the same command run again.
+"""Loses a command's machine at any moment: checks the remaining state, and runs the same command again.
 
-Of every state that `disk` knows, at every entry of a recording:
+These rules hold for every state that `disk` models, at every entry of a recording:
 
-* under a final name stands what is right, or was before, or nothing;
-* what the index vouches for is there, and is what the store calls by that tag;
-* what was replaced, here or at the store, does not look as if somebody else had done it;
-* a part that is recorded as done holds the right bytes; and once recorded, part and record are there until the whole
-  stands under its final name;
-* an upload of which a part was sent is remembered, so that ``cleanup`` finds it;
+* a final name refers to correct content, earlier content or nothing;
+* what the index lists exists, and has the content that the store identifies by that tag;
+* what was replaced, here or at the store, does not look as if another process had replaced it;
+* a part that is recorded as done holds the correct bytes; once recorded, part and record exist until the whole object
+  has its final name;
+* an upload with a sent part is remembered, so that ``cleanup`` finds it;
 * what is deleted at the source is safe at the target;
-* what was deleted in the target is gone, or the index still knows of it, so that it can be deleted again;
-* after the end all is there, and the index vouches for it.
+* what was deleted in the target is gone, or is still in the index, so that it can be deleted again;
+* after the end everything exists and is in the index.
 
-Of some states the tree is made on the disk, under the same names, and the same command is run again: it must end well,
-all must be right, and nothing of nbdata's own left in the target. A file that looked as the index says when it was
-recorded does so again: its size and times are taken to be on the disk even where its bytes are not, so the bytes alone
-decide whether the index was right. The machine has another boot id than when the line was recorded, and was away for
+For some states the tree is made on the disk, under the same names, and the same command is run again. It must succeed,
+everything must be correct, and nothing of nbdata's own may remain in the target. A file that matched the index when it
+was recorded matches it again: its size and times are assumed to be on the disk even if its bytes are not. So the bytes
+alone decide whether the index was right. The machine has another boot id than at the recording, and was away for
 minutes.
 """
 
@@ -41,14 +41,14 @@ from tests.faults.disk import KINDS, Disk, Node, Tree, read_log
 __all__ = ["Loss"]
 
 _OWN = ".nbdata"
-# What changes names or what is sure, and how rarely one looks after anything else, if not at every moment.
+# Entries that change names or what is certain; after other entries, only one in `_SOME` is examined.
 _TURNS, _SOME = ("sync", "syncfs", "rename", "unlink", "rmdir", "moment"), 10
-# Seconds that the machine was away.
+# Seconds for which the machine was away.
 _AWAY = 300
 
 
 class Loss:
-    """A recorded line, to be lost at each of its moments.
+    """A recorded command whose machine is lost at each of its moments.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ class Loss:
     scratch : Path
         An empty folder.
     environment : dict of str to str
-        How the store is reached.
+        Environment variables for access to the store.
 
     Attributes
     ----------
     states, repeated : int
-        How many were looked at, and from how many the line was said again.
+        The number of states examined, and of states from which the command was run again.
     """
 
     def __init__(self, case: Case, scratch: Path, environment: Mapping[str, str]) -> None:
@@ -88,16 +88,17 @@ class Loss:
     def examine(
         self, *, seeds: int, again: int, source: random.Random, all_moments: bool = True
     ) -> list[str]:
-        """Lose the machine at each moment; what does not hold, each with an example.
+        """Lose the machine at each moment; returns the violated rules, each with an example.
 
         Parameters
         ----------
         seeds : int
-            Random states of a moment, beside `KINDS`.
+            Random states for each moment, in addition to `KINDS`.
         again : int
-            From how many states the line is said again, beside those when something is deleted at the source.
+            Number of states from which the command is run again, besides those in which something is deleted at the
+            source.
         all_moments : bool
-            Else those at which names or what is sure have changed, and some others.
+            If false, only the moments after a change of names or of what is certain, and some others.
         """
         wrong: dict[str, str] = {}
         log = list(read_log(self._log))
@@ -132,11 +133,11 @@ class Loss:
         known = len(self._known)
         found = self._wrong(self._disk.left(kind), end=end)
         while kind.startswith("seed") and len(self._known) > known:
-            self._known.popitem()  # of bytes that are in this state alone
+            self._known.popitem()  # of bytes that only this state has
         return found
 
     def _assert_complete(self) -> None:
-        """Nothing went past the recording."""
+        """Check that the recording is complete."""
         ours, real = self._disk.left("everything"), _tree_of(self._case.root)
         assert ours.files.keys() == real.files.keys(), ours.files.keys() ^ real.files.keys()
         wrong = [path for path, content in real.files.items() if ours.files[path] != content]
@@ -146,7 +147,7 @@ class Loss:
     # -- what is left ---------------------------------------------------------------------------
 
     def _wrong(self, tree: Tree, *, end: bool) -> list[str]:
-        """What does not hold of what is left."""
+        """Return the rules that the remaining state violates."""
         case = self._case
         target = tree.below(case.target) if case.target else Tree()
         found = [*self._names(target), *self._index(tree, target, end=end), *self._parts(target)]
@@ -164,7 +165,7 @@ class Loss:
         return bool(self._once((id(content), id(right)), (content, right), lambda: content == right))
 
     def _once(self, key: Any, alive: Any, made: Callable[[], Any]) -> Any:
-        """What is made but once; `alive` is what the key's ids are of."""
+        """Compute a value once for a key; `alive` keeps the objects alive whose ids are in the key."""
         if key not in self._known:
             self._known[key] = alive, made()
         return self._known[key][1]
@@ -182,7 +183,7 @@ class Loss:
                 yield f"the link {path} leads to {link}"
 
     def _indexes(self, tree: Tree) -> Iterator[dict[str, Record]]:
-        """What each index of a tree says of files, links and folders."""
+        """Yield the records of each index in a tree: files, links and folders."""
         for path, content in tree.files.items():
             if path.startswith("state/index/") and path.endswith(".log"):
                 lines = self._once(id(content), content, lambda content=content: crc_lines(bytes(content))[0])
@@ -220,7 +221,7 @@ class Loss:
             yield f"after the end the index does not vouch for {len(left)} files, such as {min(left)}"
 
     def _one(self, name: str, record: Record, content: Content, good: bool) -> Iterator[str]:
-        """What does not hold of a file and its record; `good` if it looks as recorded."""
+        """Yield the rules that a file and its record violate; `good` if it looks as recorded."""
         rights = self._right.get(name) or self._gone[name]
         said = self._tags.get((name, record.tag), rights[0])
         if good and not self._same(content, said):
@@ -272,7 +273,7 @@ class Loss:
                 yield f"part {number} is recorded as done, and its bytes are wrong"
 
     def _recorded(self) -> Iterator[tuple[str, Node]]:
-        """The records that stand in the target now, before anything is lost."""
+        """Yield the records in the target at this moment, before anything is lost."""
         folder: Node | None = self._disk.root
         for name in [*filter(None, self._case.target.split("/")), _OWN]:
             folder = folder.names.get(name) if folder is not None else None
@@ -301,7 +302,7 @@ class Loss:
     # -- the line again -------------------------------------------------------------------------
 
     def _again(self, tree: Tree, made: set[str], deleted: set[str]) -> list[str]:
-        """Make what is left, and say the line again; what is wrong then."""
+        """Make the remaining state and run the command again; returns what is wrong then."""
         case = self._case
         shutil.rmtree(case.root)
         case.root.mkdir()
@@ -333,7 +334,7 @@ class Loss:
         return found
 
     def _look_as_recorded(self, tree: Tree) -> None:
-        """Bring the index to the inodes and times of the tree that was made."""
+        """Adjust the index to the inodes and times of the tree on the disk."""
         case = self._case
         if not case.target or not (case.root / case.target).is_dir():
             return
@@ -357,7 +358,7 @@ class Loss:
 
 
 def _shape(found: str) -> str:
-    """One for all that differ in their numbers only."""
+    """Return the same text for messages that differ only in numbers."""
     return re.sub("[0-9a-f]*[0-9][0-9a-f]*", "N", found)
 
 
@@ -366,5 +367,5 @@ def _looks(record: Record) -> tuple[int, int, int]:
 
 
 def _tree_of(root: Path) -> Tree:
-    """What stands below a folder."""
+    """Read the tree below a folder."""
     return Disk(root).left("everything")

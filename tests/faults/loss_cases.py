@@ -1,4 +1,4 @@
-"""The lines whose machine is lost: what is there before, and what is right afterwards."""
+"""The commands whose machine is lost: the state before them and the correct state afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CASES", "lost"]
 
 MIB = 1 << 20
 _SIZE = 3_000
-# Two parts of nbdata's, the last one short.
+# Two of nbdata's parts; the last one is short.
 _BIG, _BIG_SIZE = "m/big.bin", 17 * MIB + 77
 _SENT_BIG, _SENT_PART = 33 * MIB, 5 * MIB
 
@@ -45,12 +45,12 @@ class Place:
         self.url = f"s3://{bucket}/"
 
     def put(self, objects: Mapping[str, bytes]) -> None:
-        """Make objects."""
+        """Upload objects."""
         for key, data in objects.items():
             self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_parts(self, key: str, data: bytes) -> None:
-        """Make an object as the case's pushes do: its ETag tells of the parts."""
+        """Upload an object in parts like the case's pushes, so that its ETag reflects the parts."""
         place = {"Bucket": self.bucket, "Key": key}
         place["UploadId"] = self.client.create_multipart_upload(**place)["UploadId"]
         parts = []
@@ -65,7 +65,7 @@ class Place:
             self.client.delete_object(Bucket=self.bucket, Key=key)
 
     def objects(self) -> dict[str, bytes]:
-        """All objects."""
+        """Read all objects."""
         listed = self.client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
         return {
             entry["Key"]: self.client.get_object(Bucket=self.bucket, Key=entry["Key"])["Body"].read()
@@ -73,16 +73,16 @@ class Place:
         }
 
     def tags(self, objects: Mapping[str, bytes]) -> dict[tuple[str, str], bytes]:
-        """What nbdata calls the objects as they are now."""
+        """Return the current tags of the objects in nbdata's form."""
         store = open_place(self.url, Context("/", env={**os.environ, **self.server.environment()})).store
         return {(info.key, validator(info)): objects[info.key] for info in store.list("")}
 
     def before(self, case: Case) -> None:
-        """Say a line beforehand."""
+        """Run a command before the recording."""
         case.record(self._folder / "before", self.server.environment())
 
     def source(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """A folder that is not lost."""
+        """Create a folder that is not lost."""
         return fill(self._folder / name, files)
 
 
@@ -108,21 +108,21 @@ def _pull(place: Place, files: Mapping[str, bytes], **more: Any) -> Case:
 
 
 def pull(place: Place) -> Case:
-    """Into a folder that is not there yet, nor are those above it."""
+    """Pull into a folder that does not exist, below others that do not exist."""
     files = _content(1, small=60)
     place.put(files)
     return _pull(place, files)
 
 
 def pull_of_two(place: Place) -> Case:
-    """So few that each is synced by itself, in folders that are made for them."""
+    """Pull so few files that each is synced separately, into new folders."""
     files = {"one/1.bin": b"1" * _SIZE, "two/deep/2.bin": b"2" * _SIZE}
     place.put(files)
     return _pull(place, files)
 
 
 def pull_of_changes(place: Place) -> Case:
-    """Again, of a source where half of the objects are others now, and some are gone: a mirror."""
+    """Pull again as a mirror, from a source in which half of the objects have changed and some are gone."""
     old = _content(1)
     place.put(old)
     place.before(_pull(place, old))
@@ -141,7 +141,7 @@ def pull_of_changes(place: Place) -> Case:
 
 
 def extraction(place: Place) -> Case:
-    """Of an archive in volumes, with folders and links; the volumes are deleted at the end."""
+    """Extract an archive in volumes, with folders and links; the volumes are deleted at the end."""
     source = random.Random(3)
     files = {f"d{n % 3}/e{n % 2}/{n:02}.bin": source.randbytes(_SIZE) for n in range(40)}
     files["d0/large.bin"] = source.randbytes(2 * MIB)
@@ -195,13 +195,13 @@ def _push(place: Place, source: Path, files: Mapping[str, bytes]) -> Case:
 
 
 def push(place: Place) -> Case:
-    """Of small files and one in parts."""
+    """Push small files and one file in parts."""
     files = _content(4, big=_SENT_BIG)
     return _push(place, place.source("in", files), files)
 
 
 def push_of_changes(place: Place) -> Case:
-    """Again, when half of the files are others."""
+    """Push again after half of the files have changed."""
     old, new = _content(4, big=_SENT_BIG), _content(5, big=_SENT_BIG)
     source = place.source("in", old)
     place.before(_push(place, source, old))
@@ -219,7 +219,7 @@ def push_of_changes(place: Place) -> Case:
 
 
 def cleanup(place: Place) -> Case:
-    """Of all that was pulled."""
+    """Clean up everything that was pulled."""
     files = _content(7, big=0)
     place.put(files)
     before = _pull(place, files)
@@ -243,7 +243,7 @@ CASES: dict[str, Build] = {
 
 @contextmanager
 def lost(name: str, server: EmbeddedServer) -> Iterator[Loss]:
-    """A case by its name, recorded; meanwhile its state is that of this process."""
+    """Record a case by its name; meanwhile this process uses the case's state."""
     bucket = f"lost-{secrets.token_hex(6)}"
     server.create_bucket(bucket)
     folder = Path(tempfile.mkdtemp(prefix="nbdata-lost-"))

@@ -1,6 +1,6 @@
-"""``make machine-loss``: every state of every moment of the lines in `loss_cases`.
+"""``make machine-loss``: checks every state at every moment of the commands in `loss_cases`.
 
-``ARGS="--seed N --seeds N --again N NAME …"`` chooses. Status 1 if anything that was recorded would be missing.
+``ARGS="--seed N --seeds N --again N NAME …"`` selects them. Exit status 1 if any recorded data would be missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# At the end, so that `tests` is found there and nbdata where it is installed.
+# At the end of the path, so that `tests` is found there but nbdata where it is installed.
 sys.path.append(str(Path(__file__).parents[2]))
 
 from nbdata.demo.server import EmbeddedServer
@@ -22,14 +22,14 @@ from tests.faults.loss_cases import CASES, lost
 
 
 def main() -> int:
-    """Record, lose, look and tell."""
+    """Record, lose the machine, check and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(CASES)}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5, help="random states of each moment")
     parser.add_argument("--again", type=int, default=40, help="from how many states a line is said again")
     options = parser.parse_args()
-    pytest_configure()  # a private runtime folder, and nothing of the user's own settings
+    pytest_configure()  # a private runtime folder, without the user's own settings
     os.environ["NBDATA_HOST"] = "inline"
     bad = 0
     try:

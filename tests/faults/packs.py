@@ -1,11 +1,12 @@
-"""kill -9 of the agent at random moments of pack, into shards and into archives, and of archives that are unpacked into
-a store, as objects and as shards; then the same command again makes the shards, volumes or objects that no kill would
-make.
+"""Kills the agent by SIGKILL at random moments of packing and of unpacking into a store, and repeats the command.
 
-The moment is chosen by bytes, as in `tests.faults.kills`: the proxy counts those of samples that are read and of shards
-that are sent. After the kill each object that has its name is whole. The same command, run again, makes the others; all
-are, byte for byte, those of a line that nobody killed, with the same index beside shards, and the store holds no
-unfinished upload.
+The commands pack files into shards and archives, and unpack archives into a store as objects and as shards. The
+repeated command must make the same shards, volumes or objects as a command without a kill.
+
+The moment is chosen by bytes, as in `tests.faults.kills`. The proxy counts the bytes of samples that are read and of
+shards that are sent. After the kill each object with a final name is complete. The repeated command makes the others.
+All of them are byte for byte the result of a command without a kill, with the same index beside shards, and the store
+holds no unfinished upload.
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ from tests.waiting import wait_until
 
 __all__ = ["ARCHIVES", "INTO_SHARDS", "OTHERS", "RECORDS", "SOURCES", "VOLUMES", "PackKilled", "kill_packs"]
 
-#: What is packed, in turns: files, and the shards that were made of them; as they are, and shuffled.
+#: Sources of a pack, in turn: files, and shards made of them; in order and shuffled.
 SOURCES = ("files", "files, shuffled", "shards", "shards, shuffled")
-#: Archives in volumes that files are packed into, in turns, by their form.
+#: Forms of archives in volumes into which files are packed, in turn.
 ARCHIVES = tuple(f"files into {form}" for form in ("tar", "tar.gz", "tar.zst", "zip"))
-#: What is packed into FFRecord files, in turns.
+#: Sources that are packed into FFRecord files, in turn.
 RECORDS = ("files into ffrecord", "shards into ffrecord", "files, shuffled, into ffrecord")
-#: Volumes that are unpacked into the store, in turns, by their form.
+#: Forms of volumes that are unpacked into the store, in turn.
 VOLUMES = tuple(f"volumes {form}" for form in FORMS)
 #: The same, unpacked into tar shards.
 INTO_SHARDS = tuple(f"{source} into shards" for source in VOLUMES)
-#: Two archives in one folder, and a single file whose size shows at its end, so that its upload grows.
+#: Two archives in one folder, and a single file whose size is known only at its end, so that its upload grows.
 OTHERS = ("several archives", "a single file")
-# Shards that are made, about; one of them holds a single large file, and goes in parts that are read in order.
+# Approximate number of shards; one of them holds a single large file and is sent in parts that are read in order.
 _SHARDS = 8
-# Seconds within which a line must end, and those for each byte.
+# Seconds within which a command must end, and additional seconds for each byte.
 _BOUND, _SLOWEST = 120.0, 1 / 5_000_000
 
 
 @dataclass
 class PackKilled:
-    """What became of one kill.
+    """The outcome of one kill.
 
     Attributes
     ----------
     source : str
-        Of `SOURCES`, `ARCHIVES`, `VOLUMES`, `INTO_SHARDS` or `OTHERS`.
+        An entry of `SOURCES`, `ARCHIVES`, `VOLUMES`, `INTO_SHARDS` or `OTHERS`.
     share : float
         The moment, as a share of the bytes that a pack moves.
     whole : int
-        Shards or other objects that had their name after the kill.
+        Shards or other objects with a final name after the kill.
     again : int
-        Bytes of objects that went over the wire twice.
+        Bytes of objects that were transferred twice.
     """
 
     number: int
@@ -75,12 +76,12 @@ class PackKilled:
 
     @property
     def good(self) -> bool:
-        """Whether it ended as it must."""
+        """True if the run ended as required."""
         return self.end == RIGHT
 
     @property
     def line(self) -> str:
-        """It in one line."""
+        """The outcome as one line of text."""
         what = "archive to a store" if self.source in (*VOLUMES, *INTO_SHARDS, *OTHERS) else "pack"
         return (
             f"{self.number:4} {what} of {self.source}: agent killed at {self.share:4.0%}, "
@@ -99,7 +100,7 @@ def kill_packs(
     switch: Callable[[dict[str, str]], None],
     over: Callable[[], bool] = lambda: False,
 ) -> Iterator[PackKilled]:
-    """So many kills; `switch` sets the variables that lines are to be said with. Nothing is begun when it is `over`."""
+    """Perform this many kills until `over`; `switch` sets the environment variables of the commands."""
     with FaultProxy(tree.server.url) as proxy:
         switch({**tree.server.environment(), "AWS_ENDPOINT_URL": proxy.url, "NBDATA_HOST": "agent"})
         made = _Packs(tree, proxy)
@@ -121,23 +122,23 @@ def kill_packs(
 
 
 class _Packs:
-    """Packs of a tree, each to a prefix of its own in one bucket."""
+    """Packs of a tree, each to its own prefix in one bucket."""
 
     def __init__(self, tree: Tree, proxy: FaultProxy) -> None:
         self._tree, self._proxy, self._client = tree, proxy, tree.client
         self._bucket = f"packs-{secrets.token_hex(4)}"
         tree.server.create_bucket(self._bucket)
-        # Of each source, the digests of what a pack makes of it, and how many bytes that moves.
+        # For each source, the digests of a pack's result, and the number of bytes that the pack moves.
         self._right: dict[str, tuple[dict[str, str], int]] = {}
         self._shards = ""
 
     def close(self) -> None:
-        """Remove all of it."""
+        """Remove everything."""
         self._proxy.begin()
         self._client.delete_bucket(Bucket=self._bucket)
 
     def kill(self, killed: PackKilled) -> None:
-        """Kill the agent amid a pack, look, say it again, look again."""
+        """Kill the agent during a pack, check, run it again and check again."""
         try:
             right, total = self._expected(killed.source)
             prefix = f"killed-{killed.number}/"
@@ -158,11 +159,11 @@ class _Packs:
                 raise _Wrong(f"{len(left)} unfinished uploads")
         except _Wrong as wrong:
             killed.end = str(wrong)
-        except Exception as error:  # whatever it is: the others are still to be run
+        except Exception as error:  # of any kind: the other kills are still to be run
             killed.end = f"an accident: {error!r}"
 
     def _interrupted(self, line: Operation, at: int) -> Tally:
-        """Say a line, and kill the agent when so many bytes were carried."""
+        """Run a command and kill the agent when this many bytes were carried."""
         victim = agent()
         tally = self._proxy.begin(at=at, then=lambda: os.kill(victim, signal.SIGKILL))
         try:
@@ -179,11 +180,11 @@ class _Packs:
     def _expected(self, source: str) -> tuple[dict[str, str], int]:
         if source not in self._right:
             if source.startswith("shards"):
-                self._expected("files")  # which are its shards
+                self._expected("files")  # its shards
             if source == "files":
                 self._shards = f"s3://{self._bucket}/right-{len(self._right)}/x-*.tar"
             prefix = f"right-{len(self._right)}/"
-            for _ in range(2):  # at first shards are indexed, too
+            for _ in range(2):  # the first run also indexes shards
                 tally = self._proxy.begin()
                 self._line(source, prefix, 8, overwrite="always").start().wait(self._bound)
             self._right[source] = self._found(prefix), _bytes(tally)
@@ -229,7 +230,7 @@ class _Packs:
         return _BOUND + 2 * self._tree.size * _SLOWEST
 
     def _found(self, prefix: str) -> dict[str, str]:
-        """Digests of what lies below a prefix, straight from the store."""
+        """Return the digests of the objects below a prefix, read directly from the store."""
         found = {}
         for entry in self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", []):
             body = self._client.get_object(Bucket=self._bucket, Key=entry["Key"])["Body"]
@@ -253,4 +254,4 @@ def _bytes(tally: Tally) -> int:
 
 
 class _Wrong(Exception):
-    """It did not end as it must."""
+    """Raised if a run did not end as required."""

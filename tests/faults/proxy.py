@@ -1,12 +1,12 @@
-"""A proxy on loopback that spoils what goes through it, as a plan says, and counts what it carries.
+"""A proxy on loopback that injects faults according to a plan, and counts the bytes that it carries.
 
-It stands between a client and a store that speaks S3 without TLS, with sockets of its own on both sides, and knows
-HTTP/1.1 just well enough to tell where a body begins, which object and range it belongs to, and where it ends. A *plan*
-is asked about each request, and names the fault that is to befall it, or none. The proxy keeps a record, the *tally*:
-each fault that came to pass, with the moment of the exchange at which it did, and the bytes of objects that went either
-way. The tally is the witness of what was sent twice: it does not ask the client.
+It stands between a client and an S3 store without TLS, with its own sockets on both sides. It understands enough of
+HTTP/1.1 to find where a body begins and ends, and its object and range. A *plan* is asked about each request; it names
+the fault to inject, or none. The proxy keeps a record, the *tally*: each injected fault with its moment in the
+exchange, and the bytes of objects in both directions. So the tally shows what was sent twice, independently of the
+client.
 
-A thread a connection, at most `CONNECTIONS`; whatever stands still ends with the run (`FaultProxy.begin`).
+One thread per connection, at most `CONNECTIONS`; stalled connections end with the run (`FaultProxy.begin`).
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 __all__ = ["AFTER", "BEFORE", "BETWEEN", "BODY", "HEAD", "Exchange", "Fault", "FaultProxy", "Plan", "Tally"]
 
-#: Connections at a time; who comes then waits.
+#: Largest number of connections at a time; further clients wait.
 CONNECTIONS = 64
-# Bytes that are carried at once, and of a head.
+# Bytes that are carried at once, and the largest head.
 _BLOCK, _HEAD_BYTES = 256 << 10, 64 << 10
-# Seconds for which a connection stands still at most, so that a forgotten one ends too.
+# Seconds after which a stalled connection ends, so that a forgotten one ends too.
 _FOR_EVER = 120.0
 
-#: Where in an exchange a fault comes: instead of the answer, within the answer's head, within the body (of the upload,
-#: or of the answer), when the store has done what it was asked, and between two parts of one object.
+#: The moment of a fault in an exchange: instead of the response, within the response's head, within the body (of the
+#: upload or the response), after the store has completed the request, and between two parts of one object.
 BEFORE, HEAD, BODY, AFTER, BETWEEN = "before the answer", "head", "body", "after", "between two parts"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is to befall an exchange.
+    """A fault to inject into an exchange.
 
     Attributes
     ----------
     kind : str
-        ``delay`` (of `seconds`); ``drop`` (the connection is closed); ``reset`` (it is reset, by RST); ``cut`` (the
-        body ends early, by an orderly close); ``flip`` (one byte of the body is another); ``refuse`` (with `status`);
-        ``stall`` (no byte moves any more, and the connection stays open); ``swallow`` (the store has done it, and the
-        client never hears); ``replace`` (the object is overwritten at the store before it is read on).
+        ``delay`` (by `seconds`); ``drop`` (the connection is closed); ``reset`` (it is reset by RST); ``cut`` (the body
+        ends early, by an orderly close); ``flip`` (one byte of the body is changed); ``refuse`` (with `status`);
+        ``stall`` (no byte moves any more, and the connection stays open); ``swallow`` (the store completes the request,
+        and the client gets no response); ``replace`` (the object is overwritten at the store before more of it is
+        read).
     where : str
         `BEFORE`, `HEAD`, `BODY`, `AFTER` or `BETWEEN`.
     share : float
-        With `BODY`, the share of the body that goes through unharmed.
+        With `BODY`, the share of the body that passes unchanged.
     """
 
     kind: str
@@ -63,21 +64,21 @@ class Fault:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request, as far as its head tells.
+    """A request as described by its head.
 
     Attributes
     ----------
     action : str
         ``get``, ``list``, ``head``, ``put``, ``part`` (of an upload), ``create``, ``complete``, ``abort`` or ``other``.
     key : str
-        Without the bucket.
+        Key without the bucket.
     part : str
-        What tells the parts of one object apart, however often they are asked for: the number of a part that is sent,
-        the end of a range that is read; else ''.
+        Identifies the parts of one object, however often they are requested: the number of an uploaded part, or the end
+        of a range that is read; otherwise ''.
     start : int
-        Where a range begins.
+        Start of the range.
     size : int
-        Bytes of the request's body.
+        Size of the request's body in bytes.
     """
 
     action: str
@@ -88,17 +89,17 @@ class Exchange:
 
     @property
     def upload(self) -> bool:
-        """Whether its body is of an object."""
+        """True if the request's body is object data."""
         return self.action in ("put", "part")
 
     @property
     def download(self) -> bool:
-        """Whether the answer's body is of an object."""
+        """True if the response's body is object data."""
         return self.action == "get"
 
     @classmethod
     def of(cls, head: bytes) -> Exchange:
-        """What a request's head says."""
+        """Parse a request's head."""
         line, headers = _parsed(head)
         method, target, _ = line.split(" ", 2)
         url = urlsplit(target)
@@ -117,20 +118,20 @@ class Exchange:
         return cls(action, key, part, int(start or 0), int(headers.get("content-length", 0)))
 
 
-#: What befalls a request, given how many times the same was asked before.
+#: Returns the fault for a request, given the number of earlier equal requests.
 Plan = Callable[[Exchange, int], "Fault | None"]
 
 
 @dataclass
 class Tally:
-    """What went through in one run.
+    """The traffic of one run.
 
     Attributes
     ----------
     faults : list of (Exchange, Fault)
-        Those that came to pass, in that order.
+        The injected faults, in order.
     down, up : Counter
-        Bytes of objects, by key: what was sent to the client of answers, and to the store of uploads.
+        Bytes of objects, by key: responses sent to the client, and uploads sent to the store.
     """
 
     faults: list[tuple[Exchange, Fault]] = field(default_factory=list)
@@ -139,7 +140,7 @@ class Tally:
 
 
 class _Run:
-    """What holds from one `begin` to the next."""
+    """The state from one `begin` to the next."""
 
     def __init__(self, plan: Plan, at: int | None, then: Callable[[], None]) -> None:
         self.plan, self.tally = plan, Tally()
@@ -159,7 +160,7 @@ class _Run:
             self.tally.faults.append((request, fault))
 
     def carried(self, request: Exchange, size: int) -> None:
-        """Count; nothing goes on while what is to be done at the chosen byte is done."""
+        """Count bytes; nothing is carried while `then` runs at the chosen byte."""
         if not request.upload and not request.download:
             return
         with self._lock:
@@ -171,15 +172,15 @@ class _Run:
 
 
 class FaultProxy:
-    """The proxy; a context manager.
+    """The proxy, as a context manager.
 
     Parameters
     ----------
     upstream : str
         URL of the store.
     opaque : str
-        Answers for keys that begin so say that a key of KMS encrypts the object, as S3 does, and no checksum: then its
-        ETag proves nothing of its bytes, and a client cannot tell what came wrong.
+        Responses for keys with this prefix state that a KMS key encrypts the object, as S3 does, and carry no checksum.
+        The ETag then proves nothing about the bytes, and a client cannot notice wrong ones.
     replace : callable
         Overwrites an object at the store, given its key.
     """
@@ -214,7 +215,7 @@ class FaultProxy:
         at: int | None = None,
         then: Callable[[], None] = lambda: None,
     ) -> Tally:
-        """Begin a run: all connections end, and the faults are those of `plan` from now on; returns its tally.
+        """Begin a run: end all connections and use the faults of `plan` from now on; returns the run's tally.
 
         When `at` bytes of objects have been carried, `then` is called, and nothing more is carried until it returns.
         """
@@ -242,7 +243,7 @@ class FaultProxy:
             threading.Thread(target=self._serve, args=(client,), name="exchange", daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """All exchanges of one connection, over one connection to the store."""
+        """Handle all exchanges of one connection, over one connection to the store."""
         store = socket.socket()
         with self._lock:
             self._open |= {client, store}
@@ -267,7 +268,7 @@ class FaultProxy:
     def _exchange(
         self, run: _Run, request: Exchange, head: bytes, ours: _Wire, theirs: _Wire, fault: Fault | None
     ) -> bool:
-        """One request and its answer; whether the connection can be used again."""
+        """Handle one request and its response; returns whether the connection can be used again."""
         spoil = _Spoil(run, request, ours, theirs, fault)
         if fault is not None and fault.where == BETWEEN:
             run.happened(request, fault)
@@ -290,11 +291,11 @@ class FaultProxy:
 
 
 class _Over(Exception):
-    """The connection ends here."""
+    """Raised when the connection ends."""
 
 
 class _Wire:
-    """A socket, and what was received beyond what was asked for."""
+    """A socket and the bytes that were received in advance."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -304,7 +305,7 @@ class _Wire:
         self.sock.sendall(data)
 
     def head(self) -> bytes:
-        """A head with the empty line behind it; b'' if the peer closed."""
+        """Read a head including the empty line after it; b'' if the peer closed."""
         while (end := self._held.find(b"\r\n\r\n")) < 0:
             data = self.sock.recv(_HEAD_BYTES)
             if not data:
@@ -314,7 +315,7 @@ class _Wire:
         return head
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """The next `size` bytes, as they come."""
+        """Yield the next `size` bytes as they arrive."""
         while size:
             data, self._held = self._held[:size], self._held[size:]
             data = data or self.sock.recv(min(size, _BLOCK))
@@ -324,7 +325,7 @@ class _Wire:
             yield data
 
     def line(self) -> bytes:
-        """A line, without its end."""
+        """Read a line, without its end."""
         while (end := self._held.find(b"\r\n")) < 0:
             data = self.sock.recv(_HEAD_BYTES)
             if not data:
@@ -334,7 +335,7 @@ class _Wire:
         return line
 
     def chunks(self) -> Iterator[bytes]:
-        """The body of an answer that comes in chunks."""
+        """Yield the body of a chunked response."""
         while size := int(self.line().partition(b";")[0], 16):
             yield from self.pieces(size)
             self.line()
@@ -342,24 +343,24 @@ class _Wire:
             pass
 
     def give_back(self, data: bytes) -> None:
-        """Have `data` come first."""
+        """Put `data` back before the next bytes."""
         self._held = data + self._held
 
     def reset(self) -> None:
-        """Close by RST."""
+        """Close the connection by RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # A close alone does not do it while another thread looks at the descriptor; nobody does here.
+        # A close alone does not send RST while another thread waits on the descriptor; none does here.
         self.sock.close()
 
     def wait_for_the_end(self) -> None:
-        """Until the peer closes, or somebody does it here."""
+        """Wait until the peer closes, or another thread here does."""
         poll = select.poll()
         poll.register(self.sock, select.POLLRDHUP)
         poll.poll(int(_FOR_EVER * 1000))
 
 
 class _Spoil:
-    """Does to one exchange what its fault says; each step raises _Over where the connection ends with it."""
+    """Injects a fault into one exchange; each step raises _Over if the connection ends with it."""
 
     def __init__(
         self, run: _Run, request: Exchange, client: _Wire, store: _Wire, fault: Fault | None
@@ -368,7 +369,7 @@ class _Spoil:
         self._fault = fault
 
     def _due(self, where: str) -> Fault | None:
-        """The fault, if it belongs here; then it has happened."""
+        """Return the fault if it belongs here, and record it as injected."""
         fault = self._fault
         if fault is None or fault.where != where:
             return None
@@ -376,7 +377,7 @@ class _Spoil:
         return fault
 
     def before_the_answer(self) -> None:
-        """The client has said all; the store never hears of it, unless it is only late."""
+        """Handle a fault after the request; the store never receives the request, unless it is only delayed."""
         fault = self._due(BEFORE)
         if fault is None:
             return
@@ -388,7 +389,7 @@ class _Spoil:
         self._end(fault)
 
     def head(self, answer: bytes) -> None:
-        """Send the answer's head, or half of it."""
+        """Send the response's head, or half of it."""
         if self._due(HEAD) is None:
             self._client.send(answer)
             return
@@ -397,14 +398,15 @@ class _Spoil:
         raise _Over
 
     def after(self) -> None:
-        """The store has answered; the client may not hear it."""
+        """Handle a fault after the store's response, which the client may not receive."""
         if self._due(AFTER) is not None:
             raise _Over
 
     def body(self, source: _Wire, target: _Wire, size: int, head: bytes = b"") -> None:
-        """Carry a body, unless the fault comes in it.
+        """Carry a body, unless the fault is within it.
 
-        The head of an upload goes with its first bytes: SeaweedFS makes an empty object of a request that ends there.
+        The head of an upload is sent with its first bytes, because SeaweedFS makes an empty object of a request that
+        ends after the head.
         """
         fault = self._fault
         if fault is None or fault.where != BODY or not size:
@@ -431,7 +433,7 @@ class _Spoil:
             target.send(head)
 
     def _end(self, fault: Fault) -> None:
-        """What no byte follows."""
+        """Inject a fault that ends the transfer."""
         if fault.kind == "stall":
             self._client.wait_for_the_end()
         elif fault.kind == "reset":
@@ -447,20 +449,20 @@ class _Spoil:
 
 
 def _parsed(head: bytes) -> tuple[str, dict[str, str]]:
-    """First line, and headers by their names in lower case."""
+    """Parse the first line, and the headers by their names in lower case."""
     line, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     return line, {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
 
 
 def _opaque(answer: bytes) -> bytes:
-    """The head of an answer as for an object that nobody vouches for."""
+    """Change a response's head to that of an object without a checksum."""
     lines = answer.rstrip(b"\r\n").split(b"\r\n")
     kept = [line for line in lines if not line.lower().startswith(b"x-amz-checksum-")]
     return b"\r\n".join([*kept, b"x-amz-server-side-encryption: aws:kms", b"", b""])
 
 
 def _whole(store: _Wire, request: bytes) -> tuple[bytes, int]:
-    """The head of an answer, and the bytes of its body; a body without a length is given one."""
+    """Read a response's head and the size of its body; adds a length to a body without one."""
     answer = store.head()
     if not answer:
         raise _Over

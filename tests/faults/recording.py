@@ -1,14 +1,14 @@
-"""A program that carries out one line in its own process, and writes down what it does to the disk, in order.
+"""A program that runs one command in its own process and records its changes to the disk in order.
 
-``python recording.py LOG ROOT JSON``: JSON names the verb and its options; what happens below ROOT goes to ``LOG``, a
-JSON array a line, and the bytes that are written to ``LOG.bytes``.
+``python recording.py LOG ROOT JSON``: JSON names the verb and its options. Changes below ROOT are written to ``LOG``,
+one JSON array per line, and the written bytes to ``LOG.bytes``.
 
-The functions of `os` that change a disk, and `open`, are replaced by ones that do the same and note it, both under one
-lock: what is noted is an order in which it really happened. What goes past them is not noticed here, but by who replays
-the log: at its end it must give the very tree that stands on the disk.
+The functions of `os` that change a disk, and `open`, are replaced by functions that do the same and record it, both
+under one lock. So the recorded order is one in which the changes really happened. Changes by other means are not
+noticed here, but when the log is replayed: at its end it must give exactly the tree on the disk.
 
-Also noted are moments that make promises: a part is sent to a store (``sent``), an object is about to be made there
-(``making``), and something is deleted at a source (``deleting``).
+The log also records moments that make promises: a part was sent to a store (``sent``), an object is about to be created
+there (``making``), and something is deleted at a source (``deleting``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# A script's own folder comes first otherwise, and what lies here would be taken for packages.
+# Otherwise a script's own folder comes first, and the modules here would be taken for packages.
 if __name__ == "__main__":
     del sys.path[0]
 
@@ -35,17 +35,17 @@ _REAL: dict[str, Any] = {
     )
 }  # fmt: skip
 _OPEN = builtins.open
-#: What stands for this run of the machine; no machine's real one, as it is lost afterwards.
+#: The boot id of this recording; not a real one, because the machine is lost afterwards.
 BOOT = "the boot before"
 
 
 class Recorder:
-    """Notes what is done below a folder."""
+    """Records changes below a folder."""
 
     def __init__(self, log: str, root: str) -> None:
         self._root = os.path.realpath(root)
         self._lock = threading.RLock()
-        self._watched: dict[int, str] = {}  # open files below the folder, and where they are
+        self._watched: dict[int, str] = {}  # open files below the folder, and their paths
         self._log = _OPEN(log, "w", encoding="ascii")
         self._bytes = _OPEN(log + ".bytes", "wb")
 
@@ -59,13 +59,13 @@ class Recorder:
         self._log.write(json.dumps(what) + "\n")
 
     def _place(self, path: Any) -> str | None:
-        """A path without links, or None if it lies elsewhere."""
+        """Return a path without links, or None if it is outside the folder."""
         above, name = os.path.split(os.path.abspath(os.fsdecode(path)))
         full = os.path.join(os.path.realpath(above), name)
         return full if full == self._root or full.startswith(self._root + "/") else None
 
     def install(self) -> None:
-        """Put the noting functions in place."""
+        """Install the recording functions."""
         for name in ("write", "pwrite", "ftruncate", "close", "open"):
             setattr(os, name, getattr(self, "_" + name))
         for name in ("fsync", "fdatasync"):
@@ -96,14 +96,14 @@ class Recorder:
             _REAL["close"](fd)
 
     def forget(self, fd: int) -> None:
-        """A file is about to be closed."""
+        """Note that a file is about to be closed."""
         with self._lock:
             if fd in self._watched:
                 del self._watched[fd]
                 self._note("close", fd)
 
     def written(self, fd: int, data: Any, write: Callable[[], int], at: int | None = None) -> int:
-        """Write and note it; behind what was written before, unless `at` says where."""
+        """Write and record data; after the data written before, unless `at` gives an offset."""
         with self._lock:
             count = write()
             if fd in self._watched and count:
@@ -123,7 +123,7 @@ class Recorder:
         self.truncated(fd, size, lambda: _REAL["ftruncate"](fd, size))
 
     def truncated(self, fd: int, size: int, truncate: Callable[[], Any]) -> None:
-        """Give a file a size, and note it."""
+        """Truncate or extend a file and record it."""
         with self._lock:
             truncate()
             if fd in self._watched:
@@ -136,7 +136,7 @@ class Recorder:
                 self._note("sync", fd)
 
     def syncfs(self, real: Callable[[int], int], fd: int) -> int:
-        """The call of that name."""
+        """Call `syncfs` and record it."""
         with self._lock:
             result = real(fd)
             if fd in self._watched and not result:
@@ -144,7 +144,7 @@ class Recorder:
             return result
 
     def _open_file(self, file: Any, mode: str = "r", buffering: int = -1, *args: Any, **options: Any) -> Any:
-        """`open`; what is written is noted when it leaves the buffer."""
+        """Replace `open`; writes are recorded when they leave the buffer."""
         mine = file in self._watched if isinstance(file, int) else self._place(file) is not None
         if not mine or not set(mode) & set("wxa+"):
             return _OPEN(file, mode, buffering, *args, **options)
@@ -199,7 +199,7 @@ class Recorder:
     # -- moments --------------------------------------------------------------------------------
 
     def moment(self, name: str, owner: type, method: str, told: Callable[..., list[str]]) -> None:
-        """Note when a method is called."""
+        """Record each call of a method."""
         real = getattr(owner, method)
 
         def called(*args: Any, **options: Any) -> Any:
@@ -232,7 +232,7 @@ class _NotedFile(io.FileIO):
 
 
 def main() -> int:
-    """Carry out the line; 1 if it does not go well."""
+    """Run the command; returns 1 if it fails."""
     log, root, said = sys.argv[1:]
     asked = json.loads(said)
     import nbdata

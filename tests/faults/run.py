@@ -1,9 +1,9 @@
-"""``make faults``: all campaigns, with their tables; ``ARGS="--seed N --runs N --kills N --disks N --write"``.
+"""``make faults``: runs all campaigns and shows their tables; ``ARGS="--seed N --runs N --kills N --disks N --write"``.
 
-Kills can be had amid trees of several sizes: ``--tree 200MB 2GB --kills 100 20 --kernel-kills 50 10``. What is asked
-for beyond ``--minutes`` is left out, kills last; the tables say what was run. Status 1 if any run ended as none may.
-``--write`` makes ``docs/reliability.md`` anew. Small disks have to be mounted: who is not root does that in a name
-space of its own, where there may be one.
+Kills can use trees of several sizes: ``--tree 200MB 2GB --kills 100 20 --kernel-kills 50 10``. Runs that would exceed
+``--minutes`` are left out, kills last; the tables state what was run. Exit status 1 if any run ended in a way that is
+not permitted. ``--write`` rewrites ``docs/reliability.md``. Small disks must be mounted; a user other than root does
+that in a user name space, if the system allows one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# A user who may mount a tmpfs, where nobody else sees it.
+# Runs as a user who may mount a tmpfs that is invisible to others.
 _APART = ("unshare", "--user", "--map-root-user", "--mount")
-# At the end, so that `tests` is found there and nbdata where it is installed.
+# At the end of the path, so that `tests` is found there but nbdata where it is installed.
 sys.path.append(str(ROOT))
 
 from nbdata.client.agents import stop_all  # noqa: E402
@@ -43,7 +43,7 @@ from tests.faults.trees import Tree  # noqa: E402
 
 
 def main() -> int:
-    """Run, show, and write if that is asked for."""
+    """Run the campaigns, show the tables, and write the page if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=200, help="of pull and push in turn")
@@ -86,7 +86,7 @@ def main() -> int:
     if options.disks and os.geteuid() and _may_have_name_spaces():
         os.execvp(_APART[0], [*_APART, sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that server and agent are ended
-    pytest_configure()  # a private runtime folder, and nothing of the user's own settings
+    pytest_configure()  # a private runtime folder, without the user's own settings
     try:
         with tempfile.TemporaryDirectory(prefix="nbdata-faults-") as folder:
             return _run(Path(folder), options)
@@ -184,7 +184,7 @@ def _told(line: str) -> None:
 
 
 def _state_of(pid: int) -> str:
-    """What a process holds."""
+    """Return a process's resource use."""
     process = Path("/proc", str(pid))
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     return (

@@ -1,4 +1,4 @@
-"""A line that is said on a small disk, and how it ends: right, refused, filled, or waiting for room."""
+"""A command that runs on a small disk, and how it ends: right, refused, filled, or waiting for room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Line", "error_of", "way_of"]
 
 @dataclass
 class Line:
-    """One line, and what is to come of it; `needed` bytes and files as its plan knows them."""
+    """One command and its expected result; `needed` counts bytes and files as in its plan."""
 
     operation: Operation
     host: str
@@ -38,17 +38,15 @@ class Line:
 
     @property
     def at_rest(self) -> bool:
-        """Whether it ended, or waits for somebody to do something."""
+        """True if it has ended, or waits for an action by someone else."""
         assert self.job is not None
         found = self.job.snapshot()
         return found.finished or found.state == "PAUSED"
 
     def wait(self) -> None:
-        """Until it has ended; or waits for room."""
+        """Wait until it has ended or waits for room."""
         assert self.job is not None
-        with contextlib.suppress(
-            AssertionError
-        ):  # a line that never ends is what a run is to find and to tell
+        with contextlib.suppress(AssertionError):  # the run must find and report a command that never ends
             wait_until(lambda: self.at_rest)
         if (found := self.job.snapshot()).state == "PAUSED":
             self.way, self.words = "waited", found.reason
@@ -67,5 +65,5 @@ def error_of(job: Job) -> Exception | None:
 
 
 def way_of(error: Exception, target: Path) -> str:
-    """What is asked for while a line runs is refused in the same words, but then there is something."""
+    """Classify an error; errors amid a command may have the same words, but then the target exists."""
     return "refused" if str(error).startswith("not enough space") and not target.exists() else "filled"

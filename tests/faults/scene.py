@@ -1,4 +1,4 @@
-"""What the campaigns move, and the comparison of all of it, byte for byte, by other means than nbdata's."""
+"""The campaigns' data, and its comparison byte for byte by means other than nbdata's."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tests.waiting import PATIENCE
 __all__ = ["BIG", "OPAQUE", "PACKED", "Scene", "differences", "files_of", "objects_of"]
 
 MIB = 1 << 20
-#: The objects that go in parts: three of them, the last one short.
+#: Objects that are transferred in three parts, the last one short.
 BIG = ("b/first.bin", "d/second.bin")
 BIG_SIZE = 40_000_000
-#: Of objects whose keys begin so the store vouches for nothing.
+#: Prefix of keys for which the store gives no checksum.
 OPAQUE = "c/opaque/"
 SMALL_SIZE = 2_000
-#: Sets of volumes of all that; the store vouches for no volume of the last.
+#: Sets of volumes with all the data; the store gives no checksum for the volumes of the last set.
 PACKED = (*FORMS, f"{OPAQUE}one.tar.gz")
-# Bytes of a volume, and of what is compressed at a time.
+# Size of a volume, and of the data that is compressed at a time.
 _VOLUME, _FRAME = 4_000_000, 4 * MIB
-# Samples of a shard.
+# Samples per shard.
 _SAMPLES = 25
-# Bytes of a part at the store: another one than nbdata's, and the same.
+# Size of a part at the store: one differs from nbdata's, one is equal.
 _PARTS = {BIG[0]: 8 * MIB, BIG[1]: 16 * MIB}
 
 
 def _content(source: random.Random) -> dict[str, bytes]:
-    """Small objects before, between and behind big ones, in the order of a listing."""
+    """Create small objects before, between and after big ones, in the order of a listing."""
     names = [f"a/{number:03}.bin" for number in range(150)]
     names += [f"c/{number:03}.bin" for number in range(120)]
     names += [f"{OPAQUE}{number:03}.bin" for number in range(30)]
@@ -48,14 +48,14 @@ def _content(source: random.Random) -> dict[str, bytes]:
 
 
 class Scene:
-    """A bucket to pull from and a folder to push from, with the same content at first.
+    """A bucket to pull from and a folder to push from, with equal content at first.
 
     Attributes
     ----------
     folder : Path
-        What is pushed; it never changes.
+        The folder to push; it never changes.
     files : dict of str to bytes
-        What it holds.
+        Its content.
     """
 
     def __init__(self, server: EmbeddedServer, work: Path, *, seed: int) -> None:
@@ -85,7 +85,7 @@ class Scene:
             put_parts(self.client, self.bucket, key, io.BytesIO(data), part)
 
     def volumes(self, form: str) -> tuple[str, dict[str, int]]:
-        """URL of a set of volumes of `PACKED`, and their keys and sizes; packed when it is asked for first."""
+        """Return the URL of a set of volumes in `PACKED`, and their keys and sizes; packed on first use."""
         bucket = f"{self.bucket}-packed"
         if not self._volumes:
             self.server.create_bucket(bucket)
@@ -100,7 +100,7 @@ class Scene:
         return f"s3://{bucket}/{form}/", self._volumes[form]
 
     def shards(self) -> tuple[str, list[tuple[str, bytes]]]:
-        """URL of tar shards of all that but for a big one, and the samples in them; made when it is asked for first."""
+        """Return the URL of tar shards with all data except a big object, and their samples; made on first use."""
         bucket, samples = f"{self.bucket}-shards", list(self.files.items())[: -len(BIG) + 1]
         url = f"s3://{bucket}/x-{{000..{-(-len(samples) // _SAMPLES) - 1:03}}}.tar"
         if not self._sharded:
@@ -123,24 +123,24 @@ class Scene:
             archive.addfile(member, io.BytesIO(data))
 
     def replace(self, key: str) -> None:
-        """Overwrite a big object by another of the same size."""
+        """Overwrite a big object with another one of the same size."""
         with self._lock:
             self._content[key], self._spare[key] = self._spare[key], self._content[key]
             self._put(key, self._content[key])
 
     def now(self) -> dict[str, bytes]:
-        """What the bucket holds, when nothing in it is just being replaced."""
+        """Return the bucket's content, except during a replacement."""
         with self._lock:
             return dict(self._content)
 
     def target(self, name: str) -> Path:
-        """An empty folder to pull into."""
+        """Return an empty folder to pull into."""
         folder = self.work / name
         shutil.rmtree(folder, ignore_errors=True)
         return folder
 
     def close(self) -> None:
-        """Remove the bucket, and what was pulled."""
+        """Remove the bucket and the pulled files."""
         self.client.delete_bucket(Bucket=self.bucket)
         if self._volumes:
             self.client.delete_bucket(Bucket=f"{self.bucket}-packed")
@@ -151,7 +151,7 @@ class Scene:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What stands under final names below a folder."""
+    """Read the files with final names below a folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -160,7 +160,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def objects_of(client: Any, bucket: str) -> dict[str, bytes]:
-    """All objects of a bucket, read from the store itself."""
+    """Read all objects of a bucket directly from the store."""
     listed = client.list_objects_v2(Bucket=bucket).get("Contents", [])
     assert len(listed) < 1000, "a listing of one page"
     keys = [entry["Key"] for entry in listed]
@@ -171,7 +171,7 @@ def objects_of(client: Any, bucket: str) -> dict[str, bytes]:
 
 
 def _read(client: Any, bucket: str, keys: Iterable[str]) -> dict[str, bytes]:
-    """Some objects, over one connection, by signed URLs: botocore's own reads take three times as long."""
+    """Read objects over one connection by signed URLs; botocore's own reads take three times as long."""
     found: dict[str, bytes] = {}
     host = urlsplit(client.meta.endpoint_url)
     connection = http.client.HTTPConnection(host.hostname or "", host.port, timeout=PATIENCE)
@@ -188,7 +188,7 @@ def _read(client: Any, bucket: str, keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def differences(found: Mapping[str, bytes], *truths: Mapping[str, bytes]) -> dict[str, str]:
-    """What of `found` is in none of `truths` as it is, and how it differs from the first."""
+    """Compare `found` with `truths`; returns the names that match none, with the difference from the first."""
     wrong = {}
     for name, data in found.items():
         if any(data == truth.get(name) for truth in truths):

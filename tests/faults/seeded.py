@@ -1,6 +1,6 @@
-"""Faults by a seed: what befalls a request depends on what it asks for and how often it was asked, not on when.
+"""Faults chosen by a seed: the fault of a request depends on its content and on its repetitions, not on its time.
 
-So a run can be had again by its seed although the threads of a client never come in the same order twice.
+So a run can be repeated by its seed, although a client's threads run in a different order each time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tests.faults.proxy import AFTER, BEFORE, BETWEEN, BODY, HEAD, Exchange, Fau
 
 __all__ = ["Seeded"]
 
-# How often a request meets a fault: of a small object, of a part of a big one, of a request that carries no object.
+# Probability of a fault: for a small object, for a part of a big one, and for a request without object data.
 _SMALL, _PART, _CONTROL = 0.03, 0.4, 0.06
-# The same of a volume of an archive.
+# The same for a volume of an archive.
 _VOLUME = 0.4
-# A request that has been spoilt so often is let through, unless its object is doomed.
+# A request that has failed this often is let through, unless its object is doomed.
 _OFTEN = 4
-# Kinds and their weights, for reads and writes of objects, and for what carries none; bodies have over four fifths.
+# Kinds and weights, for reads and writes of objects and for other requests; over four fifths are in bodies.
 _READ: Mapping[tuple[str, str], float] = {
     ("reset", BODY): 3,
     ("cut", BODY): 3,
@@ -52,7 +52,7 @@ _OTHER: Mapping[tuple[str, str], float] = {
     ("reset", HEAD): 1,
 }
 _STATUS = (500, 503, 429)
-# How the requests of a doomed object end, each time.
+# The fault for each request of a doomed object.
 _DOOMS = (("flip", BODY), ("flip", BODY), ("reset", BODY), ("refuse", BEFORE))
 
 
@@ -62,14 +62,14 @@ class Seeded:
     Parameters
     ----------
     seed : str
-        Tells one run from another.
+        Identifies the run.
     doomed : str
-        A key whose every request is spoilt, in the same way, so that the run cannot end well; '' for none.
+        A key whose requests all fail in the same way, so that the run cannot succeed; '' for none.
     replaced : str
-        A key whose object is overwritten before its second part is read for the first time; '' for none.
+        A key whose object is overwritten before its second part is first read; '' for none.
     volumes : bool
-        Whether all objects are volumes of an archive: no byte of them is flipped then, but of a doomed one, since each
-        line ends with the first.
+        Whether all objects are volumes of an archive. Then bytes are flipped only in a doomed volume, because each
+        command ends with the first flip.
     """
 
     def __init__(self, seed: str, *, doomed: str = "", replaced: str = "", volumes: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Disks and limited folders that are too small, of every kind that can be had here, and somebody else who fills them.
+"""Too small disks and limited folders of every kind that this machine offers, and a process that fills them.
 
-Mounting needs root, or a user of a name space of its own (`unshare --user --map-root-user --mount`), who may mount a
-tmpfs and nothing else. What cannot be had is said by `why_not`; nothing is left out in silence.
+Mounting needs root, or a user name space (`unshare --user --map-root-user --mount`), in which a user may mount only a
+tmpfs. `why_not` gives the reason for an unavailable kind, so none is left out silently.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from nbdata.space.limits import used_below
 __all__ = ["KINDS", "LIMITED", "UNSEEN", "Order", "SmallDisk", "small_disk", "why_not"]
 
 MIB = 1 << 20
-#: Kinds, by what limits: a disk, its number of files, a quota of the kernel's, a limit of nbdata's.
+#: Kinds, by what is limited: a disk, its number of files, a kernel quota, a limit of nbdata.
 KINDS = ("tmpfs", "tmpfs, inodes", "ext4", "btrfs, qgroup", "%quota", "NBDATA_QUOTA")
-#: Where only nbdata holds the limit; others are not held by it.
+#: Kinds with a limit that only nbdata enforces; other programs may exceed it.
 LIMITED = ("%quota", "NBDATA_QUOTA")
-#: Whose limit no program is told before it meets it.
+#: Kinds with a limit that no program can query before it reaches it.
 UNSEEN = ("btrfs, qgroup",)
-# A disk that is not to be what limits.
+# Size of a disk that is not the limiting factor.
 _AMPLE = 256 * MIB
-# What a program prints may be long.
+# Limit on the shown output of a program.
 _LAST = 200
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is asked for: a kind with room for so many bytes and files, in blocks of that size where one may choose."""
+    """A requested kind with room for this many bytes and files; blocks have this size where it can be chosen."""
 
     kind: str
     room: int
@@ -45,16 +45,16 @@ class Order:
 
 
 class SmallDisk:
-    """A folder with little room.
+    """A folder with limited room.
 
     Attributes
     ----------
     folder : Path
-        Where lines write, each into a folder of its own.
+        The folder in which commands write, each into its own folder.
     limit : int or None
-        Bytes that may be below it, where only nbdata holds that.
+        Bytes allowed below it, if only nbdata enforces the limit.
     others : int
-        Bytes that somebody else has written there.
+        Bytes that another process has written there.
     """
 
     def __init__(self, folder: Path, order: Order) -> None:
@@ -64,7 +64,7 @@ class SmallDisk:
         self._made: list[Path] = []
 
     def free(self) -> tuple[int, int]:
-        """Bytes and files that may be written, as whoever looks is told."""
+        """Return the bytes and files that may still be written, as the system reports them."""
         found = os.statvfs(self.folder)
         free = found.f_bavail * found.f_frsize
         if self.limit is not None:
@@ -72,7 +72,7 @@ class SmallDisk:
         return free, found.f_favail if found.f_files else 1 << 40
 
     def fill(self, leave: int) -> None:
-        """Somebody else's file, or files, after which only so many bytes, or files, are free."""
+        """Fill the disk with another process's files, so that only `leave` bytes or files are free."""
         if self.order.kind == "tmpfs, inodes":
             crowd = self.folder / "crowd"
             self._made.append(crowd)
@@ -85,17 +85,17 @@ class SmallDisk:
         size = max(0, free - leave)
         path = self.folder / f"somebody-elses-{len(self._made)}"
         self._made.append(path)
-        with contextlib.suppress(OSError), open(path, "wb") as file:  # not even a name may be had
+        with contextlib.suppress(OSError), open(path, "wb") as file:  # there may be no room even for a name
             while size > 0:
                 try:
                     os.posix_fallocate(file.fileno(), 0, size)
                     break
-                except OSError:  # what a file system needs for itself, or what was written meanwhile
+                except OSError:  # reserved for the file system, or written meanwhile
                     size -= 256 << 10
             self.others += os.fstat(file.fileno()).st_blocks * 512
 
     def make_room(self) -> None:
-        """Have all that is to come fit."""
+        """Make room for everything that is still to be written."""
         for path in self._made:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         self._made, self.others = [], 0
@@ -109,7 +109,7 @@ class SmallDisk:
             self.apply()
 
     def apply(self) -> None:
-        """Have a limit of nbdata's said."""
+        """Set the limit in nbdata."""
         if self.order.kind == "%quota":
             nbdata.quota(self.folder, limit=f"{self.limit}", quiet=True)
         elif self.order.kind == "NBDATA_QUOTA":
@@ -122,7 +122,7 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disk(work: Path, order: Order) -> Iterator[SmallDisk]:
-    """A disk as ordered; unmounted and removed in the end, whatever happens."""
+    """Create the requested disk; always unmounted and removed at the end."""
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="disk-", dir=work)))
         folder = place / "disk"
@@ -131,7 +131,7 @@ def small_disk(work: Path, order: Order) -> Iterator[SmallDisk]:
         if order.kind == "tmpfs":
             stack.enter_context(_mounted(folder, "-t", "tmpfs", "-o", f"size={order.room},mode=700", "tmpfs"))
         elif order.kind == "tmpfs, inodes":
-            inodes = order.files + 2  # the folder itself is one
+            inodes = order.files + 2  # the folder itself uses one
             options = f"size={_AMPLE},nr_inodes={inodes},mode=700"
             stack.enter_context(_mounted(folder, "-t", "tmpfs", "-o", options, "tmpfs"))
         elif order.kind == "ext4":
@@ -157,7 +157,7 @@ def small_disk(work: Path, order: Order) -> Iterator[SmallDisk]:
 
 @functools.cache
 def why_not(kind: str) -> str:
-    """Why a kind cannot be had here; '' if it can."""
+    """Return the reason why a kind is unavailable here; '' if it is available."""
     with tempfile.TemporaryDirectory(prefix="nbdata-disk-") as work:
         try:
             with small_disk(Path(work), Order(kind, 8 * MIB, 100)):
@@ -183,7 +183,7 @@ def _mounted(folder: Path, *how: str) -> Iterator[None]:
     finally:
         try:
             _run("umount", str(folder))
-        except subprocess.CalledProcessError:  # somebody is still in it
+        except subprocess.CalledProcessError:  # a process still uses it
             _run("umount", "--lazy", str(folder))
 
 
@@ -195,6 +195,6 @@ def _run(*command: str, tries: int = 1) -> None:
         except subprocess.CalledProcessError:
             if not tries:
                 raise
-            os.sync()  # what is on its way to the disk may be counted twice until it is there
+            os.sync()  # data on its way to the disk may be counted twice until it is written
         else:
             return

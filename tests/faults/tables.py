@@ -1,4 +1,4 @@
-"""The tables of the campaigns, and the page ``docs/reliability.md`` that holds them."""
+"""The tables of the campaigns, and the page ``docs/reliability.md`` that contains them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PHASES = [BEFORE, HEAD, *_QUARTERS, AFTER, BETWEEN]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as Markdown has it."""
+    """Format a table in Markdown."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
 
 def _events(results: Iterable[Result], verb: str) -> Counter[tuple[str, str]]:
-    """Faults that came to pass, by kind and phase."""
+    """Count the injected faults by kind and phase."""
     found: Counter[tuple[str, str]] = Counter()
     for result in results:
         if result.verb == verb:
@@ -44,7 +44,7 @@ def _events(results: Iterable[Result], verb: str) -> Counter[tuple[str, str]]:
 
 
 def body_share(results: Iterable[Result]) -> float:
-    """Which part of the faults came within a body."""
+    """Return the share of faults within a body."""
     where = Counter(fault.where == BODY for result in results for _, fault in result.tally.faults)
     return where[True] / max(1, where.total())
 
@@ -54,7 +54,7 @@ def _many(values: Sequence[float], form: str) -> str:
 
 
 def campaign_tables(results: Sequence[Result]) -> str:
-    """Outcomes, the histogram, and what the faults cost."""
+    """Tables of the outcomes, a histogram of the faults, and their cost."""
     by = {verb: [result for result in results if result.verb == verb] for verb in VERBS}
     rows: list[list[object]] = [["runs", *(len(by[verb]) for verb in VERBS)]]
     for name, test in {
@@ -107,13 +107,13 @@ def campaign_tables(results: Sequence[Result]) -> str:
 
 
 def kill_tables(killed: Sequence[Killed]) -> str:
-    """Kills of each size of tree, by who was killed and by verb."""
+    """Tables of the kills for each size of tree, by killed process and by verb."""
     sizes = sorted({each.tree for each in killed})
     return "\n".join(_kills_of([each for each in killed if each.tree == size]) for size in sizes)
 
 
 def _kills_of(killed: Sequence[Killed]) -> str:
-    """Kills amid one tree."""
+    """Tables of the kills in one tree."""
     groups = {
         f"{victim}, {verb}": [each for each in killed if (each.victim, each.verb) == (victim, verb)]
         for victim in (AGENT, KERNEL)
@@ -186,7 +186,7 @@ def _extraction(killed: Sequence[Killed]) -> list[object]:
 
 
 def disk_tables(results: Sequence[OnDisk]) -> str:
-    """How lines ended on each kind of disk, and how near to a limit they came."""
+    """Tables of how commands ended on each kind of disk, and how close they came to a limit."""
     rows: list[list[object]] = []
     for kind in KINDS:
         of = [result for result in results if result.kind == kind]
@@ -227,7 +227,7 @@ def page(
     date: str,
     machine: str,
 ) -> str:
-    """All of ``docs/reliability.md``."""
+    """Return the whole text of ``docs/reliability.md``."""
     return f"""# What nbdata does when the line breaks
 
 Made by `make faults ARGS="{said}"`

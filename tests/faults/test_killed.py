@@ -1,4 +1,4 @@
-"""kill -9 of the agent amid each verb, at several moments: nothing wrong is left, run it again to resume."""
+"""Kills the agent by SIGKILL in each verb at several moments: nothing wrong remains, and a second run resumes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZE = 40_000
 
 @pytest.fixture(scope="module")
 def content() -> dict[str, bytes]:
-    """Small files, and a big one that comes after them."""
+    """Small files, followed by a big one."""
     source = random.Random(7)
     return {
         **{f"a/{number:02}.bin": source.randbytes(SIZE) for number in range(SMALL)},
@@ -41,7 +41,7 @@ def content() -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def one_agent() -> Iterator[None]:
-    """Which no other test needs, and which is gone afterwards."""
+    """Use an agent for this test only; it is stopped afterwards."""
     stop_all(now=True)
     yield
     stop_all(now=True)
@@ -49,7 +49,7 @@ def one_agent() -> Iterator[None]:
 
 @pytest.fixture
 def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Gate]]:
-    """Puts a gate before SeaweedFS, in place of the one before."""
+    """Puts a gate in front of SeaweedFS, replacing an earlier gate."""
     made: list[Gate] = []
 
     def make(**options: Any) -> Gate:
@@ -64,7 +64,7 @@ def gate(s3: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 def kill_at(at: Gate, job: Job, moved: int, ready: Callable[[], bool] = lambda: True) -> None:
-    """Kill the agent when the gate holds, so many bytes have moved, and it is `ready`."""
+    """Kill the agent when the gate holds, this many bytes have moved, and `ready` returns true."""
     at.wait_until_it_holds()
     wait_until(lambda: (job.snapshot().bytes >= moved and ready()) or job.snapshot().finished)
     assert job.snapshot().state == "RUNNING"
@@ -75,7 +75,7 @@ def kill_at(at: Gate, job: Job, moved: int, ready: Callable[[], bool] = lambda: 
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What stands under final names."""
+    """Read the files with final names."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -84,7 +84,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def hashes(found: dict[str, bytes]) -> dict[str, str]:
-    """Short to look at when they differ."""
+    """Return digests, which give short messages for differences."""
     return {name: hashlib.md5(data).hexdigest() for name, data in found.items()}
 
 
@@ -103,7 +103,7 @@ def pending(client: Any, bucket: str) -> int:
     return len(client.list_multipart_uploads(Bucket=bucket).get("Uploads", []))
 
 
-# -- pull: bytes that may pass, bytes that have moved then, bytes that are kept ------------------------
+# -- pull: bytes that pass the gate, bytes moved until then, bytes that are kept -----------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_killed_copy(
     put({f"from/{name}": data for name, data in content.items()})
     client, url = client_of(s3), f"s3://{bucket}/"
     expected = {f"to/{name}": data for name, data in content.items()}
-    # Another endpoint than the source's, so that the bytes pass through.
+    # Another endpoint than the source's, so that the bytes pass through this machine.
     at = gate(limit=8 * MIB, answers=False)
     other = {"target_options": s3.storage_options(), "concurrency": 1, "part_size": "5MiB"}
     other["target_options"]["endpoint_url"] = at.url
@@ -236,7 +236,7 @@ def test_a_killed_pack(limit: int, put: Any, bucket: str, gate: Any, s3: Embedde
     assert len(found) < len(expected)
 
     report = nbdata.pack(f"{url}in/", f"{url}to/x-%03d.tar", **options, **other)
-    # Of the last one that was whole the record may have been lost.
+    # The record of the last complete one may be lost.
     assert report.counts.get("unchanged", 0) >= len(found) - 1
     assert hashes(objects(client, bucket, "to/")) == hashes(expected)
     assert pending(client, bucket) == 0, "what the killed one had begun is given up"
@@ -264,7 +264,7 @@ def test_a_killed_pack_into_volumes_on_the_disk(limit: int, put: Any, gate: Any,
     gate()
     report = nbdata.pack(f"{url}in/", target / "x.tar.zst", **options, quiet=True)
     volumes = [name for name in found if not name.endswith(".md5")]
-    # Of the last one that was whole the record may have been lost.
+    # The record of the last complete one may be lost.
     assert report.counts.get("unchanged", 0) >= len(volumes) - 1
     assert hashes(files_of(target)) == hashes(expected)
 
@@ -323,7 +323,7 @@ def test_a_killed_untar(limit: int, written: int, put: Any, gate: Any, tmp_path:
     assert report.ok
     assert hashes(files_of(target)) == hashes(members)
     assert not (target / ".nbdata").exists()
-    # A file that was counted is recorded, and not written again.
+    # A counted file is recorded and not written again.
     assert report.counts.get("unchanged", 0) >= written
 
 
@@ -357,7 +357,7 @@ def test_a_killed_untar_into_a_store(
     assert len(found) < len(expected)
 
     report = nbdata.untar_volumes(f"{url}v/", f"{url}out/", **other, quiet=True)
-    # Of those that were whole some records may have been lost; then the listed MD5 says that they are right.
+    # Records of some complete ones may be lost; then the listed MD5 shows that they are right.
     assert report.counts.get("unchanged", 0) >= sum(key != "out/large.bin" for key in found)
     assert hashes(objects(client, bucket, "out/")) == hashes(expected)
     assert pending(client, bucket) == 0, "what the killed one had begun is given up"

@@ -1,4 +1,4 @@
-"""The proxy does what its plan says, and counts rightly: else the campaigns would prove nothing."""
+"""The proxy follows its plan and counts correctly; otherwise the campaigns would prove nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTING = b"<ListBucketResult/>" * 100
 
 
 class Store:
-    """Remembers what it is sent; answers a listing in chunks, and any object with the same bytes."""
+    """A store that remembers its requests, answers a listing in chunks, and returns the same bytes for any object."""
 
     def __init__(self) -> None:
         self.got: dict[str, bytes] = {}
@@ -52,7 +52,7 @@ class Store:
 
 
 class Client:
-    """One connection to the proxy; `fault` is what befalls the first request, and silence is borne for `patience`."""
+    """One connection to the proxy; `fault` is for the first request, `patience` is the timeout in seconds."""
 
     def __init__(
         self, proxy: FaultProxy, fault: Fault | None = None, *, patience: float | None = None
@@ -66,14 +66,14 @@ class Client:
         self.body = b""
 
     def ask(self, method: str = "GET", target: str = "/bucket/key", data: bytes = b"") -> int:
-        """Status; `body` holds what came of the answer, also when an error is raised."""
+        """Send a request and return the status; `body` holds the received bytes, even if an error is raised."""
         self._connection.request(method, target, data or None)
         answer = self._connection.getresponse()
         self.headers = {name.lower(): value for name, value in answer.getheaders()}
         self.body = b""
         while piece := answer.read1(8192):
             self.body += piece
-        answer.read()  # lets go of the connection
+        answer.read()  # releases the connection
         if len(self.body) < int(self.headers.get("content-length", 0)):
             raise http.client.IncompleteRead(self.body)
         return answer.status
@@ -104,7 +104,7 @@ def client(proxy: FaultProxy, request: pytest.FixtureRequest) -> Iterator[Client
 
 
 def faulty(*faults: Fault) -> Any:
-    """Run the test with each of these."""
+    """Run the test with each of these faults."""
     return pytest.mark.parametrize(
         "client", faults, indirect=True, ids=[f"{f.kind} {f.where}" for f in faults]
     )
@@ -176,7 +176,7 @@ def test_one_byte_is_another_on_the_way_up(client: Client, store: Store) -> None
 
 @faulty(Fault("reset", BODY, 0.5), Fault("stall", BODY, 0.5), Fault("refuse", BODY, 0.5, 503))
 def test_an_upload_that_breaks_off_never_gets_to_the_store(client: Client, store: Store) -> None:
-    with contextlib.suppress(OSError):  # a refusal is heard or not
+    with contextlib.suppress(OSError):  # the refusal may or may not arrive
         assert client.ask("PUT", "/bucket/key", DATA * 30) == 503
     assert store.got == {}
     assert client.tally.up["key"] == len(DATA) * 15

@@ -1,6 +1,6 @@
-"""Trainers that are killed again and again, each going on where the last one had saved that it was.
+"""Trainers that are killed repeatedly; each resumes from the last saved state.
 
-Of those with a cache, what is killed is the trainer, one of its workers, or the agent that keeps the cache.
+For trainers with a cache, the trainer, one of its workers, or the agent that keeps the cache is killed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tests.waiting import PATIENCE
 
 __all__ = ["FILES", "PROGRAMS", "SHARDS", "Trained", "train_all", "trained"]
 
-#: What the trainers go through: forty samples of two files.
+#: The training data: forty samples of two files.
 FILES = {f"{n:03}.{name}": f"{name} {n}".encode() * (n + 1) for n in range(40) for name in ("jpg", "cls")}
-#: By packing, the trainer of it.
+#: The trainer program for each packing.
 PROGRAMS = {
     "objects": "tests.loaders.train",
     "shards": "tests.loaders.train_shards",
     "objects in a cache": "tests.loaders.train_cached",
 }
-# Runs a module of the tests with the nbdata that is installed, which the tests use, too, and so has the same agent.
+# Runs a test module with the installed nbdata, as the tests do, so that both use the same agent.
 _RUN = (
     f"import runpy, sys; sys.path.append({str(Path(__file__).parents[2])!r}); module = sys.argv.pop(1); "
     "runpy.run_module(module, run_name='__main__', alter_sys=True)"
@@ -41,7 +41,7 @@ _RUN = (
 
 
 def _shard(numbers: range) -> bytes:
-    """Some of the samples as a shard."""
+    """Return some of the samples as a shard."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for number in numbers:
@@ -58,7 +58,7 @@ SHARDS = {f"x-{number}.tar": _shard(range(number * 8, number * 8 + 8)) for numbe
 
 @dataclass
 class Trained:
-    """What an epoch with kills came to.
+    """The outcome of an epoch with kills.
 
     Attributes
     ----------
@@ -66,9 +66,9 @@ class Trained:
         A key of `PROGRAMS`.
     seed : int
     kills : int
-        Trainers that were killed in it.
+        Number of trainers that were killed in the epoch.
     seen : list of (key, text)
-        Of the samples in the order in which they were given out.
+        The samples in the order in which they were handed out.
     """
 
     packing: str
@@ -78,21 +78,21 @@ class Trained:
 
     @property
     def good(self) -> bool:
-        """Whether each sample was seen exactly once, with the right bytes."""
+        """True if each sample was seen exactly once, with the right bytes."""
         right = {name[:3]: data.decode() for name, data in FILES.items() if name.endswith(".jpg")}
         return len(self.seen) == len(right) and dict(self.seen) == right
 
     @property
     def line(self) -> str:
-        """In one line."""
+        """The outcome as one line of text."""
         became = "each sample once" if self.good else f"BAD: {self.seen}"
         return f"trainer of {self.packing}, seed {self.seed}: {self.kills} kills, {became}"
 
 
 def trained(url: str, saved: Path, *, packing: str = "objects", seed: int, kills: int) -> Trained:
-    """One epoch, in which so many trainers are killed.
+    """Run one epoch in which this many trainers are killed.
 
-    Each has other workers and batches, or other parts and bytes ahead, than the one before.
+    Each trainer has other workers and batches, or other parts and readahead, than the one before.
     """
     chosen, killed = random.Random(seed), 0
     for number in range(kills + 1):
@@ -110,12 +110,12 @@ def trained(url: str, saved: Path, *, packing: str = "objects", seed: int, kills
     )
 
 
-#: What is killed of a trainer with a cache.
+#: The processes to kill of a trainer with a cache.
 VICTIMS = ("trainer", "worker", "agent")
 
 
 def _kill(trainer: subprocess.Popen[bytes], victim: str) -> bool:
-    """Kill one process; whether it still was there. A trainer ends with its worker, and goes on without the agent."""
+    """Kill one process, and return whether it was alive. A trainer ends with its worker but not with the agent."""
     if trainer.poll() is not None:
         return False
     if victim == "agent":
@@ -131,7 +131,7 @@ def _kill(trainer: subprocess.Popen[bytes], victim: str) -> bool:
 
 
 def train_all(server: EmbeddedServer, folder: Path, *, count: int, seed: int) -> Iterator[Trained]:
-    """Epochs until `count` trainers of each packing were killed."""
+    """Run epochs until `count` trainers of each packing were killed."""
     server.create_bucket("trainers")
     client = client_of(server)
     for name, data in FILES.items():

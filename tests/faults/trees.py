@@ -1,6 +1,6 @@
-"""Mixed trees of any size, on the disk, in a bucket and packed into volumes; and what is found elsewhere beside them.
+"""Mixed trees of any size on the disk, in a bucket and packed into volumes, and their comparison with other copies.
 
-Everything is compared byte for byte with the tree on the disk, a block at a time: none is ever held in memory.
+Everything is compared byte for byte with the tree on the disk, one block at a time; no tree is ever held in memory.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from tests.waiting import PATIENCE
 __all__ = ["FILES", "FORMS", "MIDDLING", "Tree", "on_disk", "pack", "put_parts", "stored"]
 
 MIB = 1 << 20
-#: Sets of volumes: plain, gzip in members, Zstandard in frames, and gzip in one piece, which holds no place to go on.
+#: Sets of volumes: plain, gzip in members, Zstandard in frames, and gzip in one piece, which has no restart points.
 FORMS = ("tar", "tar.gz", "tar.zst", "one.tar.gz")
-# Of all bytes, what the two big files have.
+# Divisors of the tree's size that give the sizes of the two big files.
 _FIRST, _SECOND = 5, 7
-#: Files of a tree, and those of some tens of MB in a tree of 2 GB.
+#: Number of files in a tree, and of medium-sized files, which have some tens of MB in a tree of 2 GB.
 FILES, MIDDLING = 326, 24
-# The first of the big ones has at least so many bytes, unless that is more than half, so that it goes in parts.
+# Minimum size of the first big file, unless that is more than half of the tree, so that it is sent in parts.
 _IN_PARTS = 40_000_000
-# Bytes of a part of an upload here: another one than nbdata's.
+# Size of a part of the uploads made here; differs from nbdata's.
 _PART = 8 * MIB
-# The time of all members.
+# The modification time of all members.
 _TIME = 1_500_000_000
-# Members of archives that are links to files, by twos: a symbolic one and a hard one.
+# Number of archive members that are links to files, in pairs: a symbolic link and a hard link.
 _LINKS = 5
 
 
 class Tree:
-    """A folder of some 330 files, small, middling and big, and the same in a bucket.
+    """A folder of about 330 small, medium and big files, and the same files in a bucket.
 
     Attributes
     ----------
     folder : Path
-        Never changed.
+        The folder; never changed.
     files : dict of str to Path
-        By their names in the tree.
+        Files by their names in the tree.
     members : dict of str to Path
-        What its archives unpack to: links, too, and what they lead to.
+        The unpacked content of the archives, including links and their targets.
     size : int
-        Bytes of all files.
+        Total size of all files.
     """
 
     def __init__(self, server: EmbeddedServer, work: Path, *, size: int, seed: int) -> None:
@@ -78,29 +78,27 @@ class Tree:
             for kind in ("soft", "hard")
         }
         self._packed: dict[str, int] = {}
-        self._several = self._single = (
-            0  # volumes of several archives, and bytes of one file, if they are there
-        )
+        self._several = self._single = 0  # volumes of several archives, and bytes of one file, if they exist
 
     @property
     def url(self) -> str:
-        """Where the files lie."""
+        """URL of the files."""
         return f"s3://{self.bucket}/tree/"
 
     def volumes(self, form: str) -> tuple[str, int]:
-        """URL of a set of volumes, and its bytes; packed when it is asked for first."""
+        """Return the URL of a set of volumes and their total size; packed on first use."""
         if form not in self._packed:
             volume, frame = self._volume_size, self._frame_size
             self._packed[form] = pack(form, self._pack, self._put, volume=volume, frame=frame)
         return f"s3://{self.bucket}/{form}/", self._packed[form]
 
     def several(self) -> str:
-        """URL of a folder with the volumes of two archives."""
+        """Return the URL of a folder with the volumes of two archives."""
         self._several = self._several or self._copied("tar.gz", "one") + self._copied("tar.zst", "two")
         return f"s3://{self.bucket}/several/"
 
     def _copied(self, form: str, name: str) -> int:
-        """Copy a set of volumes under another name to the folder of several; how many they are."""
+        """Copy a set of volumes under another name to the folder of several; returns the number of volumes."""
         self.volumes(form)
         listed = self.client.list_objects_v2(Bucket=self.bucket, Prefix=f"{form}/")["Contents"]
         for entry in listed:
@@ -110,7 +108,7 @@ class Tree:
         return len(listed)
 
     def single(self) -> str:
-        """URL of a folder with the volumes of one compressed file, that is no archive."""
+        """Return the URL of a folder with the volumes of one compressed file that is not an archive."""
         if not self._single:
             volumes = _Volumes(self._put, "single/all.bin.gz", self._volume_size)
             sink = _Whole(volumes)
@@ -154,20 +152,20 @@ class Tree:
             put_parts(self.client, self.bucket, key, file, _PART)
 
     def target(self, name: str) -> Path:
-        """An empty folder to write into."""
+        """Return an empty folder to write into."""
         folder = self.work / name
         shutil.rmtree(folder, ignore_errors=True)
         return folder
 
     def close(self) -> None:
-        """Remove all of it."""
+        """Remove everything."""
         self.client.delete_bucket(Bucket=self.bucket)
         self.client.close()
         shutil.rmtree(self.work, ignore_errors=True)
 
 
 def put_parts(client: Any, bucket: str, key: str, file: BinaryIO, part: int) -> None:
-    """Make an object by an upload in parts of so many bytes."""
+    """Create an object by a multipart upload with this part size."""
     place = {"Bucket": bucket, "Key": key}
     place["UploadId"] = client.create_multipart_upload(**place)["UploadId"]
     parts = []
@@ -178,7 +176,7 @@ def put_parts(client: Any, bucket: str, key: str, file: BinaryIO, part: int) -> 
 
 
 def _sizes(size: int, source: random.Random) -> dict[str, int]:
-    """Small files before, between and behind big ones, in the order of a listing."""
+    """Choose sizes of small files before, between and after big ones, in the order of a listing."""
     small = {
         f"{'ace'[number % 3]}/{number:03}.bin": source.randrange(20_000)
         for number in range(FILES - MIDDLING - 2)
@@ -195,7 +193,7 @@ def _sizes(size: int, source: random.Random) -> dict[str, int]:
 
 
 def _fill(path: Path, size: int, source: random.Random) -> None:
-    """Bytes of which a half can be compressed to nothing."""
+    """Write bytes, half of which can be compressed to nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         while size:
@@ -215,7 +213,7 @@ def pack(
     volume: int,
     frame: int,
 ) -> int:
-    """Make a set of volumes of an archive, below a prefix that ends in one of `FORMS`; their bytes."""
+    """Make the volumes of an archive below a prefix that ends in one of `FORMS`; returns their total size."""
     kind = form.rpartition("/")[2]
     volumes = _Volumes(put, f"{form}/set.{kind.removeprefix('one.')}", volume)
     sink: _Sink = volumes
@@ -228,14 +226,14 @@ def pack(
 
 
 class _Sink(Protocol):
-    """What an archive is written to."""
+    """The output of an archive writer."""
 
     def write(self, data: bytes) -> int: ...
     def close(self) -> None: ...
 
 
 class _Blocks(abc.ABC):
-    """Cuts what it is given into blocks."""
+    """Cuts its input into blocks."""
 
     def __init__(self, block: int) -> None:
         self._block, self._held = block, bytearray()
@@ -260,7 +258,7 @@ class _Blocks(abc.ABC):
 
 
 class _Volumes(_Blocks):
-    """Cuts what it is given into objects."""
+    """Cuts its input into objects."""
 
     def __init__(self, put: Callable[[str, bytes], None], stem: str, volume: int) -> None:
         super().__init__(volume)
@@ -274,7 +272,7 @@ class _Volumes(_Blocks):
 
 
 class _Frames(_Blocks):
-    """Compresses so many bytes at a time, each piece as a member or frame of its own."""
+    """Compresses fixed-size pieces of its input, each as a separate member or frame."""
 
     def __init__(self, sink: _Sink, form: str, frame: int) -> None:
         super().__init__(frame)
@@ -294,7 +292,7 @@ class _Frames(_Blocks):
 
 
 class _Whole:
-    """Compresses all as one member of gzip."""
+    """Compresses the whole input as one gzip member."""
 
     def __init__(self, sink: _Sink) -> None:
         self._sink, self._packer = sink, isal_zlib.compressobj(1, wbits=zlib.MAX_WBITS | 16)
@@ -312,9 +310,9 @@ class _Whole:
 
 
 def on_disk(tree: Tree, folder: Path, *, whole: bool, unpacked: bool = False) -> str:
-    """What is wrong under final names below a folder; '' if nothing is, and if it is `whole`, nothing is missing.
+    """Compare the files with final names below a folder; returns '' if all are right and, if `whole`, none is missing.
 
-    Of what was `unpacked`, links and times have to be those of the archive.
+    For an `unpacked` archive, links and times must be those of the archive.
     """
     wanted = tree.members if unpacked else tree.files
     found = {
@@ -341,7 +339,7 @@ def on_disk(tree: Tree, folder: Path, *, whole: bool, unpacked: bool = False) ->
 
 
 def stored(tree: Tree, bucket: str, *, whole: bool) -> str:
-    """The same of a bucket, read from the store itself."""
+    """Compare a bucket in the same way, read directly from the store."""
     listed = tree.client.list_objects_v2(Bucket=bucket).get("Contents", [])
     assert len(listed) < 1000, "a listing of one page"
     found = {entry["Key"] for entry in listed}

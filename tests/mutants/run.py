@@ -1,10 +1,10 @@
-"""Take away one guard after the other, and see that a named test notices: ``make mutants``.
+"""Removes one guard after the other and checks that a named test fails: ``make mutants``.
 
-Each ``NAME.mutant`` here begins with what the guard is for (``Guard:``), the test that must fail without it (``Test:``,
-a file or one test of it), and whether it belongs to the short run (``Short:``). Then come the changes, each of whole
-lines between ``<<<<`` and ``====`` that are replaced by those up to ``>>>>``. They name no file, so that code may move;
-but they must stand in just one place of nbdata/. Where they do not, the mutant fails: the guard was rewritten, or is
-gone.
+Each ``NAME.mutant`` in this folder begins with the purpose of the guard (``Guard:``), the test that must fail without
+it (``Test:``, a file or one test in it), and whether it belongs to the short run (``Short:``). The changes follow. Each
+one replaces the whole lines between ``<<<<`` and ``====`` by the lines up to ``>>>>``. Changes name no file, so that
+code may move, but the lines must occur exactly once in nbdata/. Otherwise the mutant fails, because the guard was
+rewritten or removed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-# Whole lines, and what stands in their place.
+# Whole lines and their replacement.
 _CHANGE = re.compile(r"^<<<<\n(.*?)^====\n(.*?)^>>>>$", re.MULTILINE | re.DOTALL)
 NEEDED = ("nbdata", "tests", "benchmarks", "docs", "pyproject.toml", "README.md")
 
 
 @dataclass
 class Mutant:
-    """A guard and the changes that take it away."""
+    """A guard and the changes that remove it."""
 
     name: str
     guard: str
@@ -41,7 +41,7 @@ class Mutant:
 
     @classmethod
     def of(cls, path: Path) -> Mutant:
-        """Read a file of this folder."""
+        """Read a mutant file."""
         text = path.read_text()
         head = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines())
         changes = _CHANGE.findall(text)
@@ -50,12 +50,12 @@ class Mutant:
         return cls(path.stem, head["Guard"], head["Test"], head["Short"] == "yes", changes)
 
     def applied(self, tree: Path) -> dict[Path, str]:
-        """The new texts of the files that it changes; nothing is written.
+        """Return the new texts of the files that it changes; writes nothing.
 
         Raises
         ------
         ValueError
-            If what it replaces does not stand in just one place.
+            If the replaced lines do not occur exactly once.
         """
         found: dict[Path, str] = {}
         texts = {path: path.read_text() for path in sorted((tree / "nbdata").rglob("*.py"))}
@@ -72,7 +72,7 @@ class Mutant:
 
 
 def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
-    """The exit status of its test in this tree, and the end of what it said."""
+    """Run the mutant's test in this tree; returns the exit status and the end of the output."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NBDATA_TESTED", None)
     command = [
@@ -92,7 +92,7 @@ def tested(tree: Path, mutant: Mutant) -> tuple[int, str]:
 
 
 def _copied(tree: Path) -> Path:
-    """What the tests need, in a folder of its own."""
+    """Copy the files that the tests need into a separate folder."""
     for part in NEEDED:
         source = ROOT / part
         if source.is_dir():
@@ -103,7 +103,7 @@ def _copied(tree: Path) -> Path:
 
 
 def _falls(mutant: Mutant, tree: Path) -> bool:
-    """Whether its test notices; says what came of it."""
+    """True if the mutant's test fails; prints the result."""
     mutated = mutant.applied(tree)
     before = {path: path.read_text() for path in mutated}
     for path, text in mutated.items():
@@ -121,7 +121,7 @@ def _falls(mutant: Mutant, tree: Path) -> bool:
 
 
 def _why_not(mutant: Mutant, tree: Path) -> str:
-    """Why a mutant cannot be tried; '' if it can."""
+    """Return the reason why a mutant cannot be tried; '' if it can."""
     try:
         mutant.applied(tree)
     except ValueError as error:
@@ -133,7 +133,7 @@ def _why_not(mutant: Mutant, tree: Path) -> str:
 
 
 def main() -> int:
-    """Run all mutants, the short ones, or some by name; 1 if one survives."""
+    """Run all mutants, the short ones, or some by name; returns 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--short", action="store_true", help="only the quick ones; all must apply")
@@ -167,7 +167,7 @@ def main() -> int:
             try:
                 for done in [workers.submit(run, mutant) for mutant in wanted if mutant.name not in bad]:
                     done.result()
-            except BaseException:  # Ctrl-C: not all the others first
+            except BaseException:  # for Ctrl-C: do not run all the others first
                 workers.shutdown(wait=False, cancel_futures=True)
                 raise
     print(f"{len(mutants)} mutants, {len(wanted)} run, {len(bad)} bad")
