@@ -239,9 +239,13 @@ class Pack(Verifying, Storing):
         foreign = _FOREIGN.get(self.made, _FOREIGN["archive"])
         for one in fields(self):
             if one.name in foreign and getattr(self, one.name) != one.default:
+                what = f"--format {self.made}" if self.format else f"{self.made}, which {self.target} means"
+                one_archive = self.format is None and one.name in _OF_ARCHIVES
                 raise BadOption(
-                    f"--{one.name.replace('_', '-')} makes no sense with --format {self.made}",
-                    remedy="Leave it out, or say another --format",
+                    f"--{one.name.replace('_', '-')} makes no sense with {what}",
+                    remedy="Use --format tar for one archive"
+                    if one_archive
+                    else "Leave it out, or say another --format",
                 )
 
     def _check_files(self) -> None:

@@ -378,8 +378,8 @@ def test_what_cannot_be_packed_is_told_before_anything_is_written(
 
     refused(f"{url}in/", f"{url}out/x.tar", format="ffrecord", match="end in .ffr")
     refused(f"{url}in/", f"{url}out/x.ffr", shard_count=2, match="is one file")
-    refused(f"{url}in/", f"{url}out/x.ffr", map=dict, match="makes no sense with --format ffrecord")
-    refused(f"{url}in/", f"{url}out/", no_names=True, match="makes no sense with --format shards")
+    refused(f"{url}in/", f"{url}out/x.ffr", map=dict, match="makes no sense with ffrecord")
+    refused(f"{url}in/", f"{url}out/", no_names=True, match="makes no sense with shards")
     refused(
         f"{url}in/", f"{url}out/", format="files", shuffle=True, match="makes no sense with --format files"
     )
