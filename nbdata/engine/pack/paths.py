@@ -1,4 +1,4 @@
-"""Finds paths that clash before anything is written: two files of one path, or a file where a folder is needed."""
+"""Find clashing paths before anything is written: two files with one path, or a file where a folder is needed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Clashes:
             self._last = folder
 
     def refuse(self, paths: Callable[[], Iterable[str]]) -> None:
-        """Look at the paths whose hashes clash.
+        """Check the paths whose hashes clash.
 
         Parameters
         ----------
