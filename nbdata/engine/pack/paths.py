@@ -19,7 +19,7 @@ class Clashes:
     folders : bool
         Whether a file and a folder of one path clash, as on a disk and in a packed folder. Keys in a store do not.
     remedy : str
-        What to do about a clash.
+        The remedy for a clash.
     """
 
     def __init__(self, *, folders: bool, remedy: str) -> None:

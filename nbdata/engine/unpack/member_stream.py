@@ -28,7 +28,7 @@ class MemberStream(Protocol):
     read : int
         Bytes of the volumes read so far.
     remarks : Remarks
-        What was left out or corrected; complete at the end.
+        Notes about entries left out or corrected; complete at the end.
     """
 
     members: Generator[Member, None, None]

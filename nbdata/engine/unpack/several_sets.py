@@ -159,7 +159,7 @@ def unpack_each(run: Run, planned: SeveralSets) -> Report:
 
 @contextlib.contextmanager
 def _locked(part: Run) -> Iterator[None]:
-    """Lock the records of one archive in a store, as a separate command would; a folder has its own lock."""
+    """Lock the records of one archive in a store, as a separate command would; a local target is locked already."""
     source, target = part.operation.places()
     if not is_url(target):
         yield
